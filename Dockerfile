@@ -6,10 +6,11 @@
 # docs/operating.md explains it; tests/test_container.py compares it with the project.
 FROM python:3.11-slim
 
-COPY pyproject.toml constraints.txt README.md LICENSE /opt/flatwater/
-COPY src /opt/flatwater/src
+COPY constraints.txt LICENSE /opt/flatwater/
+COPY packages /opt/flatwater/packages
 RUN python -m pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu \
-    -c /opt/flatwater/constraints.txt "/opt/flatwater[train,teach]"
+    -c /opt/flatwater/constraints.txt "/opt/flatwater/packages/watch[page]" "/opt/flatwater/packages/flatwater[teach]" \
+    "/opt/flatwater/packages/trading"
 
 # Runs belong to a user without rights; `docker run --user "$(id -u)"` makes them yours.
 RUN useradd --create-home flatwater && mkdir -p /work/runs && chown -R flatwater /work

@@ -12,6 +12,9 @@ READY := .venv/.ready
 ARGS ?=
 PIP_ARGS ?=
 TEST_WORKERS ?= 2
+PACKAGE ?=
+TESTS = $(if $(PACKAGE),packages/$(PACKAGE)/tests,)
+INSTALLED := packages/watch[page] packages/flatwater[teach,sweep,wandb] packages/trading[excel]
 
 .PHONY: train test test-random test-all check lint types imports dead api bench results docs site constraints clean help
 
@@ -21,8 +24,8 @@ train: $(READY) ## evolve traders on a market whose law is known, then on real p
 	@echo "2 of 2: real prices, four shares from 2000 to 2013"
 	@$(BIN)/flatwater train erl $(ARGS)
 
-test: $(READY) ## the tests, without the slow ones (ARGS="-k replay")
-	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal $(ARGS)  # a file's tests stay together, for what they share
+test: $(READY) ## the tests, without the slow ones (PACKAGE=watch, flatwater or trading; ARGS="-k replay")
+	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
 test-random: $(READY) ## the tests in another order and with other draws, each time (SEED=7 repeats those of seed 7)
 	@seed=$${SEED:-$$RANDOM}; echo "seed $$seed: make test-random SEED=$$seed repeats it"; \
@@ -47,9 +50,9 @@ imports: $(READY) ## what may import what
 dead: $(READY) ## code that nothing uses
 	@$(BIN)/vulture
 
-api: $(READY) ## write tests/api/public.txt and tests/cli/options.txt anew; their diff is the change for users
+api: $(READY) ## write tests/api/public.txt and tests/options.txt anew; their diff is the change for users
 	@$(BIN)/python tests/test_public_api.py
-	@$(BIN)/python tests/cli/test_options.py
+	@$(BIN)/python tests/test_options.py
 
 bench: $(READY) ## every benchmark, one after the other; each keeps its numbers in benchmarks/results
 	@for bench in benchmarks/bench_*.py; do echo "== $$bench"; RECORD=1 $(BIN)/python "$$bench" || true; done
@@ -68,19 +71,20 @@ constraints: $(READY) ## pin what is installed now (after a change of the depend
 	@mv constraints.new constraints.txt
 
 clean: ## remove the set-up and everything built; runs/ stays
-	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
-	@find src tests scripts benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache packages/*/src/*.egg-info
+	@find packages tests scripts benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): packages/watch/pyproject.toml packages/flatwater/pyproject.toml packages/trading/pyproject.toml requirements.txt constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Flatwater needs Python 3.11 or later, and $(PYTHON) is older: make PYTHON=python3.12 ..."; exit 2; }
 	@echo "setting up .venv: one to three minutes, about 2 GB"
 	@began=$$SECONDS; \
 		$(PYTHON) -m venv .venv; \
-		$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[train,teach,dev]'; \
-		$(BIN)/python -m compileall -q -j 0 .venv/lib src > /dev/null || true; `# on all cores; some packages carry files that are no Python` \
+		$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check $(PIP_ARGS) \
+			-c constraints.txt -r requirements.txt $(INSTALLED:%=-e %); \
+		$(BIN)/python -m compileall -q -j 0 .venv/lib packages > /dev/null || true; `# on all cores; some packages carry files that are no Python` \
 		echo "set up in $$((SECONDS - began)) s"
 	@touch $@

@@ -21,7 +21,7 @@ from typing import Any
 
 from claims import Claim, record_claims
 
-from flatwater.units import format_bytes
+from flatwater_watch.units import format_bytes
 
 SERVER = """
 import gc, signal, sys, threading

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from claims import Claim, record_claims
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "cases"))
+sys.path.append(str(Path(__file__).parents[1] / "packages" / "watch" / "tests" / "cases"))
 from expected_cases import FLAT, OPENED, growing, halves
 from watched_cases import Right, Said, judge, missing, watch
 

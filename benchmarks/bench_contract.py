@@ -31,8 +31,8 @@ from parts import measured, told
 from sizes import config_of
 from stored_windows import store_windows_
 
-from flatwater.recipes.erl import run as erl_run
 from flatwater.state.tree import nbytes
+from flatwater_trading.recipe import run as erl_run
 
 EXPLAINED, COST, PLATEAU, FORECAST = 0.97, 1.01, 0.02, 0.10
 COST_ROUNDS, EXPLAINED_ROUNDS = 20, 20

@@ -17,8 +17,8 @@ import torch
 from claims import Claim, record_claims
 
 from flatwater.nets.config import NetConfig
-from flatwater.nets.encoders import build_encoder
 from flatwater.nets.stack import Layout, init_, views
+from flatwater_trading.policy.encoders import build_encoder
 
 CONTEXT, DAYS, COLUMNS, FEATURES, REPEATS = 504, 145, 108, 5, 3
 

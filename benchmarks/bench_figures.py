@@ -16,8 +16,8 @@ import polars as pl
 import torch
 from claims import Claim, record_claims
 
-from flatwater.envs.trading import account
-from flatwater.panel.importing import read_prices
+from flatwater_trading.market import account
+from flatwater_trading.panel.importing import read_prices
 
 TAKEN = {"daily": None, "weekly": "1w", "monthly": "1mo", "quarterly": "1q"}
 KNOWN = {"daily": 252, "weekly": 52, "monthly": 12, "quarterly": 4}

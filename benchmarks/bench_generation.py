@@ -21,9 +21,9 @@ import torch
 from claims import Claim, record_claims
 from sizes import SIZES, Silent, composed
 
-from flatwater.memory.probes.process import resident_bytes
 from flatwater.runs.machine import keep_freed_memory
 from flatwater.trainers.loop import train_
+from flatwater_watch.meters.process import resident_bytes
 
 LIMITS = {"S": 2.0, "M": 30.0, "FULL": 300.0}
 """CPU seconds of one generation."""

@@ -31,10 +31,10 @@ import torch
 from claims import Claim, record_claims
 from sizes import Silent, config_of
 
-from flatwater.recipes.erl.run import ErlRun, compose
 from flatwater.state.tree import leaves
-from flatwater.trainers.erl.setup import window_bytes
 from flatwater.trainers.loop import Phase, train_
+from flatwater_trading.recipe.run import ErlRun, compose
+from flatwater_trading.training.setup import window_bytes
 
 PASSES = 10
 """How often an update reads or writes its observations at least: gathered three times, and read seven times."""

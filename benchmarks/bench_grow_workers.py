@@ -16,7 +16,7 @@ import psutil
 from claims import Claim, record_claims
 
 import flatwater as fw
-from flatwater.units import format_bytes
+from flatwater_watch.units import format_bytes
 
 CASES: list[dict[str, Any]] = [
     {"group": 16},

@@ -35,11 +35,11 @@ from flatwater.envs.growing.spaces import HEADS
 from flatwater.envs.growing.stages import Stage
 from flatwater.envs.growing.stream import SEEDLING, draw_weights_, image_numbers, key
 from flatwater.envs.growing.task import load_task
-from flatwater.memory.probes.mappings import peak_bytes
-from flatwater.memory.probes.process import resident_bytes
 from flatwater.nets.stack import views
 from flatwater.runs.machine import keep_freed_memory, release_freed_memory
 from flatwater.state.tree import nbytes
+from flatwater_watch.meters.mappings import peak_bytes
+from flatwater_watch.meters.process import resident_bytes
 
 CPU = torch.device("cpu")
 HOSTS, UPDATES, TURNS = 8, 20, 7

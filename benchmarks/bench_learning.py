@@ -22,17 +22,17 @@ import torch
 from claims import Claim, record_claims
 from sizes import Silent
 
-from flatwater.envs.trading.baselines import play_random_
-from flatwater.envs.trading.results import episode_summary
-from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
-from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, rules
-from flatwater.panel.config import SplitConfig
-from flatwater.panel.locate import load_truth
-from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.recipes.erl.run import ErlRun, compose
-from flatwater.trainers.erl.lessons import lesson_days
-from flatwater.trainers.erl.play import play_
 from flatwater.trainers.loop import train_
+from flatwater_trading.market.baselines import play_random_
+from flatwater_trading.market.results import episode_summary
+from flatwater_trading.market.simulator import Simulator, build_simulator, reset_
+from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, rules
+from flatwater_trading.panel.config import SplitConfig
+from flatwater_trading.panel.locate import load_truth
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.run import ErlRun, compose
+from flatwater_trading.training.lessons import lesson_days
+from flatwater_trading.training.play import play_
 
 Algorithm = Literal["hindsight", "ddpg", "td3", "sac"]
 EPISODES = 20

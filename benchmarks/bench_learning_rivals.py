@@ -41,13 +41,13 @@ from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
-from flatwater.envs.trading.observation import account_block
-from flatwater.envs.trading.results import episode_summary
-from flatwater.envs.trading.simulator import step_
-from flatwater.envs.trading.yardsticks import gain_features
-from flatwater.recipes.erl.run import ErlRun, compose
-from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.loop import train_
+from flatwater_trading.market.observation import account_block
+from flatwater_trading.market.results import episode_summary
+from flatwater_trading.market.simulator import step_
+from flatwater_trading.market.yardsticks import gain_features
+from flatwater_trading.recipe.run import ErlRun, compose
+from flatwater_trading.training.lessons import lesson_days
 
 LAGS = (0, 5, 10, 19)
 """Days back at which an agent sees each feature."""

@@ -31,18 +31,18 @@ from sizes import config_of
 
 from flatwater.algorithms.config import DDPGConfig
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.memory.probes.process import resident_bytes
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.panel.locate import load_panel
-from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.recipes.erl.run import ErlRun
 from flatwater.replay.config import RowReplayConfig
-from flatwater.replay.rows import build_rows
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import restore_run, start
 from flatwater.state.tree import nbytes
-from flatwater.trainers.erl.config import replay_capacity
-from flatwater.trainers.erl.learner import LearnerConfig
+from flatwater_trading.panel.locate import load_panel
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.run import ErlRun
+from flatwater_trading.training.config import replay_capacity
+from flatwater_trading.training.learner import LearnerConfig
+from flatwater_trading.training.rows import build_rows
+from flatwater_watch.meters.process import resident_bytes
 
 BYTES_OF_TRANSITION, PEAK, GROWTH = 900, 4e9, 2e6
 FLOOR = {"panel": 91e6, "observations": 51e6, "networks": 252e6, "adam": 252e6, "champion": 16e6, "replay": 12e6}

@@ -3,7 +3,8 @@
     python benchmarks/bench_plain.py                     # all, two at a time: about seven minutes
     python benchmarks/bench_plain.py set:text weak_keys --wide 1
 
-Of `tests/plain/holding.py`, which needs no library but NumPy. The threads of `bench_cases.py` are other people's; these
+Of `packages/watch/tests/plain/holding.py`, which needs no library but NumPy. The threads of `bench_cases.py` are other
+people's; these
 are the ways that Python itself offers, each with the container that a person would name and the line that makes what
 is held.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from claims import Claim, record_claims
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "plain"))
+sys.path.append(str(Path(__file__).parents[1] / "packages" / "watch" / "tests" / "plain"))
 import holding
 
 WATCH = "import sys; from flatwater.cli.main import main; sys.exit(main())"

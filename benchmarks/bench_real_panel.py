@@ -25,12 +25,12 @@ from claims import Claim, record_claims
 from fresh import peak_of, run_fresh
 from rich.console import Console
 
-from flatwater.panel.locate import load_panel
-from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.evaluate import evaluate
 from flatwater.runs.session import start
-from flatwater.trainers.erl.config import PopulationConfig
+from flatwater_trading.panel.locate import load_panel
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.training.config import PopulationConfig
 
 PANEL = Path(__file__).resolve().parents[1] / "../shared/data/us_equities_adj_108x5402.parquet"
 MEMBERS = 16

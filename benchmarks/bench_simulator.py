@@ -14,10 +14,10 @@ import time
 import torch
 from claims import Claim, record_claims
 
-from flatwater.envs.trading.config import TradingConfig
-from flatwater.envs.trading.market import Market
-from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_, step_
 from flatwater.state.tree import nbytes
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.simulator import Simulator, build_simulator, reset_, step_
 
 WANTED = 200_000
 DAYS = 1500

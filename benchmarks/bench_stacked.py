@@ -31,7 +31,7 @@ from flatwater.algorithms.config import DDPGConfig
 from flatwater.algorithms.ddpg import build, make_update
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.batch import Batch
-from flatwater.trainers.erl.learner import LearnerConfig
+from flatwater_trading.training.learner import LearnerConfig
 
 OBS, ACTION = 17, 6
 CASES = {"64-64": ((64, 64), 64, 20), "256-256": ((256, 256), 256, 4), "1024-1024": ((1024, 1024), 256, 1)}

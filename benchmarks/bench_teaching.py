@@ -43,12 +43,12 @@ from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.game import Game
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
-from flatwater.memory.probes.process import resident_bytes
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.recipes.teach.run import TeachRun, compose
 from flatwater.runs.machine import keep_freed_memory, release_freed_memory
 from flatwater.state.tree import leaves
 from flatwater.trainers.loop import train_
+from flatwater_watch.meters.process import resident_bytes
 
 PARTS = ("memory", "pace", "loop", "rows", "learning")
 FLATWATER = [sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())"]

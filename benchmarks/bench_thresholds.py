@@ -15,11 +15,11 @@ from pathlib import Path
 
 from claims import Claim, record_claims
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "cases"))
+sys.path.append(str(Path(__file__).parents[1] / "packages" / "watch" / "tests" / "cases"))
 from expected_cases import growing
 
-from flatwater.memory.series import slope
-from flatwater.memory.thresholds import SHIPPED, Drift
+from flatwater_watch.series import slope
+from flatwater_watch.thresholds import SHIPPED, Drift
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 SWEPT = ("least_bytes", "blocks_rising", "takes_part", "stands_out", "steady", "fewest", "unheld", "again")

@@ -15,7 +15,8 @@ Parts:
             takes more than 100 ms, and a search for cyclic garbage begins within that. A census visits 200,000
             objects at most; how many it did stands beside.
   holes     a leak in a heap with 600,000 holes, which the allocator visits at each answer: 5 % of the CPU or less.
-  zoo       each program of tests/zoo: verdict, owner, line, and the share of the growth explained, 90 % or more.
+  zoo       each program of packages/watch/tests/zoo: verdict, owner, line, and the share of the growth explained,
+            90 % or more.
   rivals    the growing programs under watch, memray, tracemalloc, objgraph and pympler (extra `compare`): what each
             tool says, and its CPU seconds over those of the program by itself. `rivals_table.py` says how it is judged.
 
@@ -41,12 +42,12 @@ from fresh import run_fresh
 from parts import measured, told
 from rivals_table import RIVALS, answer, own_answer, rivals_claim, rivals_table
 
-from flatwater.memory.diagnose.garbage import Search
-from flatwater.memory.objects.census import take_census
-from flatwater.memory.objects.roots import Roots
-from flatwater.memory.watch.process import ProcessWatch
+from flatwater_watch.agent.process import ProcessWatch
+from flatwater_watch.diagnose.garbage import Search
+from flatwater_watch.heap.census import take_census
+from flatwater_watch.heap.roots import Roots
 
-ZOO = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "zoo" / "expected.py"))
+ZOO = runpy.run_path(str(Path(__file__).parents[1] / "packages" / "watch" / "tests" / "zoo" / "expected.py"))
 OVERHEAD, TAKEN, EXPLAINED = 1.01, 30_000_000, 0.9
 CENSUS_CPU, CENSUS_PAUSE = 2.0, 0.1
 HOLES_CPU, HOLES_SECONDS = 0.05, 25.0

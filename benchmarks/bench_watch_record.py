@@ -16,8 +16,8 @@ from pathlib import Path
 
 from claims import Claim, record_claims
 
-from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.watch.spool import unwatched
+from flatwater_watch.agent.spool import unwatched
+from flatwater_watch.diagnose.finding import Finding
 
 SIZE = 175 << 20
 READINGS = 3_600_000

@@ -17,7 +17,7 @@ from statistics import median
 
 from claims import Claim, record_claims
 
-from flatwater.memory.watch.runner import environment_for
+from flatwater_watch.faces.runner import environment_for
 
 PAIRS = 10
 MOST = 0.3

@@ -34,11 +34,11 @@ from rich.console import Console
 from sizes import config_of
 
 import flatwater as fw
-from flatwater.memory.probes.process import private_bytes
-from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.recipes.erl.workers import Workers
 from flatwater.runs.recorder import Round
 from flatwater.runs.session import start
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.workers import Workers
+from flatwater_watch.meters.process import private_bytes
 
 AT_ONCE = "at once"
 TILE = {"S": 8, "M": 4, "FULL": 4}

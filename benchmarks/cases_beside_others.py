@@ -1,4 +1,4 @@
-"""Cases of tests/cases under `flatwater watch`, under other memory tools, and by themselves: answers, CPU and memory.
+"""Cases of the finder's tests under `flatwater watch`, other memory tools, and by themselves: answers, CPU and memory.
 
     python -m venv OTHERS && OTHERS/bin/pip install memray scalene filprofiler objgraph
     python benchmarks/cases_beside_others.py --python OTHERS/bin/python --out answers.jsonl [NAME …] [--tools TOOL …]
@@ -26,12 +26,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "cases"))
+sys.path.append(str(Path(__file__).parents[1] / "packages" / "watch" / "tests" / "cases"))
 from cases_table import Answer, cases_table, fil_stacks, judged, scalene_points_at, stacks_point_at, watch_answer
 from expected_cases import growing, halves, needs, program_of
 from watched_cases import WATCH, Said, environment, judge, missing
 
-FOLDERS = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "cases")]
+FOLDERS = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "packages" / "watch" / "tests" / "cases")]
 LOOK = 0.2
 """What part of the program's time by itself passes between two looks."""
 RIVALS = str(Path(__file__).parent / "rivals.py")

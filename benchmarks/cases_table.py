@@ -1,4 +1,4 @@
-"""How `flatwater watch` and other memory tools are judged on the cases of tests/cases, and the table of their answers.
+"""How `flatwater watch` and other memory tools are judged on the cases of the finder's tests, and their table.
 
 Each tool is used as its documentation shows for a leak, and judged by what it puts first:
 

@@ -13,13 +13,13 @@ from sizes import config_of
 from flatwater.algorithms.config import DDPGConfig, TD3Config
 from flatwater.memory.ledger import Statement
 from flatwater.memory.planner import Plan
-from flatwater.recipes.erl import plan
-from flatwater.recipes.erl import run as erl_run
-from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.replay.config import RowReplayConfig
 from flatwater.runs import recorder, session
 from flatwater.runs.contract import Contract
-from flatwater.trainers.erl.learner import LearnerConfig
+from flatwater_trading.recipe import plan
+from flatwater_trading.recipe import run as erl_run
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.training.learner import LearnerConfig
 
 FLAT_ROUNDS, WINDOW_ROUNDS = 60, 40
 WINDOW_BUDGET = "800MiB"

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flatwater.memory.probes.mappings import peak_bytes
 from flatwater.rundir.layout import RunFolder
+from flatwater_watch.meters.mappings import peak_bytes
 
 
 def run_fresh(script: str, arguments: list[str]) -> dict[str, Any]:

@@ -20,14 +20,14 @@ from sizes import config_of
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.remote import fetch_newest, list_stored
-from flatwater.memory.probes.process import resident_bytes
 from flatwater.mirror.uploader import Mirror
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects
 from flatwater.storage.sending import PART, SendBuffer, send_file
+from flatwater_watch.meters.process import resident_bytes
 
 ROOT = Path(__file__).parents[1]
-STORE = runpy.run_path(str(ROOT / "tests" / "runs" / "object_store.py"))["ObjectStore"]
+STORE = runpy.run_path(str(ROOT / "packages" / "flatwater" / "tests" / "runs" / "object_store.py"))["ObjectStore"]
 TRAIN = ["train", "erl", "--config", str(ROOT / "examples" / "small.toml")]
 FLATWATER = [sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())"]
 THREAD = "_work"
@@ -147,7 +147,9 @@ def leaves_of(manifest: Any) -> Hashes:  # noqa: ANN401  (a Manifest)
 
 def growth(url: str, folder: Path, checkpoints: int) -> dict[str, Any]:
     """Save checkpoints of 12 MB faster than the store takes them; resident memory after each twentieth of them."""
-    run = runpy.run_path(str(ROOT / "tests" / "runs" / "mirrored_run.py"))["MirroredRun"](folder, url)
+    run = runpy.run_path(str(ROOT / "packages" / "flatwater" / "tests" / "runs" / "mirrored_run.py"))["MirroredRun"](
+        folder, url
+    )
     run.mirror.start()
     resident: list[int] = []
     for at in range(checkpoints):

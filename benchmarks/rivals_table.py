@@ -15,7 +15,7 @@ from typing import Any
 
 from claims import Claim
 
-ZOO = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "zoo" / "expected.py"))
+ZOO = runpy.run_path(str(Path(__file__).parents[1] / "packages" / "watch" / "tests" / "zoo" / "expected.py"))
 RIVALS = ("memray", "tracemalloc", "objgraph", "pympler")
 ANSWERS = ("found", "owner", "line", "verdict")
 """What is asked of each tool."""

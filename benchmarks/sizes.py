@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from flatwater.envs.trading.config import EpisodeConfig, TradingConfig
-from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.recipes.erl.run import ErlRun, compose
 from flatwater.replay.config import RowReplayConfig
-from flatwater.trainers.erl.config import PopulationConfig
+from flatwater_trading.market.config import EpisodeConfig, TradingConfig
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.run import ErlRun, compose
+from flatwater_trading.training.config import PopulationConfig
 
 SIZES = {"S": (60, 1500, 100, 4), "M": (200, 2000, 252, 8), "FULL": (669, 3781, 504, 16)}
 """Name -> columns, days, context, members. All with 5 + 3 slices, and 48 updates of a batch of 32 days."""

@@ -3,7 +3,8 @@
     python benchmarks/stored_windows.py train erl --learner.algorithm ddpg ...
 
 This is how a run comes to hold 24 MB a transition where 900 bytes are enough. The numbers of a run are the same, bit
-for bit (`tests/runs/test_stored_windows.py`). Unlike everything else that a run holds, the pages of these blocks are
+for bit (`packages/flatwater/tests/runs/test_stored_windows.py`). Unlike everything else that a run holds, the pages of
+these blocks are
 touched as the replay fills: resident memory grows for as long as that takes, which is the growth that people take for a
 leak.
 """
@@ -18,17 +19,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.cli.main import main
-from flatwater.envs.trading.market import Market
-from flatwater.errors import MemoryLimitError
-from flatwater.nets.trader import MarketObs
-from flatwater.recipes.erl.run import ErlRun
-from flatwater.replay.rows import RowReplay, held, windows
 from flatwater.state.tree import derived, state
-from flatwater.trainers.erl import learn, round, tile
-from flatwater.trainers.erl import state as erl_state
-from flatwater.trainers.erl.learn import Source
-from flatwater.trainers.erl.setup import Setup
-from flatwater.units import format_bytes
+from flatwater_trading.market.market import Market
+from flatwater_trading.policy.trader import MarketObs
+from flatwater_trading.recipe.run import ErlRun
+from flatwater_trading.training import learn, round, tile
+from flatwater_trading.training import state as erl_state
+from flatwater_trading.training.learn import Source
+from flatwater_trading.training.rows import RowReplay, held, windows
+from flatwater_trading.training.setup import Setup
+from flatwater_watch.errors import MemoryLimitError
+from flatwater_watch.units import format_bytes
 
 AT_ONCE = 256
 """Transitions whose windows are gathered together."""

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from flatwater.memory.watch.process import ProcessWatch
+from flatwater_watch.agent.process import ProcessWatch
 
 BLOCKS, ROUND = 1_200_000, 0.01
 KEPT: list[bytes | None] = []

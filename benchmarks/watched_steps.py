@@ -17,11 +17,11 @@ from typing import Any
 
 import gymnasium
 
-from flatwater.memory.objects.census import take_census
-from flatwater.memory.objects.roots import Roots
-from flatwater.memory.watch.boundaries import TICK_SECONDS
-from flatwater.memory.watch.process import ProcessWatch
-from flatwater.memory.watch.steps import find_steps, lose_steps
+from flatwater_watch.agent.boundaries import TICK_SECONDS
+from flatwater_watch.agent.process import ProcessWatch
+from flatwater_watch.agent.steps import find_steps, lose_steps
+from flatwater_watch.heap.census import take_census
+from flatwater_watch.heap.roots import Roots
 
 ENVS, STEPS = 8, 500
 """Environments stepped together, and their steps in one half of a pair."""

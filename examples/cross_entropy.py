@@ -11,8 +11,6 @@ from typing import Any, Literal
 import gymnasium
 import torch
 
-from flatwater.config.bounds import Count, Seed
-from flatwater.config.declare import config
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.console import Column, Layout
 from flatwater.recipe import Headline, Recipe
@@ -23,6 +21,8 @@ from flatwater.runs.run import Run
 from flatwater.state.random import generator
 from flatwater.state.tree import nbytes, state
 from flatwater.trainers.loop import Phase, Progress
+from flatwater_watch.options.bounds import Count, Seed
+from flatwater_watch.options.declare import config
 
 CPU = torch.device("cpu")
 

@@ -24,7 +24,7 @@ from flatwater.replay.batch import Batch
 from flatwater.replay.config import ReplayConfig
 from flatwater.replay.ring import Ring, append_, build_ring, draw, gather, start_
 from flatwater.state.random import generator
-from flatwater.trainers.erl.learner import LearnerConfig
+from flatwater_trading import LearnerConfig
 
 VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
 CPU = torch.device("cpu")

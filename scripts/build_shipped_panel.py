@@ -14,9 +14,9 @@ from pathlib import Path
 import polars as pl
 from bokeh_sampledata import package_path
 
-from flatwater.panel.importing import import_panel
-from flatwater.panel.shipped import shipped_panel_path
-from flatwater.panel.store import save_panel
+from flatwater_trading.panel.importing import import_panel
+from flatwater_trading.panel.shipped import shipped_panel_path
+from flatwater_trading.panel.store import save_panel
 
 PRICES = ("Open", "High", "Low", "Close")
 INVESTABLE = ("AAPL", "GOOG", "IBM", "MSFT")

@@ -5,6 +5,7 @@ No test asserts these numbers; docs/adr/0041-size-of-the-house.md says what they
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,37 +13,43 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src" / "flatwater"
+ROOT = Path(__file__).parents[1]
+PLACE = re.compile(r"(?:packages/\w+/)?src/(flatwater\w*)/(.+\.py)")
+"""Where a source is, now and before there were three distributions."""
 SMALL = 60
 """Lines of a file that is hardly worth its door."""
 
 
 def now() -> dict[str, str]:
-    """Path below the package -> text."""
-    return {path.relative_to(SOURCE).as_posix(): path.read_text() for path in SOURCE.rglob("*.py")}
+    """Package and path below it -> text."""
+    paths = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("packages/*/src/**/*.py")}
+    return {"/".join(found.groups()): path.read_text() for name, path in paths.items() if (found := PLACE.match(name))}
 
 
 def then(revision: str) -> dict[str, str]:
     """The same, as it was."""
     packed = subprocess.run(
-        ["git", "archive", revision, "src/flatwater"],  # noqa: S607  (whichever git the developer has)
-        cwd=SOURCE.parents[1],
+        ["git", "archive", revision],  # noqa: S607  (whichever git the developer has)
+        cwd=ROOT,
         check=True,
         capture_output=True,
     )
     found = {}
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
         for member in files.getmembers():
-            if member.name.endswith(".py") and (file := files.extractfile(member)) is not None:
-                found[member.name.removeprefix("src/flatwater/")] = file.read().decode()
+            place = PLACE.match(member.name)
+            if place is not None and (file := files.extractfile(member)) is not None:
+                found["/".join(place.groups())] = file.read().decode()
     return found
 
 
 def by_folder(texts: Mapping[str, str]) -> Counter[str]:
-    """Lines; modules beside the folders are one row."""
+    """Lines, of each package whole as well; modules beside its folders are one row."""
     lines = Counter[str]()
     for path, text in texts.items():
-        lines[path.split("/")[0] if "/" in path else "(modules)"] += len(text.splitlines())
+        package, *inside = path.split("/")
+        lines[package] += len(text.splitlines())
+        lines[f"  {package}/{inside[0] if inside[1:] else '(modules)'}"] += len(text.splitlines())
     return lines
 
 
@@ -73,9 +80,9 @@ def main() -> None:
     """Print."""
     columns = {"now": now()} | {revision: then(revision) for revision in sys.argv[1:2]}
     counts = [by_folder(texts) for texts in columns.values()]
-    print(f"{'':<14}" + "".join(f"{name:>10}" for name in columns))
+    print(f"{'':<34}" + "".join(f"{name:>10}" for name in columns))
     for folder in sorted(set().union(*counts), key=lambda name: -counts[0][name]):
-        print(f"{folder:<14}" + "".join(f"{count[folder]:>10,}" for count in counts))
+        print(f"{folder:<34}" + "".join(f"{count[folder]:>10,}" for count in counts))
     for name, texts in columns.items():
         print(f"{name}: {in_all(texts)}")
 

@@ -1,22 +1,29 @@
-"""Print the exact version of every package that `.[train,teach,dev]` and `.[compare]` pull in, as installed here.
+"""Print the exact version of every package that the distributions and the requirements pull in, as installed here.
 
 What else lies in the environment is left out, so the list is complete and no longer than it must be.
 """
 
 import sys
-from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from importlib.metadata import PackageNotFoundError, distribution, metadata, requires, version
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("train", "teach", "dev", "compare")
-HEADER = "# Exact versions for `pip install -c constraints.txt -e .[train,teach,dev]`. Written by `make constraints`."
+ROOT = Path(__file__).parents[1]
+OURS = ("flatwater-watch", "flatwater", "flatwater-trading")
+LISTS = ("requirements.txt", "benchmarks/requirements.txt")
+HEADER = "# Exact versions of what `make` installs, and of rivals. Written by `make constraints`."
 
 
 def needed() -> set[str]:
-    """Names of all packages that the project's extras need, directly or through others, and that are installed."""
+    """Names of all packages that are needed, directly or through others, and that are installed."""
     found: set[str] = set()
-    waiting = [(canonicalize_name("flatwater"), frozenset(EXTRAS))]
+    waiting = [(name, frozenset(metadata(name).get_all("Provides-Extra") or ())) for name in OURS]
+    for text in (line.partition("#")[0].strip() for each in LISTS for line in (ROOT / each).read_text().splitlines()):
+        if text and is_installed(name := canonicalize_name(Requirement(text).name)):
+            found.add(name)
+            waiting.append((name, frozenset(Requirement(text).extras)))
     done = set()
     while waiting:
         package, extras = waiting.pop()
@@ -27,16 +34,22 @@ def needed() -> set[str]:
             asked = Requirement(text)
             name = canonicalize_name(asked.name)
             applies = asked.marker is None or any(asked.marker.evaluate({"extra": extra}) for extra in (*extras, ""))
-            if not applies or name == "flatwater":
+            if not applies or name in OURS:
                 continue
-            try:
-                distribution(name)
-            except PackageNotFoundError:
-                print(f"{name} is not installed, so it is not pinned", file=sys.stderr)
-                continue
-            found.add(name)
-            waiting.append((name, frozenset(asked.extras)))
+            if is_installed(name):
+                found.add(name)
+                waiting.append((name, frozenset(asked.extras)))
     return found
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package is installed here; says so where it is not."""
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        print(f"{name} is not installed, so it is not pinned", file=sys.stderr)
+        return False
+    return True
 
 
 def main() -> None:

@@ -8,68 +8,86 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "flatwater"
-PROGRAMS = [*SOURCE.rglob("*.py"), *(ROOT / "scripts").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
-TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+SOURCES = [ROOT / "packages" / package / "src" for package in ("watch", "flatwater", "trading")]
+MODULES = sorted(path for source in SOURCES for path in source.rglob("*.py"))
+PROGRAMS = [*MODULES, *(ROOT / "scripts").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+TESTS = sorted([*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "packages").glob("*/tests/**/test_*.py")])
 
 LINES_OF_A_MODULE, LINES_OF_A_FUNCTION = 500, 50
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base", "manager", "managers", "handlers"}
 TITLES = ("Manager", "Handler", "Helper", "Base", "Mixin")
 
-COMPUTING = ("panel", "nets", "rollouts", "replay", "algorithms", "evolution", "envs", "trainers")
+COMPUTING = (
+    *(f"flatwater/{name}/" for name in ("nets", "rollouts", "replay", "algorithms", "evolution", "envs", "trainers")),
+    *(f"flatwater_trading/{name}/" for name in ("panel", "market", "policy", "training")),
+)
 COLD = {
     **dict.fromkeys(
-        ("panel/laws.py", "panel/mapped.py", "panel/own.py", "panel/normalise.py"),
+        (
+            "flatwater_trading/panel/laws.py",
+            "flatwater_trading/panel/mapped.py",
+            "flatwater_trading/panel/own.py",
+            "flatwater_trading/panel/normalise.py",
+        ),
         "a panel is read on the CPU, once a run",
     ),
     **dict.fromkeys(
-        ("envs/trading/gym_env.py", "envs/trading/vector_env.py", "envs/trading/spaces.py"),
+        (
+            "flatwater_trading/market/gym_env.py",
+            "flatwater_trading/market/vector_env.py",
+            "flatwater_trading/market/spaces.py",
+        ),
         "other people's loops give and are given NumPy's arrays, every step",
     ),
     **dict.fromkeys(
-        ("envs/foraging/game.py", "envs/foraging/world.py", "envs/worlds.py", "envs/wrapped/spaces.py"),
+        (
+            "flatwater/envs/foraging/game.py",
+            "flatwater/envs/foraging/world.py",
+            "flatwater/envs/worlds.py",
+            "flatwater/envs/wrapped/spaces.py",
+        ),
         "a world that is on the CPU",
     ),
-    "envs/conformance.py": "tries environments out, on the CPU",
-    "envs/kept.py": "what environments of the CPU keep: where an episode begins, and once a checkpoint",
-    "envs/trading/baselines.py": "what traders are compared with, once a run",
-    "envs/trading/orders.py": "the orders of one evening",
-    "envs/trading/yardsticks.py": "what traders are compared with, once a run",
-    "trainers/episodes.py": "episodes of a world that is on the CPU",
+    "flatwater/envs/conformance.py": "tries environments out, on the CPU",
+    "flatwater/envs/kept.py": "what environments of the CPU keep: where an episode begins, and once a checkpoint",
+    "flatwater_trading/market/baselines.py": "what traders are compared with, once a run",
+    "flatwater_trading/market/orders.py": "the orders of one evening",
+    "flatwater_trading/market/yardsticks.py": "what traders are compared with, once a run",
+    "flatwater/trainers/episodes.py": "episodes of a world that is on the CPU",
 }
 """A module of the folders that compute -> why none of it stands in a hot loop on a device."""
 WAITS = {"item", "cpu", "tolist", "numpy"}
 MAY_WAIT = {
     **dict.fromkeys(
         (
-            "trainers/blocks/round.py::read_numbers_",
-            "trainers/erl/round.py::_episodes",
-            "trainers/erl/round.py::lineage_record",
-            "trainers/erl/round.py::read_numbers_",
-            "trainers/evolve/round.py::lineage_record",
-            "trainers/evolve/round.py::read_numbers_",
-            "trainers/grow/round.py::_training",
-            "trainers/grow/round.py::episodes_record",
-            "trainers/grow/round.py::read_numbers_",
+            "flatwater/trainers/blocks/round.py::read_numbers_",
+            "flatwater_trading/training/round.py::_episodes",
+            "flatwater_trading/training/round.py::lineage_record",
+            "flatwater_trading/training/round.py::read_numbers_",
+            "flatwater/trainers/evolve/round.py::lineage_record",
+            "flatwater/trainers/evolve/round.py::read_numbers_",
+            "flatwater/trainers/grow/round.py::_training",
+            "flatwater/trainers/grow/round.py::episodes_record",
+            "flatwater/trainers/grow/round.py::read_numbers_",
         ),
         "a round's numbers are read once, when it is over",
     ),
-    "envs/trading/results.py::_closed_trades": "the trades of an evaluation, once a run",
-    "envs/trading/results.py::trades": "the same",
-    "nets/own_host.py::draw_": "once an episode: a class of the user's draws its weights in Python, host by host",
-    "trainers/blocks/collect.py::__init__": "views of what lies on the CPU, bound once",
-    "trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of the actions a step",
-    "trainers/blocks/collect.py::_end_": "of what lies on the CPU",
-    "trainers/blocks/collect.py::_teach_": "of what lies on the CPU",
-    "trainers/blocks/collect.py::ask_": "a teacher is on the CPU",
-    "trainers/blocks/held_out.py::__init__": "views of what lies on the CPU, bound once",
-    "trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of the actions a step",
-    "trainers/evolve/play.py::__call__": "the world is on the CPU: one copy of the actions a step",
-    "trainers/evolve/play.py::__init__": "views of what lies on the CPU, bound once",
-    "trainers/evolve/play.py::_begin_": "of what lies on the CPU",
-    "trainers/evolve/trial.py::__init__": "views of what lies on the CPU, bound once",
-    "trainers/evolve/trial.py::_play_": "of what lies on the CPU",
-    "trainers/evolve/trial.py::fitness_step_": "of what lies on the CPU",
+    "flatwater_trading/market/results.py::_closed_trades": "the trades of an evaluation, once a run",
+    "flatwater_trading/market/results.py::trades": "the same",
+    "flatwater/nets/own_host.py::draw_": "once an episode: a class of the user's draws its weights in Python",
+    "flatwater/trainers/blocks/collect.py::__init__": "views of what lies on the CPU, bound once",
+    "flatwater/trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of the actions a step",
+    "flatwater/trainers/blocks/collect.py::_end_": "of what lies on the CPU",
+    "flatwater/trainers/blocks/collect.py::_teach_": "of what lies on the CPU",
+    "flatwater/trainers/blocks/collect.py::ask_": "a teacher is on the CPU",
+    "flatwater/trainers/blocks/held_out.py::__init__": "views of what lies on the CPU, bound once",
+    "flatwater/trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of the actions a step",
+    "flatwater/trainers/evolve/play.py::__call__": "the world is on the CPU: one copy of the actions a step",
+    "flatwater/trainers/evolve/play.py::__init__": "views of what lies on the CPU, bound once",
+    "flatwater/trainers/evolve/play.py::_begin_": "of what lies on the CPU",
+    "flatwater/trainers/evolve/trial.py::__init__": "views of what lies on the CPU, bound once",
+    "flatwater/trainers/evolve/trial.py::_play_": "of what lies on the CPU",
+    "flatwater/trainers/evolve/trial.py::fitness_step_": "of what lies on the CPU",
 }
 """`module::function` -> why it may wait for the device: it is called once a round or less, or the number is there."""
 COPIES = {"new_tensor", "tensor", "as_tensor", "from_numpy", "cuda", "to"}
@@ -77,40 +95,40 @@ COPIES = {"new_tensor", "tensor", "as_tensor", "from_numpy", "cuda", "to"}
 MAY_COPY = {
     **dict.fromkeys(
         (
-            "envs/growing/simulator.py::build_envs",
-            "envs/growing/own_host.py::_tried",
-            "envs/growing/own_host.py::_arena",
-            "envs/growing/task.py::_put",
-            "envs/growing/task.py::task_of",
-            "envs/growing/lifecycle.py::build_tables",
-            "envs/trading/market.py::build_market",
-            "nets/actions.py::_range",
-            "nets/policy.py::build_statistics",
-            "replay/ring.py::_storage",
-            "algorithms/ppo.py::build",
-            "trainers/erl/lessons.py::build_outcomes",
-            "trainers/grow/state.py::build_setup",
-            "trainers/grow/state.py::lean_",
+            "flatwater/envs/growing/simulator.py::build_envs",
+            "flatwater/envs/growing/own_host.py::_tried",
+            "flatwater/envs/growing/own_host.py::_arena",
+            "flatwater/envs/growing/task.py::_put",
+            "flatwater/envs/growing/task.py::task_of",
+            "flatwater/envs/growing/lifecycle.py::build_tables",
+            "flatwater_trading/market/market.py::build_market",
+            "flatwater/nets/actions.py::_range",
+            "flatwater/nets/policy.py::build_statistics",
+            "flatwater/replay/ring.py::_storage",
+            "flatwater/algorithms/ppo.py::build",
+            "flatwater_trading/training/lessons.py::build_outcomes",
+            "flatwater/trainers/grow/state.py::build_setup",
+            "flatwater/trainers/grow/state.py::lean_",
         ),
         "when the run is built",
     ),
-    "envs/trading/results.py::trades": "the trades of an evaluation, once a run",
-    "trainers/evolve/round.py::select_": "once a round",
-    "replay/ring.py::append_": "for other people's loops: whatever an environment gave, once a step",
-    "replay/ring.py::_write_": "the same",
-    "algorithms/ppo.py::deal": "what was collected may lie on the CPU, where its world is: once a minibatch",
-    "algorithms/ppo.py::_dealer": "once an update",
-    "trainers/blocks/round.py::learn_": "the same rows, absorbed in parts once a round",
-    "algorithms/ppo.py::judge_": "once a block",
-    "algorithms/ppo.py::read_learner_": "once a round",
-    "trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of its observations a step",
-    "trainers/blocks/collect.py::_value_": "once a block, and where an episode was cut off",
-    "trainers/blocks/collect.py::_end_": "to the CPU",
-    "trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of its observations a step",
-    "trainers/evolve/play.py::_act": "the same",
-    "trainers/evolve/play.py::_begin_": "where an episode begins",
-    "trainers/evolve/play.py::step_": "to the CPU",
-    "trainers/evolve/trial.py::_act": "the world is on the CPU: one copy of its observations a step",
+    "flatwater_trading/market/results.py::trades": "the trades of an evaluation, once a run",
+    "flatwater/trainers/evolve/round.py::select_": "once a round",
+    "flatwater/replay/ring.py::append_": "for other people's loops: whatever an environment gave, once a step",
+    "flatwater/replay/ring.py::_write_": "the same",
+    "flatwater/algorithms/ppo.py::deal": "what was collected may lie on the CPU, where its world is: once a minibatch",
+    "flatwater/algorithms/ppo.py::_dealer": "once an update",
+    "flatwater/trainers/blocks/round.py::learn_": "the same rows, absorbed in parts once a round",
+    "flatwater/algorithms/ppo.py::judge_": "once a block",
+    "flatwater/algorithms/ppo.py::read_learner_": "once a round",
+    "flatwater/trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of its observations a step",
+    "flatwater/trainers/blocks/collect.py::_value_": "once a block, and where an episode was cut off",
+    "flatwater/trainers/blocks/collect.py::_end_": "to the CPU",
+    "flatwater/trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of its observations a step",
+    "flatwater/trainers/evolve/play.py::_act": "the same",
+    "flatwater/trainers/evolve/play.py::_begin_": "where an episode begins",
+    "flatwater/trainers/evolve/play.py::step_": "to the CPU",
+    "flatwater/trainers/evolve/trial.py::_act": "the world is on the CPU: one copy of its observations a step",
 }
 """`module::function` -> why it may copy."""
 
@@ -137,37 +155,38 @@ IN_PLACE_DRAWS = {
     "cauchy_",
 }
 NUMPY_GENERATORS = {"Generator", "default_rng", "SeedSequence", "PCG64", "BitGenerator", "get_state"}
+PARTS = "packages/flatwater/tests/checkpoints/test_parts.py"
 MAY_DRAW = {
-    "envs/exact.py::generators_set": "other states of them must not matter: they are brought back",
-    "checkpoints/parts.py::_set_global_draws": "other loops draw from them: they are brought where they were",
-    "tests/checkpoints/test_parts.py::_global_draws": "the same, for the next test",
-    "tests/checkpoints/test_parts.py::step": "a loop, and an env, that do so",
-    "tests/checkpoints/test_parts.py::reset": "the env",
-    "tests/checkpoints/test_parts.py::test_an_environment_that_does_not_repeat_itself_is_told": "as other code",
-    "tests/envs/test_conformance.py": "an env that does so, which the suite must find out",
+    "flatwater/envs/exact.py::generators_set": "other states of them must not matter: they are brought back",
+    "flatwater/checkpoints/parts.py::_set_global_draws": "other loops draw from them: they are brought where they were",
+    f"{PARTS}::_global_draws": "the same, for the next test",
+    f"{PARTS}::step": "a loop, and an env, that do so",
+    f"{PARTS}::reset": "the env",
+    f"{PARTS}::test_an_environment_that_does_not_repeat_itself_is_told": "as other code",
+    "packages/flatwater/tests/envs/test_conformance.py": "an env that does so, which the suite must find out",
     "benchmarks/bench_learning_rivals.py::library": "the library that is compared with draws from it",
     "benchmarks/bench_evolve.py::agile": "the same",
 }
 
 MAY_CATCH_ALL = {
-    "cluster/worker.py::to": "the edge of a worker: the run is told, and ends",
-    "cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
-    "memory/probes/fork.py::_answer": "the end of a forked process",
-    "events/background.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
-    "rundir/listing.py::line_of": "the edge to files of anybody's making: one bad run costs its own row",
-    "runs/own_parts.py::write_": "the edge to a recipe's code that only draws: no run ends by it",
-    "rundir/events.py::ending": "whatever ends a run is told to those who listen, and goes on",
-    "memory/watch/guard.py::ask": "the edge between the watch and somebody else's program",
-    "memory/probes/untraced.py::unbroken": "the edge to the collector, below which all is lost: it is raised later",
-    "memory/watch/inject/sitecustomize.py::_begin": "the same edge, before the watch can be imported",
-    "memory/watch/guard.py::_passes": "the same edge: the program may have replaced what is asked there",
-    "memory/watch/guard.py::_end": "the same edge: then the fault is not told",
-    "envs/exact.py::try_exactness": "the edge to a class of the user's: the run says whose what it raises is",
-    "envs/exact.py::_replay": "the same edge: refusing what it took before is a difference like any other",
-    "trainers/episodes.py::bring_": "the same edge: a class that is another by now; it is told, and the run goes on",
-    "plugins.py::add_": "the edge to other people's packages: a broken one adds nothing, and stops nobody",
-    "reports/own_parts.py::installed_parts": "the same edge: a part that cannot be drawn says so in its place",
-    "memory/objects/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
+    "flatwater/cluster/worker.py::to": "the edge of a worker: the run is told, and ends",
+    "flatwater/cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
+    "flatwater_watch/meters/fork.py::_answer": "the end of a forked process",
+    "flatwater_watch/events/background.py::_serve": "the edge of a tracker's thread: the run goes on",
+    "flatwater/rundir/listing.py::line_of": "the edge to files of anybody's making: one bad run costs its own row",
+    "flatwater/runs/own_parts.py::write_": "the edge to a recipe's code that only draws: no run ends by it",
+    "flatwater/rundir/events.py::ending": "whatever ends a run is told to those who listen, and goes on",
+    "flatwater_watch/agent/guard.py::ask": "the edge between the watch and somebody else's program",
+    "flatwater_watch/meters/untraced.py::unbroken": "the edge to the collector: it is raised later",
+    "flatwater_watch/agent/inject/sitecustomize.py::_begin": "the same edge, before the watch can be imported",
+    "flatwater_watch/agent/guard.py::_passes": "the same edge: the program may have replaced what is asked there",
+    "flatwater_watch/agent/guard.py::_end": "the same edge: then the fault is not told",
+    "flatwater/envs/exact.py::try_exactness": "the edge to a class of the user's: the run says whose what it raises is",
+    "flatwater/envs/exact.py::_replay": "the same edge: refusing what it took before is a difference like any other",
+    "flatwater/trainers/episodes.py::bring_": "the same edge: a class that is another by now",
+    "flatwater/plugins.py::add_": "the edge to other people's packages: a broken one adds nothing, and stops nobody",
+    "flatwater/reports/own_parts.py::installed_parts": "the same edge: such a part says so in its place",
+    "flatwater_watch/heap/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
 }
 """`module::function` -> the process or thread edge where it stands."""
 
@@ -175,31 +194,39 @@ OPENING = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 MAY_OPEN = {
     **dict.fromkeys(
         (
-            "regular.py::_opened",
-            "storage/folders.py::open_below",
-            "storage/directory.py::open_at_once",
-            "storage/output.py::_held",
-            "runs/begun.py::_folder",
-            "runs/begun.py::note_begun",
-            "rundir/layout.py::locked",
+            "flatwater_watch/files/regular.py::_opened",
+            "flatwater/storage/folders.py::open_below",
+            "flatwater_watch/files/directory.py::open_at_once",
+            "flatwater_watch/files/output.py::_held",
+            "flatwater/runs/begun.py::_folder",
+            "flatwater/runs/begun.py::note_begun",
+            "flatwater/rundir/layout.py::locked",
         ),
         "the homes of opening: regular files only, folders by descriptor, no link where others write",
     ),
     **dict.fromkeys(
         (
-            "storage/directory.py::_write_through",
-            "storage/directory.py::_sync",
-            "storage/directory.py::_is_abandoned",
-            "runs/profiling.py::_export",
+            "flatwater_watch/files/directory.py::_write_through",
+            "flatwater_watch/files/directory.py::_sync",
+            "flatwater_watch/files/directory.py::_is_abandoned",
+            "flatwater/runs/profiling.py::_export",
         ),
         "a file that is made there, under a name that nobody has",
     ),
     **dict.fromkeys(
-        ("streams.py::__init__", "streams.py::fill_closed", "streams.py::lead_nowhere"), "/dev/null, for streams"
+        (
+            "flatwater_watch/streams.py::__init__",
+            "flatwater_watch/streams.py::fill_closed",
+            "flatwater_watch/streams.py::lead_nowhere",
+        ),
+        "/dev/null, for streams",
     ),
-    **dict.fromkeys(("storage/claims.py::_boot", "storage/claims.py::process_start"), "/proc"),
-    **dict.fromkeys(("reports/chart.py::asset", "panel/locate.py::name_in_cache"), "a package's own file"),
-    "runs/trackers.py::opened": "opens no file",
+    **dict.fromkeys(("flatwater/storage/claims.py::_boot", "flatwater/storage/claims.py::process_start"), "/proc"),
+    **dict.fromkeys(
+        ("flatwater_watch/pages/chart.py::asset", "flatwater_trading/panel/locate.py::name_in_cache"),
+        "a package's own file",
+    ),
+    "flatwater/runs/trackers.py::opened": "opens no file",
 }
 """`module::function` -> why it may open a file itself; all else goes through `regular.py` and `storage/`."""
 WRITING = {
@@ -212,12 +239,22 @@ WRITING = {
     "write_csv",
     "write_parquet",
 }
-NAMES_FILES = ("cli", "api.py", "comparisons", "recipes/erl/positions.py", "runs/portable.py")
+INSIDE = tuple(f"flatwater_watch/{name}/" for name in ("agent", "diagnose", "heap", "meters", "series", "faces"))
+"""Folders of the finder: it reads what the system says of processes, and has notes of its own."""
+NAMES_FILES = (
+    "flatwater/cli/",
+    "flatwater/api.py",
+    "flatwater/comparisons/",
+    "flatwater_trading/cli/",
+    "flatwater_watch/faces/command.py",
+    "flatwater_trading/recipe/positions.py",
+    "flatwater/runs/portable.py",
+)
 """What takes names of files to write from users."""
 MAY_WRITE = {
-    "cli/study.py::write_pages": "report.html and study.png in the study's own folder",
-    "cli/watch.py::_kept": "last.json, which no user names",
-    "cli/orders.py::_csv": "to stdout",
+    "flatwater_trading/cli/study.py::write_pages": "report.html and study.png in the study's own folder",
+    "flatwater_watch/faces/command.py::_kept": "last.json, which no user names",
+    "flatwater_trading/cli/orders.py::_csv": "to stdout",
 }
 """`module::function` -> why it writes otherwise than by `storage/output.py`."""
 
@@ -230,7 +267,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def name(path: Path) -> str:
-    return str(path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT))
+    return str(path.relative_to(next((source for source in SOURCES if path.is_relative_to(source)), ROOT)))
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -272,7 +309,7 @@ def test_each_module_says_what_it_is() -> None:
 
 def test_packages_hold_only_a_docstring() -> None:
     """Imports come from the module itself, so a package costs nothing to import and nothing has two names."""
-    packages = [path for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE]
+    packages = [path for path in MODULES if path.name == "__init__.py" and path.parent.parent not in SOURCES]
     assert [name(path) for path in packages if len(tree(path).body) != 1] == []
 
 
@@ -291,7 +328,7 @@ def waits(call: ast.Call, called: str) -> bool:
 
 def hot(kind: Callable[[ast.Call, str], bool]) -> set[str]:
     """Where there are such calls in the folders that compute, apart from modules that are cold."""
-    paths = [path for path in SOURCE.rglob("*.py") if name(path).split("/")[0] in COMPUTING and name(path) not in COLD]
+    paths = [path for path in MODULES if name(path).startswith(COMPUTING) and name(path) not in COLD]
     return {place(path, call) for path in paths for call, called in calls(tree(path)) if kind(call, called)}
 
 
@@ -315,9 +352,10 @@ def test_hot_paths_do_not_copy_to_the_device() -> None:
 
 def test_a_module_is_cold_only_where_it_waits_or_copies() -> None:
     found = {
-        module
-        for module in COLD
-        for call, called in calls(tree(SOURCE / module))
+        name(path)
+        for path in MODULES
+        if name(path) in COLD
+        for call, called in calls(tree(path))
         if waits(call, called) or copies(call, called)
     }
     assert found == set(COLD)
@@ -363,14 +401,14 @@ def opens(called: str) -> bool:
 
 def test_files_are_opened_in_one_way() -> None:
     """A pipe waits for ever, a device never ends, a link in a folder of somebody else's leads where they want."""
-    paths = [path for path in SOURCE.rglob("*.py") if name(path).split("/")[0] != "memory"]
+    paths = [path for path in MODULES if not name(path).startswith(INSIDE)]
     found = {place(path, call) for path in paths for call, called in calls(tree(path)) if opens(called)}
     assert found <= set(MAY_OPEN)
 
 
 def test_what_a_user_names_is_written_in_one_way() -> None:
     """Or else an option that is mistyped replaces a configuration by a page."""
-    paths = [path for path in SOURCE.rglob("*.py") if name(path).startswith(NAMES_FILES)]
+    paths = [path for path in MODULES if name(path).startswith(NAMES_FILES)]
     found = {
         place(path, call)
         for path in paths
@@ -390,20 +428,23 @@ def test_attributes_are_declared_not_probed() -> None:
     assert not probes
 
 
-READERS = ("rundir", "reports", "tui", "comparisons", "mirror", "metrics", "storage", "checkpoints")
+READERS = (
+    *(
+        f"flatwater/{name}/"
+        for name in ("rundir", "reports", "tui", "comparisons", "mirror", "metrics", "storage", "checkpoints")
+    ),
+    *("flatwater/description.py", "flatwater/runs/catch_up.py", "flatwater_watch/forms.py", "flatwater_watch/pages/"),
+    *("flatwater_watch/files/", "flatwater_watch/faces/page.py", "flatwater_watch/faces/records.py"),
+)
 IMPORTERS = {"find_recipe", "recipe_of", "recipe_for", "recipe_in", "find_object", "import_object", "import_named"}
 IMPORTERS |= {"import_module", "__import__", "exec", "eval", "read_config"}
-MAY_IMPORT = {
-    "reports/notebook.py::load_ipython_extension": "IPython, by a name that stands in the code",
-    "reports/notebook.py::watch": "the same",
-}
+MAY_IMPORT: dict[str, str] = {}
 """`module::function` -> what it imports."""
 
 
 def test_what_reads_a_run_imports_no_name_of_a_file() -> None:
     """Only `find_installed` leads from a folder to a recipe: it looks a name up among those of installed packages."""
-    paths = [path for path in SOURCE.rglob("*.py") if name(path).split("/")[0] in READERS]
-    paths += [SOURCE / "description.py", SOURCE / "forms.py", SOURCE / "runs" / "catch_up.py"]
+    paths = [path for path in MODULES if name(path).startswith(READERS)]
     found = {place(p, call) for p in paths for call, called in calls(tree(p)) if called.rpartition(".")[2] in IMPORTERS}
     assert found <= set(MAY_IMPORT), "a reader would import what a file names"
     banned = {f"flatwater.{module}.{each}" for module in ("recipe", "imported") for each in IMPORTERS}
@@ -448,8 +489,8 @@ def asserts(f: ast.AST, bodies: dict[str, ast.FunctionDef | ast.AsyncFunctionDef
 
 def test_the_command_line_and_all_configurations_start_without_torch() -> None:
     """`flatwater --help` must not wait seconds for imports, and `flatwater plan` must run where nothing trains."""
-    modules = ["flatwater.cli.main", "flatwater.config.toml", "flatwater.memory.probes.process"]
-    modules += [f"flatwater.{name(p)[:-3].replace('/', '.')}" for p in SOURCE.rglob("config.py")]
+    modules = ["flatwater.cli.main", "flatwater.config.toml", "flatwater_watch.meters.process"]
+    modules += [name(path)[:-3].replace("/", ".") for path in MODULES if path.name == "config.py"]
     program = f"import sys, {', '.join(modules)}; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

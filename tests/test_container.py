@@ -16,10 +16,13 @@ from flatwater.cli.main import find
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 DEVELOPMENT = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGES = ("watch", "flatwater", "trading")
+PROJECTS = {
+    name: tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"] for name in PACKAGES
+}
 MAKEFILE = (ROOT / "Makefile").read_text()
 OPERATING = (ROOT / "docs" / "operating.md").read_text()
-OPTIONS = (ROOT / "tests" / "cli" / "options.txt").read_text()
+OPTIONS = (ROOT / "tests" / "options.txt").read_text()
 
 
 def steps() -> list[tuple[str, str]]:
@@ -43,11 +46,12 @@ def ignored(path: str) -> bool:
 
 def test_what_is_copied_is_there_and_reaches_the_build() -> None:
     copied = [word for rest in arguments("COPY") for word in rest.split()[:-1]]
-    assert {"src", "pyproject.toml", "constraints.txt", PROJECT["readme"], *PROJECT["license-files"]} <= {*copied}
+    assert {"packages", "constraints.txt", "LICENSE"} <= {*copied}
     for name in copied:
         assert (ROOT / name).exists()
         assert not ignored(name)
     assert ignored("runs")
+    assert ignored("packages/watch/tests")
     assert ignored(".venv")
 
 
@@ -55,9 +59,12 @@ def test_the_install_takes_the_pinned_versions_and_extras_that_exist() -> None:
     (install,) = [rest for rest in arguments("RUN") if "pip install" in rest]
     words = shlex.split(install)
     assert words[words.index("-c") + 1] == "/opt/flatwater/constraints.txt"
-    extras = re.fullmatch(r"/opt/flatwater\[([\w,]+)\]", words[-1])
-    assert extras is not None
-    assert {*extras[1].split(",")} <= PROJECT["optional-dependencies"].keys()
+    places = [re.fullmatch(r"/opt/flatwater/packages/(\w+)(?:\[([\w,]+)\])?", word) for word in words[-len(PACKAGES) :]]
+    assert [place[1] for place in places if place] == [*PACKAGES]
+    for place in places:
+        assert place is not None
+        known = PROJECTS[place[1]].get("optional-dependencies", {}).keys()
+        assert {*(place[2] or "").split(",")} - {""} <= known
     index = words[words.index("--extra-index-url") + 1]
     assert f"--extra-index-url {index}" in MAKEFILE
     assert f"--extra-index-url {index}" in DEVELOPMENT["postCreateCommand"]
@@ -65,7 +72,9 @@ def test_the_install_takes_the_pinned_versions_and_extras_that_exist() -> None:
 
 def test_the_pins_agree() -> None:
     pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
-    exact = [need for group in PROJECT["optional-dependencies"].values() for need in group if "==" in need]
+    groups = [each["dependencies"] for each in PROJECTS.values()]
+    groups += [group for each in PROJECTS.values() for group in each.get("optional-dependencies", {}).values()]
+    exact = [need for group in groups for need in group if "==" in need and not need.startswith("flatwater")]
     assert any(need.startswith("torch==") for need in exact)
     for need in exact:
         name, version = need.split(";")[0].strip().split("==")
@@ -78,14 +87,15 @@ def test_both_images_have_one_python_that_the_project_supports() -> None:
     assert len(found) == 1
     assert all(versions)
     (version,) = found
-    assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
-    assert int(version[2:]) >= int(PROJECT["requires-python"].removeprefix(">=3."))
+    for project in PROJECTS.values():
+        assert f"Programming Language :: Python :: {version}" in project["classifiers"]
+        assert int(version[2:]) >= int(project["requires-python"].removeprefix(">=3."))
 
 
 def test_the_program_gets_the_signals_and_exists() -> None:
     (entry,) = arguments("ENTRYPOINT")
     assert json.loads(entry) == ["flatwater"], "a list: a shell would keep the signals"
-    assert "flatwater" in PROJECT["scripts"]
+    assert "flatwater" in PROJECTS["flatwater"]["scripts"]
     assert arguments("STOPSIGNAL") == ["SIGTERM"]
     assert arguments("USER") == ["flatwater"]
 

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from flatwater.cli.main import INTERRUPTED, NO_READER, _reader, _ReadsItself, find, interface_of, main, sent_on
-from flatwater.config.declare import field_docs
 from flatwater.config.toml import dumps_config, to_mapping
-from flatwater.errors import FlatwaterError
 from flatwater.memory.planner import grouped
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import find_installed, recipe_names
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import BUDGET_EXIT
 from flatwater.runs.signals import STOP_CODES
+from flatwater_watch.errors import FlatwaterError
+from flatwater_watch.options.declare import field_docs
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

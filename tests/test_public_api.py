@@ -1,8 +1,8 @@
 """The public face is written down in `api/public.txt`, so that a change of it shows in a diff.
 
-`make api` writes the file anew. Public is what `import flatwater as fw` offers, as `__init__.pyi` declares it: classes
-with their public members, functions with their signatures, and of a module its public functions and classes. Every
-other name of the package may change between two versions.
+`make api` writes the file anew. Public is what importing one of the three packages offers, as its `__init__.pyi`
+declares it: classes with their public members, functions with their signatures, and of a module its public functions
+and classes. Every other name may change between two versions.
 """
 
 import ast
@@ -13,21 +13,23 @@ from pathlib import Path
 
 import pytest
 
-import flatwater
-
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src"
-FACE = SOURCE / "flatwater" / "__init__.pyi"
+SOURCES = {"flatwater_watch": "watch", "flatwater": "flatwater", "flatwater_trading": "trading"}
 LISTING = ROOT / "tests" / "api" / "public.txt"
 
 
-def face() -> dict[str, tuple[Path, str]]:
-    """Name of the face -> the file that defines it, and its name there; none where it is the whole module."""
+def source_of(package: str) -> Path:
+    return ROOT / "packages" / SOURCES[package] / "src"
+
+
+def face(offered: str) -> dict[str, tuple[Path, str]]:
+    """Name that a package offers -> the file that defines it, and its name there; none where it is a whole module."""
     found = dict[str, tuple[Path, str]]()
-    for node in ast.parse(FACE.read_text()).body:
+    for node in ast.parse((source_of(offered) / offered / "__init__.pyi").read_text()).body:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                package = SOURCE.joinpath(*str(node.module).split("."))
+                where = str(node.module)
+                package = source_of(where.partition(".")[0]).joinpath(*where.split("."))
                 module = package / f"{alias.name}.py"
                 found[alias.asname or alias.name] = (
                     (module, "") if module.is_file() else (package.with_suffix(".py"), alias.name)
@@ -36,12 +38,14 @@ def face() -> dict[str, tuple[Path, str]]:
 
 
 def listing() -> str:
-    """The face, a name and what belongs to it in a paragraph."""
+    """The faces, a name and what belongs to it in a paragraph."""
     parts = []
-    for name, (path, inside) in sorted(face().items()):
-        lines = [line for node in ast.parse(path.read_text()).body for line in node_lines(node, inside)]
-        head = [] if inside else [f"module {name}"]
-        parts.append("\n".join([*head, *(lines if inside else (f"  {line}" for line in lines))]))
+    for package in SOURCES:
+        parts.append(f"import {package}")
+        for name, (path, inside) in sorted(face(package).items()):
+            lines = [line for node in ast.parse(path.read_text()).body for line in node_lines(node, inside)]
+            head = [] if inside else [f"module {name}"]
+            parts.append("\n".join([*head, *(lines if inside else (f"  {line}" for line in lines))]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -76,25 +80,31 @@ def test_the_public_face_is_the_one_written_down() -> None:
     assert listing().splitlines() == LISTING.read_text().splitlines(), "run `make api` and read the diff"
 
 
-def test_what_is_declared_is_what_is_offered() -> None:
-    assert sorted(face()) == sorted(name for name in dir(flatwater) if is_public(name))
+@pytest.mark.parametrize("package", SOURCES)
+def test_what_is_declared_is_what_is_offered(package: str) -> None:
+    module = importlib.import_module(package)
+    assert sorted(face(package)) == sorted(name for name in dir(module) if is_public(name))
+    for name in face(package):
+        assert getattr(module, name) is not None
 
 
 def test_the_reference_of_the_site_begins_with_these_names_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts" / "documentation")
-    pages: dict[str, str] = importlib.import_module("api_reference").pages(SOURCE / "flatwater")
-    own, *modules = re.split(r"^## `flatwater\.(\w+)`$", pages["api/flatwater.md"], flags=re.MULTILINE)
-    shown = re.findall(r"^````\{py:class\} (\w+)|^```\{py:function\} (\w+)", own, re.MULTILINE)
-    assert [a or b for a, b in shown] == sorted(name for name, (_, inside) in face().items() if inside)
-    assert modules[::2] == sorted(name for name, (_, inside) in face().items() if not inside)
-    for text in modules[1::2]:
-        assert "{py:function}" in text
-        assert "{py:data}" not in text
+    pages: dict[str, str] = importlib.import_module("api_reference").pages(ROOT / "packages")
+    for package in SOURCES:
+        text = pages[f"api/{package}.md"]
+        own, *modules = re.split(rf"^## `{package}\.(\w+)`$", text, flags=re.MULTILINE)
+        shown = re.findall(r"^````\{py:class\} (\w+)|^```\{py:function\} (\w+)", own, re.MULTILINE)
+        assert [a or b for a, b in shown] == sorted(name for name, (_, inside) in face(package).items() if inside)
+        assert modules[::2] == sorted(name for name, (_, inside) in face(package).items() if not inside)
+        for text in modules[1::2]:
+            assert "{py:function}" in text
+            assert "{py:data}" not in text
     first, may_change = pages["api/index.md"].split("## What may change")
-    assert re.findall(r"\((.*?)\.md\)", first) == ["flatwater"]
-    assert {f"api/{name}.md" for name in re.findall(r"\((.*?)\.md\)", may_change)} == {*pages} - {
-        "api/index.md",
-        "api/flatwater.md",
+    assert re.findall(r"\((.*?)\.md\)", first) == [*SOURCES]
+    faces = {f"api/{package}.md" for package in SOURCES}
+    assert {f"api/{name}.md" for name in re.findall(r"\((.*?)\.md\)", may_change)} == {*pages} - faces - {
+        "api/index.md"
     }
 
 

@@ -66,7 +66,7 @@ def test_a_command_exists(command: str) -> None:
         return
     assert program == "python"
     if words[:2] == ["-m", "pytest"]:
-        named = [word for word in words[2:] if word.startswith("tests/")]
+        named = [word for word in words[2:] if word.startswith(("tests/", "packages/"))]
         assert named
         assert [name for name in named if not (ROOT / name).exists()] == []
         return

@@ -1,4 +1,4 @@
-"""The reference of the API: a page of the public face, `import flatwater`, then one for each package below it.
+"""The reference of the API: a page of each public face, such as `import flatwater`, then one for each package below.
 
 It is read from the source by Python's own parser and nothing is imported: the site needs neither torch nor any of the
 extras. Types in signatures are named in full, so that they link to where they are defined.
@@ -16,12 +16,11 @@ from pages import escaped
 SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 ITEM = re.compile(r"^ {4}(\S[^:]*): (.*)$")
 FIELDS = {"Args": "param", "Raises": "raises", "Returns": "returns", "Yields": "returns"}
-FACE = "flatwater"
-"""The package whose names are promised: those that its `__init__.pyi` names."""
-BY_COMMAND = "flatwater.cli"
-"""The package that has the reference of the commands instead."""
-MODULES = "flatwater.modules"
-"""The page of the modules that lie in `flatwater` itself."""
+FACES = ("flatwater_watch", "flatwater", "flatwater_trading")
+"""Packages of which names are promised: those that their `__init__.pyi` name."""
+BY_COMMAND = tuple(f"{face}.cli" for face in FACES)
+"""Packages that have the reference of the commands instead."""
+TOP = "Modules that lie in the package itself."
 LONG = 100
 """Characters from which on the value of a constant is not shown: a table is read in its source."""
 
@@ -41,34 +40,43 @@ class InFull(ast.NodeTransformer):
         return ast.parse(self.names.get(node.id, node.id), mode="eval").body
 
 
-def pages(source: Path) -> dict[str, str]:
-    """Path on the site -> page: one of all packages, one of the public face, and one for each package.
+def pages(root: Path) -> dict[str, str]:
+    """Path on the site -> page: one of all packages, one of each public face, and one for each package.
 
     Args:
-        source: the folder of the package `flatwater`.
+        root: the folder `packages` of the repository.
     """
+    sources = {path.name: path for path in root.glob("*/src/*") if path.name in FACES}
     found: dict[str, list[str]] = {}
     trees: dict[str, Module] = {}
-    errors = origins("flatwater.errors", ast.parse((source / "errors.py").read_text()))
-    for path in sorted(source.rglob("*.py")):
-        name, tree = ".".join(path.relative_to(source.parent).with_suffix("").parts), ast.parse(path.read_text())
-        names = errors | origins(name, tree)  # a docstring may name an error that is raised further below
-        trees[name] = (tree, names)
-        text = "" if name.startswith(BY_COMMAND) else module(name, tree, names)
-        if text and all(map(is_public, name.split("."))):
-            found.setdefault(name.rpartition(".")[0], []).append(text)
-    said = {name: package_docstring(source.parent, name) for name in sorted(found)}
-    top = "Modules that lie in the package itself."
-    written = {f"api/{name}.md": package(name, said[name], found[name]) for name in said if name != FACE}
-    written[f"api/{MODULES}.md"] = package(MODULES, top, found[FACE])
-    own = face(ast.parse((source / "__init__.pyi").read_text()), trees, said[FACE])
-    return {"api/index.md": contents({MODULES: top} | said), f"api/{FACE}.md": own} | written
+    errors = origins("flatwater_watch.errors", ast.parse((sources["flatwater_watch"] / "errors.py").read_text()))
+    for source in map(sources.__getitem__, FACES):
+        for path in sorted(source.rglob("*.py")):
+            name, tree = ".".join(path.relative_to(source.parent).with_suffix("").parts), ast.parse(path.read_text())
+            names = errors | origins(name, tree)  # a docstring may name an error that is raised further below
+            trees[name] = (tree, names)
+            text = "" if name.startswith(BY_COMMAND) else module(name, tree, names)
+            if text and all(map(is_public, name.split("."))):
+                found.setdefault(name.rpartition(".")[0], []).append(text)
+    said = {name: package_docstring(sources[name.partition(".")[0]].parent, name) for name in sorted(found)}
+    said |= {name: package_docstring(sources[name].parent, name) for name in FACES}
+    written = {f"api/{name}.md": package(name, said[name], found[name]) for name in said if name not in FACES}
+    for name in FACES:
+        if name in found:
+            written[f"api/{name}.modules.md"] = package(f"{name}.modules", TOP, found[name])
+        stub = ast.parse((sources[name] / "__init__.pyi").read_text())
+        written[f"api/{name}.md"] = face(name, stub, trees, said[name])
+    below = {f"{name}.modules": TOP for name in FACES if name in found}
+    return {
+        "api/index.md": contents(below | {name: text for name, text in said.items() if name not in FACES})
+    } | written
 
 
-def face(stub: ast.Module, trees: Mapping[str, Module], said: str) -> str:
-    """The page of the names that `import flatwater` offers, and of no others.
+def face(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said: str) -> str:
+    """The page of the names that importing a package offers, and of no others.
 
     Args:
+        package_name: of the package.
         stub: `__init__.pyi`, which says where each name is.
         trees: by module.
         said: what the package says of itself.
@@ -78,10 +86,10 @@ def face(stub: ast.Module, trees: Mapping[str, Module], said: str) -> str:
     }
     parts = {name: f"{where}.{name}" for name, where in shown.items() if f"{where}.{name}" in trees}
     own = [dict(definitions(*trees[where]))[name] for name, where in sorted(shown.items()) if name not in parts]
-    below = [module(f"{FACE}.{name}", *trees[path], constants=False) for name, path in sorted(parts.items())]
-    head = f"```{{py:module}} {FACE}\n```"
+    below = [module(f"{package_name}.{name}", *trees[path], constants=False) for name, path in sorted(parts.items())]
+    head = f"```{{py:module}} {package_name}\n```"
     promised = "These names are promised: what changes them stands in the release notes, under what to change."
-    return "\n\n".join([f"# `import {FACE}`", head, *prose(said), promised, *own, *below]) + "\n"
+    return "\n\n".join([f"# `import {package_name}`", head, *prose(said), promised, *own, *below]) + "\n"
 
 
 def is_public(name: str) -> bool:
@@ -101,10 +109,9 @@ def package(name: str, said: str, parts: list[str]) -> str:
 
 def contents(said: Mapping[str, str]) -> str:
     """The page of all packages."""
-    rows = [
-        f"| [`{name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in said.items() if name != FACE
-    ]
-    promised = f"[`import {FACE}`]({FACE}.md) has the names that programs use: they are promised."
+    rows = [f"| [`{name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in said.items()]
+    faces = ", ".join(f"[`import {name}`]({name}.md)" for name in FACES)
+    promised = f"{faces} have the names that programs use: they are promised."
     head = "Every other public name, with signature and docstring, from the source. They may change from one version to"
     tail = "the next. Functions whose name ends in `_` change their first argument in place; all others are pure."
     heads = ("# API", "", promised, "", "## What may change", "", head, tail, "", "| package | |", "|---|---|")

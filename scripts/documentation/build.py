@@ -41,7 +41,7 @@ def assemble() -> Site:
     """All pages of the site."""
     site = Site()
     collect_(site)
-    site.pages |= command_reference.pages() | api_reference.pages(ROOT / "src" / "flatwater")
+    site.pages |= command_reference.pages() | api_reference.pages(ROOT / "packages")
     site.pages |= {f"{folder}/index.md": contents(site, folder, *head) for folder, head in LISTED.items()}
     for name in WRITTEN_HERE:
         folder = name.removesuffix("index.md")

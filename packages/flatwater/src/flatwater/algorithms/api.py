@@ -1,0 +1,356 @@
+"""What every algorithm has: members whose rows are trained in place, a tally of the round, and one value that names it.
+
+The rows of a network have one row for each member and `extra` rows more, for the champion: those are never trained.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.algorithms.adam import Adam, Span, build_adam
+from flatwater.algorithms.config import AlgorithmConfig, Settings, own_algorithm
+from flatwater.imported import find_object
+from flatwater.nets.stack import Layout, Params, init_, lowered
+from flatwater.state.random import stream
+from flatwater.state.tree import state
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.printable import shown
+
+T = TypeVar("T")
+
+
+class Network(Protocol):
+    """A pure function of stacked weights; what it takes and gives is between the algorithm and its networks."""
+
+    @property
+    def layout(self) -> Layout:
+        """The weights of one member."""
+
+
+class Actor(Network, Protocol):
+    """The policies of all members."""
+
+    def __call__(self, params: Params, obs: Any) -> Float[Tensor, "P B *action"]:  # noqa: ANN401  (any agent's)
+        """Actions in [-1, 1]; member p acts on obs[p]."""
+
+
+class Critic(Network, Protocol):
+    """The action values of all members."""
+
+    def __call__(self, params: Params, obs: Any, action: Float[Tensor, "P B *action"]) -> Float[Tensor, "P B"]:  # noqa: ANN401
+        """Q of each observation and action."""
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The networks of an algorithm, as functions."""
+
+    actor: Actor
+    """What more an algorithm asks of it, its file says."""
+    critic: Critic
+    """An algorithm without one leaves it alone."""
+
+
+@state
+class Tally:
+    """What the updates since the last reading came to, by member; kept on the device until it is read."""
+
+    sums: dict[str, Float[Tensor, "P"]]
+    """By metric."""
+    added: dict[str, int]
+    """How often each member was added to each sum."""
+    skipped: Int[Tensor, "P"]
+    """Steps left out because a gradient was not finite, over all networks."""
+    skipped_total: Int[Tensor, "P"]
+    """The same, in the round that was last read."""
+    updates: int = 0
+    """Updates since the run began."""
+
+
+@state
+class Members:
+    """A population in training. An algorithm that trains more than actors adds fields, and names them in `trained`."""
+
+    actor: Float[Tensor, "P+x n"]
+    actor_adam: Adam
+    tally: Tally
+    seed: int
+    """Of the streams that updates draw from."""
+    first: int
+    """Number of the first member in the whole population: these may be a share of it."""
+
+    @property
+    def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
+        """What a gradient moves, and its optimiser, by name."""
+        return {"actor": (self.actor, self.actor_adam)}
+
+    @property
+    def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
+        """Rows that follow others slowly, and those that they follow."""
+        return []
+
+    @property
+    def inherited(self) -> list[Float[Tensor, "P+x n"]]:
+        """All rows that make a member what it is: children blend them, the champion's slot takes a copy."""
+        return [*(rows for rows, _ in self.trained.values()), *(target for target, _ in self.targets)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How large a population is made, and where."""
+
+    members: int
+    seed: int
+    device: torch.device
+    first: int = 0
+    """Number of the first of them in the whole population."""
+    extra: int = 1
+    """Rows that are never trained."""
+    dtype: torch.dtype = field(default=torch.float32)
+
+    def rows(self, name: str, layout: Layout) -> Float[Tensor, "P+x n"]:
+        """Initial weights of a network, their pages touched. On the meta device this is the plan."""
+        rows = torch.empty(self.members + self.extra, layout.size, dtype=self.dtype, device=self.device).fill_(0)
+        init_(rows, layout, stream(self.seed, f"initial weights of {name}", self.first, device=self.device))
+        return rows
+
+    def adam(self, size: int) -> Adam:
+        """The optimiser of rows of that size."""
+        return build_adam(self.members, size, self.dtype, self.device)
+
+    def tally(self, *metrics: str) -> Tally:
+        """Sums of zero."""
+
+        def zeros(dtype: torch.dtype) -> Tensor:
+            return torch.empty(self.members, dtype=dtype, device=self.device).fill_(0)
+
+        return Tally(
+            sums={name: zeros(self.dtype) for name in metrics},
+            added=dict.fromkeys(metrics, 0),
+            skipped=zeros(torch.int64),
+            skipped_total=zeros(torch.int64),
+        )
+
+
+Draw = Callable[[int, int], Any]
+"""Gathers what members low ... high - 1 learn from. It gives the same each time it is called in one update."""
+Update = Callable[[Sequence[Draw]], Tensor | None]
+"""Updates every member in place, from one draw for each micro-batch. Gives |TD error| [P, G, B] of what was drawn, or
+None where the algorithm knows none; without waiting for the device."""
+Explorer = Callable[[Any, Params, Any, torch.Generator], Tensor]
+"""Actions [P, B, *action] to learn from: of an actor with these weights, on these observations."""
+Spread = Callable[[Tensor, float, torch.Generator], Tensor]
+"""Adds noise of a deviation to actions in [-1, 1]; an environment that knows better than `perturb` brings its own."""
+
+
+def perturb(action: Tensor, scale: Tensor | float, rng: torch.Generator) -> Tensor:
+    """`action` in [-1, 1] with Gaussian noise, clamped to [-1, 1].
+
+    Args:
+        action: [..., A]; the last axis are the parts of an action, such as coefficient and sale target.
+        scale: deviation of all parts, or of each [A], or anything that broadcasts to the action, such as [P, 1, A] for
+            a noise of each member's own.
+        rng: a generator on the action's device.
+    """
+    noise = torch.randn(action.shape, generator=rng, device=action.device, dtype=action.dtype)
+    return (action + noise * scale).clamp(-1, 1)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm, as those who train a population know it: a configuration names this value."""
+
+    build: Callable[[Any, Networks, Setting], Members]
+    """Allocates a population whole; its first argument is the `AlgorithmConfig`, of which `own` are its settings."""
+    make_update: Callable[[Any, Networks, Any, Sequence[Span]], Update]
+    """Binds an update to a population's storage; members are trained in these groups, whose batches stand in memory
+    one after the other. A member's update is the same in any group and beside any other members."""
+    explorer: Callable[[Any, Any, Spread], Explorer]
+    """How a population plays where it learns from what it plays."""
+    numbers: Callable[[Any, Any], Mapping[str, float]] = lambda _config, _members: {}
+    """Named numbers of the round besides the tally's."""
+    gaussian: bool = False
+    """Whether the actor must give a distribution (`sac.GaussianActor`), and not only an action."""
+    settings: type[Settings] = Settings
+    """The class of its settings. Those of an algorithm that is listed by name stand with each recipe that offers it."""
+
+
+def find_algorithm(config: AlgorithmConfig) -> Algorithm:
+    """The algorithm that the configuration chooses.
+
+    Raises:
+        ConfigError: as of `named_algorithm`.
+    """
+    return named_algorithm(config.places.get(config.algorithm) or own_algorithm(config.algorithm))
+
+
+def named_algorithm(where: str) -> Algorithm:
+    """The algorithm at `package.module:NAME`.
+
+    Raises:
+        ConfigError: there is none, it lacks a part, or its settings cannot be settings.
+    """
+    given = f"learner.algorithm = {shown(where)}"
+    try:
+        found = find_object(where, given=f"{given}:", wanted="package.module:NAME of an Algorithm")
+    except TypeError as wrong:
+        if not str(wrong).startswith(f"{Algorithm.__name__}.__init__()"):
+            raise
+        parts = "Algorithm(build=..., make_update=..., explorer=..., settings=...)"
+        raise ConfigError(f"{given}: {wrong}. Wanted is {parts}") from wrong
+    if not isinstance(found, Algorithm):
+        raise ConfigError(f"{given}: is of the type {type(found).__name__}; wanted is an Algorithm")
+    for name in ("build", "make_update", "explorer", "numbers"):
+        if not callable(getattr(found, name)):
+            raise ConfigError(f"{given}: its {name} is {shown(getattr(found, name))}; wanted is a function")
+    settings: Any = found.settings
+    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+        wanted = f"a @config class over {Settings.__module__}.{Settings.__name__}"
+        raise ConfigError(f"{given}: its settings are {shown(settings)}; wanted is {wanted}")
+    try:
+        settings()
+    except TypeError as wrong:
+        raise ConfigError(f"{given}: its settings need a default each: {wrong}") from wrong
+    return found
+
+
+def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
+    """A population, allocated whole.
+
+    Raises:
+        ConfigError: the algorithm builds something else than the members that were asked for.
+    """
+    members = algorithm.build(config, nets, setting)
+    given = f"learner.algorithm = {shown(config.algorithm)}: build"
+    if not isinstance(members, Members):
+        raise ConfigError(f"{given} gives a {type(members).__name__}; wanted are Members")
+    rows, size = setting.members + setting.extra, nets.actor.layout.size
+    wanted = [("actor", members.actor, (rows, size)), ("tally.skipped", members.tally.skipped, (setting.members,))]
+    for name, (block, adam) in members.trained.items():
+        wanted.append((f"trained[{name!r}]", block, (rows, *block.shape[1:])))
+        wanted.append((f"the gradient of trained[{name!r}]", adam.grad, (setting.members, *block.shape[1:])))
+    wanted += [(f"targets[{n}]", target, followed.shape) for n, (target, followed) in enumerate(members.targets)]
+    for name, tensor, shape in wanted:
+        if tuple(tensor.shape) != tuple(shape):
+            raise ConfigError(f"{given} gives {name} the shape {[*tensor.shape]}; wanted is {[*shape]}")
+    return members
+
+
+def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence[int]) -> None:
+    """Refuse what an algorithm's function gave, where it has another shape.
+
+    Raises:
+        ConfigError: names the function.
+    """
+    if not isinstance(made, Tensor) or tuple(made.shape) != tuple(shape):
+        found = f"a tensor {[*made.shape]}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
+        raise ConfigError(f"learner.algorithm = {shown(config.algorithm)}: {what} gives {found}; wanted is {[*shape]}")
+
+
+def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:
+    """Standard normal numbers of the shape of `like`, for one group's draws in this update.
+
+    Args:
+        members: the population, or a share of it.
+        span: the group.
+        like: shape, device and precision.
+        consumer: which network's update draws.
+        micro_batch: number of the micro-batch.
+    """
+    place = members.tally.updates, members.first + span[0], micro_batch
+    rng = stream(members.seed, f"update of {consumer}", *place, device=like.device)
+    return torch.randn(like.shape, generator=rng, device=like.device, dtype=like.dtype)
+
+
+def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextManager[object]:
+    """The precision of forward passes."""
+    return lowered(device, wanted=config.autocast == "bf16")
+
+
+def free(params: Params) -> dict[str, Tensor]:
+    """The same weights as leaves that gradients are taken by."""
+    return {name: weight.detach().requires_grad_() for name, weight in params.items()}
+
+
+def gradients(loss: Float[Tensor, "P"], params: Params) -> list[Tensor]:
+    """The derivative of each member's loss by its own weights: a member's loss does not depend on other members'."""
+    return list(torch.autograd.grad(loss.sum(), list(params.values()), materialize_grads=True))
+
+
+def accumulate_(homes: Params, grads: Sequence[Tensor], *, first: bool) -> None:
+    """Add a micro-batch's gradients to those of the update, or write them where it is the `first`."""
+    for home, grad in zip(homes.values(), grads, strict=True):
+        if first:
+            home.copy_(grad)
+        else:
+            home.add_(grad)
+
+
+def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Draw]:
+    """Draws that an update can call twice: where one batch is all of it, that is gathered once and kept.
+
+    Several would stand in memory beside each other: they are gathered anew.
+    """
+    if len(draws) * len(groups) > 1:
+        return draws
+    batch = draws[0](*groups[0])
+    return [lambda _low, _high: batch]
+
+
+def compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401
+    """The function with its first arguments bound, as one graph where the configuration asks for it."""
+
+    def eager(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)
+        return function(*bound, *given)
+
+    if not config.compile:
+        return eager
+    graph = torch.compile(eager, fullgraph=True, dynamic=False)
+
+    def call(*given: Any) -> T:  # noqa: ANN401
+        # Inside the call, as it is traced at the first one and again where shapes change.
+        with torch._dynamo.config.patch(trace_autograd_ops=True):  # noqa: SLF001  (torch has no other name for it)
+            return graph(*given)
+
+    return call
+
+
+def follow_(members: Members, tau: float) -> None:
+    """Move every target towards the rows that it follows by the share `tau` (polyak averaging)."""
+    trained = len(members.tally.skipped)
+    for target, online in members.targets:
+        target[:trained].lerp_(online[:trained], tau)
+
+
+def add_(tally: Tally, name: str, value: Float[Tensor, "p"], span: Span) -> None:
+    """Add what some members' micro-batch came to."""
+    tally.sums[name][slice(*span)].add_(value)
+    tally.added[name] += span[1] - span[0]
+
+
+def count_step_(tally: Tally, name: str, norm: Float[Tensor, "P"], finite: Bool[Tensor, "P"]) -> None:
+    """Add a step's gradient norms, and the members that left it out."""
+    add_(tally, name, norm, (0, len(norm)))
+    tally.skipped.add_(~finite)
+
+
+def read_tally_(tally: Tally) -> dict[str, float]:
+    """Means over members and updates since the last reading, by metric name; then the sums start again from zero.
+
+    The one place where a learner waits for its device: once a round. Empty where there was no update.
+    """
+    members = len(tally.skipped)
+    tally.skipped_total.copy_(tally.skipped)
+    tally.skipped.zero_()
+    losses = {"train/skipped": float(tally.skipped_total.sum())} if any(tally.added.values()) else {}
+    for name, total in tally.sums.items():
+        if count := tally.added[name] // members:
+            losses[f"train/{name}"] = float(total.double().mean()) / count
+        tally.added[name] = 0
+        total.zero_()
+    return losses

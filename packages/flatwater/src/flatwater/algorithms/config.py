@@ -1,0 +1,373 @@
+"""The settings of every algorithm: what all share, and a table of its own for each.
+
+They stand apart from the algorithms because the command line reads them, and must not wait for torch to be imported.
+An algorithm of your own is named by where it is, and its settings stand in the table `own`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields, is_dataclass, replace
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from flatwater.config.code import Code
+from flatwater.config.convert import did_you_mean
+from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.imported import import_object
+from flatwater.plugins import rows
+from flatwater_watch.errors import ConfigError, require
+from flatwater_watch.options.bounds import Bounds, Count, Number, OptionalNumber, Rate, Share, Weight
+from flatwater_watch.options.declare import config, refuse_given
+from flatwater_watch.printable import shown
+
+Noise = Annotated[float, Bounds(0, 100)]
+
+PLACES = {
+    "ddpg": "flatwater.algorithms.ddpg:DDPG",
+    "td3": "flatwater.algorithms.ddpg:TD3",
+    "sac": "flatwater.algorithms.sac:SAC",
+}
+"""By name: where the `Algorithm` is whose settings stand in the table of that name."""
+
+
+def own_algorithm(name: str) -> str:
+    """Where an algorithm is whose settings stand in the table `own`; empty where the name is none.
+
+    Args:
+        name: `package.module:NAME`, or one that an installed package has (`plugins.py`).
+    """
+    return name if ":" in name else str(rows("algorithms").get(name, ""))
+
+
+@config(table="learner.own")
+class Settings:
+    """What any algorithm is asked for by those who train it; each has a class over this one."""
+
+    replays: ClassVar[bool] = True
+    """Whether it learns from transitions that were played, and not from what every purchase came to."""
+    noisy: ClassVar[bool] = False
+    """Whether noise is added to what it plays."""
+
+    updates: Count = 1
+    """Updates of each member: in a round of traders, after each step in other environments."""
+    batch_size: Count = 128
+    """Transitions of each member in one micro-batch."""
+
+    @property
+    def cycle(self) -> int:
+        """Of so many updates the last one does all that an update can do; the plan tries it out."""
+        return 1
+
+    def check_together(self, table: str) -> None:
+        """Refuse what is within its bounds and does not fit together.
+
+        Args:
+            table: the dotted path of these settings, for messages.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+
+
+@config(table="learner.ddpg")
+class DDPGConfig(Settings):
+    """Learning from played transitions, with a critic: for environments that react."""
+
+    noisy: ClassVar[bool] = True
+
+    actor_lr: Rate = 5e-4
+    """Learning rate of the actors (AdamW)."""
+    critic_lr: Rate = 1e-3
+    """Learning rate of the critics (AdamW)."""
+    updates: Count = 64
+    """Updates of each member in a round."""
+    batch_size: Count = 32
+    """Transitions of each member in one micro-batch."""
+    gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
+    """A reward one step later counts this much."""
+    tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
+    """Share of the way that the target networks move to the online ones at each update."""
+    noise: Noise = 0.125
+    """Deviation of exploration noise at the start, of half the action's range."""
+    noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 0.99995
+    """Factor on the exploration noise for each update."""
+    noise_floor: Noise = 0.01
+    """Exploration noise does not fall below this."""
+
+    def check_together(self, table: str) -> None:
+        """The noise does not begin below its floor."""
+        floor = self.noise_floor
+        require(self.noise >= floor, f"{table}.noise", self.noise, f"{table}.noise_floor ({floor}) or more")
+
+
+@config(table="learner.td3")
+class TD3Config(DDPGConfig):
+    """DDPG with two critics of which the smaller one counts, a delayed actor, and noise on the target's actions."""
+
+    critic_lr: Rate = 2e-3
+    """Learning rate of the critics (AdamW)."""
+    policy_delay: Number = 2
+    """The actor and the targets move at every n-th update."""
+    target_noise: Noise = 0.2
+    """Deviation of the noise on the target's action, of half the action's range."""
+    target_noise_clip: Noise = 0.5
+    """Bound of that noise."""
+
+    @property
+    def cycle(self) -> int:
+        """The actor moves at every n-th update."""
+        return self.policy_delay
+
+
+@config(table="learner.sac")
+class SACConfig(Settings):
+    """Learning from played transitions with a random policy, a reward for its entropy, and two critics."""
+
+    actor_lr: Rate = 1e-3
+    """Learning rate of the actors (AdamW)."""
+    critic_lr: Rate = 1e-3
+    """Learning rate of the critics (AdamW)."""
+    temperature_lr: Rate = 1e-3
+    """Learning rate of each member's temperature (Adam)."""
+    updates: Count = 64
+    """Updates of each member in a round."""
+    batch_size: Count = 32
+    """Transitions of each member in one micro-batch."""
+    gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
+    """A reward one step later counts this much."""
+    tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
+    """Share of the way that the target networks move to the online ones at each update."""
+    temperature: Annotated[float, Bounds(0, 1e3, above=True)] = 1.0
+    """Weight of the entropy at the start, in units of the reward; it is learned from there."""
+    entropy: Annotated[float, Bounds(-100, 0.69)] = -1.0
+    """Entropy wanted of each part of an action in [-1, 1]: 0.69 is uniform, -1 a deviation of 0.09."""
+
+
+@config(table="learner")
+class AlgorithmConfig:
+    """How every member of a population learns. The settings of one algorithm stand in the table of its name.
+
+    A trainer has a class of this one with a table for each algorithm that it offers.
+    """
+
+    places: ClassVar[Mapping[str, str]] = PLACES
+    """By name: where the algorithms are that have a table of their own."""
+
+    algorithm: Annotated[str, Code()] = ""
+    """The name of the table that counts."""
+    weight_decay: Annotated[float, Bounds(0, 100)] = 5e-4
+    """Decoupled: each step shrinks every weight by this share of the learning rate. 0 gives Adam."""
+    grad_clip: Weight = 1.0
+    """Largest gradient norm of one member's network; longer gradients are scaled down to it. 0 turns it off."""
+    micro_batches: Count = 1
+    """Batches whose gradients are averaged for one update: more of them need no more memory."""
+    autocast: Literal["off", "bf16"] = "off"
+    """bf16: forward and backward passes in bfloat16; weights, moments and losses stay in float32."""
+    compile: bool = False
+    """Compile the gradients with torch.compile: minutes at the start, then faster. Needs a C++ compiler."""
+
+    @property
+    def own(self) -> Any:  # noqa: ANN401  (of the algorithm's class)
+        """The settings of the chosen algorithm."""
+        return getattr(self, self.algorithm)
+
+    @property
+    def table(self) -> str:
+        """The field that they stand in."""
+        return "own" if own_algorithm(self.algorithm) else self.algorithm
+
+    def with_own(self, **changes: Any) -> Self:  # noqa: ANN401  (fields of the algorithm's class)
+        """The same with other settings of the chosen algorithm."""
+        return replace(self, **{self.table: replace(self.own, **changes)})
+
+    @classmethod
+    def __variant__(cls, given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
+        """The class with the table `own`, where `given` names an algorithm by where it is."""
+        name = given.get("algorithm", "")
+        return cls.of(name) if isinstance(name, str) and own_algorithm(name) else cls
+
+    @classmethod
+    def of(cls, name: str) -> "type[AlgorithmConfig]":
+        """The class with a table `own` of the settings of an algorithm.
+
+        Args:
+            name: as of `own_algorithm`.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        kind: Any = cls  # for the type checker, to which a class of frozen values has no hash
+        # Named by where it is, as it imports torch.
+        found: Any = import_object("flatwater.algorithms.api:named_algorithm")(own_algorithm(name))
+        return _with_own(kind, name, found.settings)
+
+    def chosen(self, name: str) -> "AlgorithmConfig":
+        """The same with another algorithm, by any name.
+
+        Raises:
+            ConfigError: there is none, or settings were given that it does not read.
+        """
+        if name == self.algorithm or not (own_algorithm(name) or own_algorithm(self.algorithm)):
+            return replace(self, algorithm=name)
+        plain, given = type(self), to_mapping(self) | {"algorithm": name}
+        if own_algorithm(self.algorithm):
+            refuse_given(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
+            plain = next(cls for cls in plain.__mro__[1:] if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
+            given.pop("own")
+        return from_mapping(plain, given, "the command line")
+
+    def __post_init__(self) -> None:
+        """Only the chosen algorithm's table counts; in it, what must fit together does."""
+        tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
+        if self.table not in tables:
+            wanted = ", ".join(f'"{name}"' for name in tables)
+            raise ConfigError(
+                f"learner.algorithm = {shown(self.algorithm)}: must be one of {wanted}, or package.module:NAME of an "
+                f"algorithm of yours.{did_you_mean(self.algorithm, tables)}"
+            )
+        for name in tables:
+            if name != self.table:
+                refuse_given(
+                    getattr(self, name),
+                    f"learner.{name}",
+                    f"with learner.algorithm = '{self.algorithm}', which does not read it. Choose learner.algorithm = "
+                    f"'{name}', or leave it out",
+                )
+        self.own.check_together(f"learner.{self.table}")
+
+
+@cache
+def _with_own(cls: type[AlgorithmConfig], name: str, settings: type[Settings]) -> type[AlgorithmConfig]:
+    """The class for one algorithm of somebody's own: its name is the default, and its settings are a table."""
+
+    def reduced(self: AlgorithmConfig) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return from_mapping, (cls, to_mapping(self), "a copy")  # pickle finds no class that was made here
+
+    body = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__annotations__": {"algorithm": Annotated[str, Code()], "own": settings},
+        "algorithm": name,
+        "own": field(default_factory=settings),
+        "__reduce__": reduced,
+    }
+    return config(table="learner")(type(cls.__name__, (cls,), body))
+
+
+@config
+class Ramp:
+    """A number that changes in a straight line over the agents' steps, and stays where it ends."""
+
+    first: Weight
+    """Until `begins`."""
+    last: Weight
+    """From `ends` on."""
+    begins: OptionalNumber = 0
+    """Agent steps of the whole run."""
+    ends: OptionalNumber = 0
+    """Agent steps of the whole run; not before `begins`."""
+
+    def __post_init__(self) -> None:
+        """Check the order."""
+        require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
+
+    def at(self, step: int) -> float:
+        """The number after so many agent steps."""
+        if step >= self.ends:
+            return self.last
+        if step <= self.begins:
+            return self.first
+        share = (step - self.begins) / (self.ends - self.begins)
+        return self.first + share * (self.last - self.first)
+
+
+@config(table="learner")
+class PPOConfig:
+    """PPO (Schulman et al. 2017), apart from how a block of steps is cut into sequences."""
+
+    gamma: Share = 0.99
+    """A reward one step later counts this much."""
+    lam: Share = 0.95
+    """Generalised advantage: 0 trusts the critic after one step, 1 sums all rewards of the block."""
+    clip: Rate = 0.2
+    """A probability may move by this share before a step's gain no longer pulls it further."""
+    value_clip: Weight = 0.0
+    """A value may move this far from the one that acted before a step's gain no longer pulls it further. 0 turns it
+    off."""
+    epochs: Count = 8
+    """Times that each block is learned from."""
+    minibatches: Count = 8
+    """Minibatches of sequences of all agents, drawn anew in each epoch, with one update each."""
+    lr: Rate = 1e-3
+    """Learning rate (Adam)."""
+    grad_clip: Weight = 0.5
+    """Largest norm of a gradient; a longer one is scaled down to it. 0 turns it off."""
+    value_weight: Weight = 0.05
+    """Weight of the critic's loss, half of its squared error: it is in units of squared returns, and a large one leaves
+    little of a clipped gradient to the policy."""
+    entropy_weight: Weight = 0.0
+    """Weight of the policy's entropy beside PPO's loss."""
+    autocast: Literal["off", "bf16"] = "off"
+    """bf16: passes in bfloat16, to act and to learn; weights, moments and losses stay in float32."""
+    compile: bool = False
+    """Compile the loss and its gradient with torch.compile: slow at the start, by minutes where the sequences of a
+    policy with a memory are long, then faster. Needs a C++ compiler."""
+
+    def rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
+        """The learning rate after so many updates."""
+        return self.lr
+
+
+@config(table="learner")
+class BlockConfig(PPOConfig):
+    """PPO on blocks of steps (Schulman et al. 2017)."""
+
+    unroll: Count = 1
+    """Steps of a sequence, over which gradients flow; a block is cut into as many as it has. More than 1 is for
+    policies with a memory."""
+
+
+@config(table="learner")
+class EpisodeConfig(PPOConfig):
+    """PPO on whole episodes (Schulman et al. 2017)."""
+
+    gamma: Share = 0.995
+    epochs: Count = 10
+    minibatches: Count = 4
+    """Minibatches of episodes, drawn anew in each epoch, with one update each. Divides the environments."""
+    lr: Rate = 2e-3
+    cooling: OptionalNumber = 60
+    """Rounds over which the learning rate falls in a straight line to a tenth, where it stays. 0 keeps it."""
+    value_weight: Weight = 1.0
+    entropy_weight: Weight = 0.003
+
+    def rate(self, updates: int) -> float:
+        """The learning rate after so many updates: it falls from round to round, and then stays."""
+        rounds = updates // (self.epochs * self.minibatches)
+        return self.lr * (1 - 0.9 * min(1, rounds / self.cooling)) if self.cooling else self.lr
+
+
+@config(table="learner")
+class TeachingConfig(BlockConfig):
+    """Cross-entropy on the teacher's actions, a critic, and PPO once the teacher lets go."""
+
+    gamma: Share = 0.977
+    lam: Share = 0.891
+    value_clip: Weight = 0.5
+    unroll: Count = 16
+    epochs: Count = 3
+    minibatches: Count = 16
+    lr: Rate = 2e-3
+    grad_clip: Weight = 1.0
+    value_weight: Weight = 0.25
+    entropy_weight: Weight = 0.01
+    supervision: Ramp = Ramp(first=1.0, last=0.1, begins=300_000, ends=500_000)
+    """Weight of the cross-entropy on the teacher's actions."""
+    reinforcement: Ramp = Ramp(first=0.0, last=1.0, begins=300_000, ends=500_000)
+    """Weight of PPO's loss: the hand-over is where this rises and `supervision` falls."""
+    lead: Ramp = Ramp(first=0.5, last=0.0, begins=0, ends=300_000)
+    """Probability that the teacher's action of an agent is executed; drawn for each agent and block."""
+
+    def __post_init__(self) -> None:
+        """The lead is a probability, also at its ends."""
+        for end in ("first", "last"):
+            require(getattr(self.lead, end) <= 1, f"learner.lead.{end}", getattr(self.lead, end), "0 to 1")

@@ -1,0 +1,255 @@
+"""DDPG and TD3 for a whole population at once (Lillicrap et al. 2016, algorithm 1; Fujimoto et al. 2018, algorithm 1).
+
+An update: each member's critics move towards y = r + gamma Q'(s', pi'(s')); then its actor moves to where the critic's
+value is higher, and the targets (') follow slowly. TD3 has two critics and takes the smaller value, puts clipped noise
+on the target's action, and moves actor and targets at every n-th update only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.algorithms.adam import Adam, Span, Step, bind_step
+from flatwater.algorithms.api import (
+    Algorithm,
+    Draw,
+    Explorer,
+    Members,
+    Networks,
+    Setting,
+    Spread,
+    Update,
+    accumulate_,
+    add_,
+    autocast,
+    compiled,
+    count_step_,
+    follow_,
+    free,
+    gathered_once,
+    gradients,
+    normal,
+)
+from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, TD3Config
+from flatwater.nets.stack import Params, views
+from flatwater.replay.batch import Batch
+from flatwater.state.tree import state
+from flatwater_watch.errors import require
+
+
+@state
+class State(Members):
+    """Actors with critics, and the targets of both."""
+
+    actor_target: Float[Tensor, "P+x n"]
+    critics: list[Float[Tensor, "P+x m"]]
+    """One; TD3 has two."""
+    critic_targets: list[Float[Tensor, "P+x m"]]
+    critic_adams: list[Adam]
+
+    @property
+    def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
+        """Actor and critics."""
+        critics = zip(self.critics, self.critic_adams, strict=True)
+        return {"actor": (self.actor, self.actor_adam)} | {f"critic {n}": pair for n, pair in enumerate(critics)}
+
+    @property
+    def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
+        """Of actor and critics."""
+        return [(self.actor_target, self.actor), *zip(self.critic_targets, self.critics, strict=True)]
+
+
+def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
+    """Initial weights, targets equal to them, and moments of zero."""
+    actor, critic = nets.actor.layout, nets.critic.layout
+    count = 2 if isinstance(config.own, TD3Config) else 1
+    rows = setting.rows("actor", actor)
+    critics = [setting.rows(f"critic {n}", critic) for n in range(count)]
+    return State(
+        actor=rows,
+        actor_target=rows.clone(),
+        critics=critics,
+        critic_targets=[block.clone() for block in critics],
+        actor_adam=setting.adam(actor.size),
+        critic_adams=[setting.adam(critic.size) for _ in critics],
+        tally=setting.tally("critic_loss", "actor_loss", "q", "critic_grad_norm", "actor_grad_norm"),
+        seed=setting.seed,
+        first=setting.first,
+    )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The networks of some members, as views of their rows: the storages never move."""
+
+    actor: Params
+    actor_target: Params
+    critics: Sequence[Params]
+    critic_targets: Sequence[Params]
+
+
+def critic_target(
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor | None
+) -> Float[Tensor, "p B"]:
+    """The value that Q(s, a) should have: y = r + gamma * discount * min over the critics of Q'(s', a').
+
+    `discount` is 0 where the episode terminated, and 1 otherwise: a truncated episode goes on in s'.
+    """
+    own = config.own
+    with torch.no_grad(), autocast(config, batch.reward.device):
+        action = nets.actor(weights.actor_target, batch.next_obs)
+        if noise is not None:
+            action = smooth(action, noise * own.target_noise, own.target_noise_clip)
+        values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
+    smallest = values[0].to(batch.reward.dtype)
+    for value in values[1:]:
+        smallest = torch.minimum(smallest, value.to(batch.reward.dtype))
+    gamma: float = own.gamma
+    return batch.reward + gamma * batch.discount * smallest
+
+
+def smooth(action: Tensor, noise: Tensor, clip: float) -> Tensor:
+    """The target's action with clipped noise, kept in [-1, 1] (TD3's target policy smoothing)."""
+    return (action + noise.clamp(-clip, clip)).clamp(-1, 1)
+
+
+def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | None) -> Float[Tensor, "p"]:
+    """Mean squared TD error of each member; `weight` corrects for a prioritised draw (Schaul et al. 2016)."""
+    squared = td_error.square()
+    return (squared if weight is None else weight * squared).mean(1)
+
+
+def actor_loss(value: Float[Tensor, "p B"]) -> Float[Tensor, "p"]:
+    """Minus the mean of Q(s, pi(s)): its gradient is the deterministic policy gradient (Silver et al. 2014)."""
+    return -value.mean(1)
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What one micro-batch says to one network."""
+
+    loss: Float[Tensor, "p"]
+    grads: Sequence[Tensor]
+    """Of its weights, in order."""
+    value: Float[Tensor, "p B"]
+
+
+def critic_gradients(
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor | None
+) -> tuple[Sequence[Learnt], Float[Tensor, "p B"]]:
+    """What each critic learns, and the value that it should have given."""
+    target = critic_target(config, nets, weights, batch, noise)
+    found = []
+    for critic in weights.critics:
+        own = free(critic)
+        with autocast(config, batch.reward.device):
+            value = nets.critic(own, batch.obs, batch.action)
+        value = value.to(batch.reward.dtype)
+        loss = critic_loss(value - target, batch.weight)
+        found.append(Learnt(loss.detach(), gradients(loss / config.micro_batches, own), value.detach()))
+    return found, target
+
+
+def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch) -> Learnt:
+    """What the actor learns of the first critic."""
+    own = free(weights.actor)
+    with autocast(config, batch.reward.device):
+        value = nets.critic(weights.critics[0], batch.obs, nets.actor(own, batch.obs))
+    loss = actor_loss(value.to(batch.reward.dtype))
+    return Learnt(loss.detach(), gradients(loss / config.micro_batches, own), value.detach())
+
+
+def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups: Sequence[Span]) -> Update:
+    """Bind an update to the population's storage."""
+    tally, count = members.tally, config.micro_batches
+    weights = {span: weights_of(members, nets, span) for span in groups}
+    actor_homes = {span: views(members.actor_adam.grad[slice(*span)], nets.actor.layout) for span in groups}
+    critic_homes = {
+        span: [views(adam.grad[slice(*span)], nets.critic.layout) for adam in members.critic_adams] for span in groups
+    }
+    learn_critics = compiled(config, critic_gradients, config, nets)
+    learn_actor = compiled(config, actor_gradients, config, nets)
+    actor_step_, *critic_steps = bind_steps(config, members, groups)
+    delay = config.own.policy_delay if isinstance(config.own, TD3Config) else 1
+
+    def critics_(span: Span, number: int, batch: Batch) -> Tensor:
+        learnt, target = learn_critics(weights[span], batch, target_noise(config, members, span, number, batch))
+        for home, critic in zip(critic_homes[span], learnt, strict=True):
+            accumulate_(home, critic.grads, first=number == 0)
+            add_(tally, "critic_loss", critic.loss, span)
+        add_(tally, "q", learnt[0].value.mean(1), span)
+        return (learnt[0].value - target).abs()
+
+    def actor_(span: Span, number: int, batch: Batch) -> None:
+        learnt = learn_actor(weights[span], batch)
+        accumulate_(actor_homes[span], learnt.grads, first=number == 0)
+        add_(tally, "actor_loss", learnt.loss, span)
+
+    def update_(draws: Sequence[Draw]) -> Tensor:
+        require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
+        draws = gathered_once(draws, groups)
+        errors = [
+            torch.stack([critics_(span, n, draw(*span)) for n, draw in enumerate(draws)], dim=1) for span in groups
+        ]
+        for step_ in critic_steps:
+            count_step_(tally, "critic_grad_norm", *step_())
+        tally.updates += 1
+        if tally.updates % delay == 0:
+            for span in groups:
+                for n, draw in enumerate(draws):
+                    actor_(span, n, draw(*span))
+            count_step_(tally, "actor_grad_norm", *actor_step_())
+            follow_(members, config.own.tau)
+        return torch.cat(errors)
+
+    return update_
+
+
+def weights_of(members: State, nets: Networks, span: Span) -> Weights:
+    """The weights of members low ... high - 1."""
+    actor, critic, rows = nets.actor.layout, nets.critic.layout, slice(*span)
+    return Weights(
+        actor=views(members.actor[rows], actor),
+        actor_target=views(members.actor_target[rows], actor),
+        critics=[views(block[rows], critic) for block in members.critics],
+        critic_targets=[views(block[rows], critic) for block in members.critic_targets],
+    )
+
+
+def bind_steps(config: AlgorithmConfig, members: State, groups: Sequence[Span]) -> list[Step]:
+    """The optimisers' steps: of the actors, then of each of the critics."""
+    count, own = len(members.tally.skipped), config.own
+    rates = [own.actor_lr] + [own.critic_lr] * len(members.critics)
+    return [
+        bind_step(rows[:count], adam, lr=lr, weight_decay=config.weight_decay, clip=config.grad_clip, groups=groups)
+        for (rows, adam), lr in zip(members.trained.values(), rates, strict=True)
+    ]
+
+
+def target_noise(config: AlgorithmConfig, members: State, span: Span, micro_batch: int, batch: Batch) -> Tensor | None:
+    """Standard normal, for TD3's target actions."""
+    if not isinstance(config.own, TD3Config):
+        return None
+    return normal(members, span, batch.action, "target actions", micro_batch)
+
+
+def noise_scale(own: DDPGConfig, updates: int) -> float:
+    """Deviation of the exploration noise after `updates` optimizer steps: it decays by each one, down to a floor."""
+    return max(own.noise * own.noise_decay**updates, own.noise_floor)
+
+
+def explorer(config: AlgorithmConfig, members: State, spread: Spread) -> Explorer:
+    """The policy's action with noise."""
+    scale = noise_scale(config.own, members.tally.updates)
+    return lambda actor, params, obs, rng: spread(actor(params, obs), scale, rng)
+
+
+def numbers(config: AlgorithmConfig, members: State) -> Mapping[str, float]:
+    """The noise."""
+    return {"noise/scale": noise_scale(config.own, members.tally.updates)}
+
+
+DDPG = TD3 = Algorithm(build, make_update, explorer, numbers)

@@ -1,0 +1,413 @@
+"""Proximal policy optimisation (Schulman et al. 2017), in place, with a teacher or without: `grow`, `ppo` and `teach`.
+
+It learns from a block of consecutive steps, dealt into sequences: some steps of one agent, from the memory that it had
+before the first of them, where the gradient is cut. A policy without a memory learns from sequences of one step; where
+a block is one episode of every agent, an episode is one sequence. A teacher adds the cross-entropy on its actions to
+the loss.
+
+The file reads from top to bottom: what is kept, how it is built, how it acts, what a block was worth, how it learns.
+The settings are in `config.py`, for the command line reads them without torch.
+
+Axes: T steps of a block, B agents of all environments, C sequences of U steps in a block, R numbers that say what to
+do, M cells.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.algorithms.adam import Adam, bind_step, build_adam
+from flatwater.algorithms.config import PPOConfig
+from flatwater.algorithms.graph import as_graph
+from flatwater.algorithms.returns import clipped_loss, clipped_value_loss, gae
+from flatwater.nets.policy import Outlook, Weights, build_statistics
+from flatwater.nets.stack import init_, views
+from flatwater.nets.student import Student
+from flatwater.rollouts.block import Column, Rollout
+from flatwater.state.tree import state
+from flatwater_watch.errors import require
+
+TEACHING = ("imitation_loss", "agreement")
+"""Rows of the sums that a teacher adds: agreement is the share of steps on which the policy's likeliest action is the
+teacher's."""
+METRICS = ("policy_loss", "value_loss", "entropy", "kl", "grad_norm", "skipped")
+"""The other rows: kl estimates the divergence from the policy that acted by E[ratio - 1 - log ratio]."""
+DEVIATION_EPSILON = 1e-8
+"""Added to the deviation of advantages: where all are equal, there is nothing to learn, and nothing is learned."""
+
+
+@state
+class Learner:
+    """Network, moments and counters. Allocated whole by `build`; updates write in place."""
+
+    block: Float[Tensor, "1 n"]
+    """The policy's weights: a population of one."""
+    adam: Adam
+    order: Int[Tensor, "C*B"]
+    """The sequences, as they are dealt into this epoch's minibatches."""
+    rng: torch.Generator
+    """Initial weights, then the order."""
+    sums: Float[Tensor, "S"]
+    """Summed over updates since they were last read; rows as in METRICS, after TEACHING where there is a teacher."""
+    statistics: dict[str, Tensor]
+    """Of observations, where the policy reads them by those (`Student.measures`); otherwise empty."""
+    updates: int = 0
+    """Updates since the run began."""
+    updates_read: int = 0
+    """`updates` when the sums were last read."""
+
+
+def build(
+    student: Student, *, sequences: int, rng: torch.Generator, device: torch.device, taught: bool = False
+) -> Learner:
+    """Initial weights and moments of zero. On the meta device this is the plan.
+
+    Args:
+        student: its layout is what is allocated.
+        sequences: of a block, C times B.
+        rng: a generator on the device.
+        device: where the network lies.
+        taught: whether there is a teacher.
+    """
+    block = torch.empty(1, student.layout.size, device=device).fill_(0)
+    init_(block, student.layout, rng)
+    return Learner(
+        block=block,
+        adam=build_adam(1, student.layout.size, block.dtype, device),
+        order=torch.arange(sequences).to(device),  # on the meta device `arange` would import the compiler
+        rng=rng,
+        sums=torch.empty(len(metrics_of(taught=taught)), device=device).fill_(0),
+        statistics=build_statistics(student.obs[0], student.measures, device) if student.measures else {},
+    )
+
+
+def metrics_of(*, taught: bool) -> tuple[str, ...]:
+    """Names of the sums' rows."""
+    return (*(TEACHING if taught else ()), *METRICS)
+
+
+def columns_of(action: Column, *, legal: int = 0, taught: bool = False) -> dict[str, Column]:
+    """What a rollout keeps of each step besides `obs`, `reward`, `terminated` and `truncated`, which the world writes.
+
+    The last two are written by `assess_`.
+
+    Args:
+        action: the form of one.
+        legal: numbers of the row that says what is legal; 0 where everything is.
+        taught: whether there is a teacher.
+    """
+    teacher = {
+        "taught": action,  # what the teacher would do
+        "led": Column((), torch.bool),  # by the teacher
+    }
+    mask = {"legal": Column((legal,), torch.bool)}
+    return (teacher if taught else {}) | (mask if legal else {}) | {
+        "action": action,  # what was executed
+        "alive": Column((), torch.bool),  # the agent was not over before the step
+        "starts": Column((), torch.bool),  # an episode began with the step
+        "log_prob": Column(),
+        "value": Column(),
+        "next_value": Column(),
+        "advantage": Column(),
+        "returns": Column(),
+    }  # fmt: skip
+
+
+class Policy(Protocol):
+    """What acts: a learner, or a copy of what it has learned."""
+
+    block: Float[Tensor, "1 n"]
+    statistics: dict[str, Tensor]
+
+
+def bound_weights(student: Student, learner: Policy) -> Weights:
+    """The policy's weights by name, and its statistics: they share the learner's storage, which never moves."""
+    weights = {name: view[0] for name, view in views(learner.block, student.layout).items()}
+    return weights | learner.statistics
+
+
+@torch.no_grad()
+def look(
+    student: Student,
+    weights: Weights,
+    *,
+    obs: Tensor,
+    memory: Float[Tensor, "2 B M"],
+    starts: Bool[Tensor, "B"],
+) -> Outlook:
+    """What the policy makes of one observation of each agent, [B, *obs], after what it remembers."""
+    return student(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
+
+
+@dataclass(frozen=True)
+class Acted:
+    """One step of each agent."""
+
+    action: Tensor
+    """[B, *action]."""
+    memory: Float[Tensor, "2 B M"]
+    """After the step."""
+    log_prob: Float[Tensor, "B"] | None = None
+    """Of the action; None where `make_judge` has it written, and the value of what was seen."""
+    value: Float[Tensor, "B"] | None = None
+
+
+OF_A_STEP = ("obs", "memory", "starts", "noise")
+"""What a step is given: observations [B, *obs], what was remembered before them [2, B, M], where an episode begins [B],
+what the actions' `noise_` drew; then `legal` [B, R] where actions have masks; then, where there is a teacher, whom it
+leads, `led` [B], and what it does, `taught` [B, *action]."""
+
+
+def make_act(
+    config: PPOConfig, student: Student, learner: Policy, *, masked: bool = False, taught: bool = False
+) -> Callable[..., Acted]:
+    """Bind a step of each agent to the learner's weights: `act(obs=..., memory=..., ...)`, named as in `OF_A_STEP`."""
+    weights = bound_weights(student, learner)
+    names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if taught else ()))
+
+    def step(*tensors: Tensor) -> tuple[Tensor, ...]:
+        now, given = dict(zip(weights, tensors, strict=False)), dict(zip(names, tensors[len(weights) :], strict=True))
+        choice = student.choose(now, given["obs"], given["memory"], given["starts"])
+        policy = student.actions.given(choice.logits, given.get("legal"))
+        action = policy.draw(given["noise"])
+        if taught:
+            action = torch.where(given["led"], given["taught"], action)
+        judged = () if choice.value is None else (policy.log_prob(action), choice.value)
+        return action, choice.memory, *judged
+
+    graph = as_graph(torch.no_grad()(step), wanted=config.compile)
+
+    def act(**given: Tensor) -> Acted:
+        action, memory, *judged = graph(*weights.values(), *(given[name] for name in names))
+        return Acted(action, memory, *judged)
+
+    return act
+
+
+def make_judge(
+    config: PPOConfig, student: Student, learner: Learner, *, rollout: Rollout, parts: int
+) -> Callable[[], None]:
+    """Bind the judgement of a block of a policy that remembers nothing: its log-probabilities and values.
+
+    Args:
+        config: whether it is compiled.
+        student: the network.
+        learner: its weights, with which the block was acted.
+        rollout: whose `obs`, `action` and, where there are masks, `legal` are written when it is called.
+        parts: in which it is done, for no more room than an update takes.
+    """
+    weights, device = bound_weights(student, learner), learner.block.device
+    size = rollout["obs"].shape[:2].numel() // parts
+    pieces = {name: torch.split(column.flatten(0, 1), size) for name, column in rollout.columns.items()}
+    read, written = ("obs", "action", "legal"), ("log_prob", "value")
+    given, out = (
+        list(zip(*(pieces[name] for name in names if name in pieces), strict=True)) for names in (read, written)
+    )
+
+    def judge(*tensors: Tensor) -> tuple[Tensor, ...]:
+        now, (obs, action, *legal) = dict(zip(weights, tensors, strict=False)), tensors[len(weights) :]
+        memory = torch.zeros(2, len(obs), 0, device=device)
+        starts = torch.zeros(1, len(obs), dtype=torch.bool, device=device)
+        seen = student(now, obs.unsqueeze(0), memory, starts)
+        return student.actions.given(seen.logits[0], *legal).log_prob(action), seen.value[0]
+
+    graph = as_graph(torch.no_grad()(judge), wanted=config.compile)
+
+    def judge_() -> None:
+        for part, row in zip(given, out, strict=True):
+            found = graph(*weights.values(), *(column.to(device) for column in part))
+            for column, new in zip(row, found, strict=True):
+                column.copy_(new)
+
+    return judge_
+
+
+def own_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:
+    """The steps that the policy chose: of agents that were in the episode, and not led."""
+    return columns["alive"] & ~columns["led"] if "led" in columns else columns["alive"]
+
+
+def assess_(rollout: Rollout, config: PPOConfig) -> None:
+    """Write the returns, and the advantages, with mean 0 and deviation 1 over the steps that the policy chose.
+
+    Over the block and not over each minibatch: a few episodes are too few to take a deviation from.
+    """
+    value, advantage, terminated = rollout["value"], rollout["advantage"], rollout["terminated"]
+    estimated = gae(
+        reward=rollout["reward"],
+        discount=torch.where(terminated, 0.0, config.gamma),
+        value=value,
+        next_value=rollout["next_value"],
+        continues=~(terminated | rollout["truncated"]),
+        lam=config.lam,
+    )
+    torch.add(estimated, value, out=rollout["returns"])
+    own = own_steps(rollout.columns)
+    count = own.sum().clamp(min=1)
+    mean = (estimated * own).sum() / count
+    deviation = (((estimated - mean) * own).square().sum() / count).sqrt()
+    torch.div(estimated - mean, deviation + DEVIATION_EPSILON, out=advantage)
+
+
+@dataclass
+class Weighing:
+    """The weights of the loss's parts, as of this round: 0-d, where the network is."""
+
+    supervision: Float[Tensor, ""]
+    reinforcement: Float[Tensor, ""]
+
+
+def weigh(device: torch.device, *, supervision: float = 0.0, reinforcement: float = 1.0) -> Weighing:
+    """Weights on a device; those of a policy that learns by itself, where none are given."""
+    return Weighing(*(torch.full((), weight, device=device) for weight in (supervision, reinforcement)))
+
+
+LEARNED_FROM = (
+    "obs", "taught", "legal", "action", "led", "alive", "starts", "log_prob", "value", "advantage", "returns",
+)  # fmt: skip
+"""Columns of a rollout that an update reads, where it has them."""
+
+
+def make_update(
+    config: PPOConfig,
+    student: Student,
+    learner: Learner,
+    *,
+    rollout: Rollout,
+    begun: Float[Tensor, "C 2 B M"],
+    weighing: Weighing,
+) -> Callable[[int], None]:
+    """Bind an update to the learner's storage.
+
+    Args:
+        config: how it learns.
+        student: the network.
+        learner: its weights.
+        rollout: a block that `assess_` has been through.
+        begun: memory before the first step of each sequence.
+        weighing: read at each update.
+
+    Returns:
+        `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences anew.
+        It does not wait for the device.
+    """
+    whole, parts = len(learner.order), config.minibatches
+    require(whole % parts == 0, "learner.minibatches", parts, f"a divisor of {whole} sequences")
+    size = whole // parts
+    weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, student.layout).items()}
+    reads = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
+    deal = _dealer(rollout, begun, list(reads))
+    reads |= {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
+    reads |= learner.statistics
+    compiled = config.compile and not learner.block.is_meta  # a plan does without the compiler
+    learn = as_graph(_gradients(config, student, list(weights), list(reads), deal), wanted=compiled)
+    step_ = bind_step(
+        learner.block, learner.adam, lr=lambda: config.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
+    )
+
+    def update_(number: int) -> None:
+        part = number % parts
+        if part == 0:
+            torch.randperm(whole, generator=learner.rng, out=learner.order)
+        told, grad = learn(learner.order[part * size : (part + 1) * size], *weights.values(), *reads.values())
+        learner.adam.grad[0].copy_(grad)
+        norm, finite = step_()
+        learner.sums.add_(torch.cat([told, norm, ~finite]))
+        learner.updates += 1
+
+    return update_
+
+
+Deal = Callable[[Mapping[str, Tensor], Int[Tensor, "b"]], tuple[dict[str, Tensor], Float[Tensor, "2 b M"]]]
+"""Columns [U, b, ...] of some sequences, by their numbers, and what was remembered before them."""
+
+
+def _dealer(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Sequence[str]) -> Deal:
+    """Deals from columns [T * B, ...] and `begun`."""
+    unroll, agents, home = len(rollout["obs"]) // len(begun), begun.shape[2], rollout["obs"].device
+    steps = torch.arange(unroll, device="cpu").to(home).unsqueeze(1) * agents
+
+    def deal(read: Mapping[str, Tensor], sequences: Int[Tensor, "b"]) -> tuple[dict[str, Tensor], Tensor]:
+        begun = read["begun"]
+        place, agent = sequences // agents, sequences % agents
+        rows = (place * (unroll * agents) + agent).to(home) + steps
+        batch = {
+            name: read[name].index_select(0, rows.flatten()).view(*rows.shape, *read[name].shape[1:]).to(begun.device)
+            for name in names
+        }
+        return batch, begun[place, :, agent].transpose(0, 1)
+
+    return deal
+
+
+def _gradients(
+    config: PPOConfig, student: Student, weights: Sequence[str], reads: Sequence[str], deal: Deal
+) -> Callable[..., tuple[Tensor, ...]]:
+    """A pure function of some sequences' numbers and of tensors of these names: the loss's parts, and its gradient."""
+
+    def gradients(sequences: Int[Tensor, "b"], *tensors: Tensor) -> tuple[Tensor, ...]:
+        inside = dict(zip(weights, tensors, strict=False))
+        read = dict(zip(reads, tensors[len(weights) :], strict=True))
+        batch, memory = deal(read, sequences)
+        seen = student(read | inside, batch["obs"], memory, batch["starts"])
+        found, told = ppo_loss(config, student, seen, batch, Weighing(read["supervision"], read["reinforcement"]))
+        grads = torch.autograd.grad(found, list(inside.values()))
+        return torch.stack(list(told)), torch.cat([grad.flatten() for grad in grads])
+
+    return gradients
+
+
+def ppo_loss(
+    config: PPOConfig, student: Student, seen: Outlook, batch: Mapping[str, Tensor], weighing: Weighing
+) -> tuple[Float[Tensor, ""], list[Tensor]]:
+    """The loss, and what `metrics_of` names before the gradient's norm.
+
+    Actions that the teacher led say nothing of the policy, so PPO leaves them out; the cross-entropy and the critic
+    learn from all steps.
+    """
+    alive, own = batch["alive"].float(), own_steps(batch).float()
+    now = student.actions.given(seen.logits, batch.get("legal"))
+    log_ratio = (now.log_prob(batch["action"]) - batch["log_prob"]) * own
+    policy_loss = _mean(clipped_loss(log_ratio, batch["advantage"], config.clip), own)
+    value_loss, entropy = _mean(_value_loss(config, seen.value, batch), alive), _mean(now.entropy(), alive)
+    with torch.no_grad():
+        kl = _mean(log_ratio.expm1() - log_ratio, own)
+        told = [x.detach() for x in (policy_loss, value_loss, entropy, kl)]
+    reinforced = policy_loss - config.entropy_weight * entropy
+    whole = weighing.reinforcement * reinforced
+    if "taught" in batch:
+        imitation_loss = _mean(-now.log_prob(batch["taught"]), alive)
+        agreement = _mean((now.likeliest() == batch["taught"]).float(), alive)
+        whole = weighing.supervision * imitation_loss + whole
+        told = [imitation_loss.detach(), agreement, *told]
+    return whole + config.value_weight * value_loss, told
+
+
+def _value_loss(config: PPOConfig, value: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    if config.value_clip:
+        return clipped_value_loss(value, batch["value"], batch["returns"], config.value_clip)
+    return (value - batch["returns"]).square() / 2
+
+
+def _mean(values: Tensor, counted: Tensor) -> Tensor:
+    return (values * counted).sum() / counted.sum().clamp(min=1)
+
+
+def read_learner_(learner: Learner, *, taught: bool = False) -> dict[str, float]:
+    """Means over the updates since the last reading, by metric name; then the sums start again from zero.
+
+    The one place where the learner waits for its device: once a round. Empty where there was no update. `skipped` is
+    counted, and is no mean.
+    """
+    updates, learner.updates_read = learner.updates - learner.updates_read, learner.updates
+    # A copy also where the learner is on the CPU: the sums are zeroed before it is read.
+    sums = dict(zip(metrics_of(taught=taught), learner.sums.to("cpu", torch.float64, copy=True), strict=True))
+    learner.sums.zero_()
+    if not updates:
+        return {}
+    means = {f"train/{name}": float(value) / updates for name, value in sums.items() if name != "skipped"}
+    return means | {"train/skipped": float(sums["skipped"])}

@@ -1,0 +1,305 @@
+"""Soft Actor-Critic for a whole population at once.
+
+A policy draws each part of an action from a normal distribution and squashes it with tanh. It is paid for entropy:
+critics move towards y = r + gamma (min Q'(s', a') - temperature * log pi(a'|s')), the actor to where
+min Q - temperature * log pi is higher, and each member's temperature to where its entropy is the one that is wanted
+(Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications").
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log, pi
+from typing import Any, Protocol, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from flatwater.algorithms.adam import Adam, Span, bind_step
+from flatwater.algorithms.api import (
+    Actor,
+    Algorithm,
+    Draw,
+    Explorer,
+    Members,
+    Networks,
+    Setting,
+    Spread,
+    Update,
+    accumulate_,
+    add_,
+    autocast,
+    compiled,
+    count_step_,
+    follow_,
+    free,
+    gathered_once,
+    gradients,
+    normal,
+)
+from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.nets.stack import Layout, Params, Weight, views
+from flatwater.replay.batch import Batch
+from flatwater.state.tree import state
+from flatwater_watch.errors import require
+
+LOG_DEVIATION = (-5.0, 2.0)
+"""Bounds of the log-deviation before squashing: narrower is as good as certain, wider is a coin."""
+CRITICS = 2
+
+
+class GaussianActor(Actor, Protocol):
+    """A policy that can be drawn from; called, it gives the squashed mean."""
+
+    def gaussian(self, params: Params, obs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401  (any agent's)
+        """Mean and log-deviation [P, B, *action] before tanh. A part with a log-deviation of -inf is not drawn."""
+
+
+@state
+class State(Members):
+    """Actors with two critics, the targets of these, and a temperature for each member."""
+
+    critics: list[Float[Tensor, "P+x m"]]
+    critic_targets: list[Float[Tensor, "P+x m"]]
+    critic_adams: list[Adam]
+    log_temperature: Float[Tensor, "P+x 1"]
+    temperature_adam: Adam
+
+    @property
+    def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
+        """Actor, critics and temperature."""
+        critics = zip(self.critics, self.critic_adams, strict=True)
+        return {
+            "actor": (self.actor, self.actor_adam),
+            **{f"critic {n}": pair for n, pair in enumerate(critics)},
+            "temperature": (self.log_temperature, self.temperature_adam),
+        }
+
+    @property
+    def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
+        """Of the critics."""
+        return [*zip(self.critic_targets, self.critics, strict=True)]
+
+
+def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
+    """Initial weights, targets equal to them, and moments of zero."""
+    actor, critic = nets.actor.layout, nets.critic.layout
+    rows = setting.rows("actor", actor)
+    critics = [setting.rows(f"critic {n}", critic) for n in range(CRITICS)]
+    return State(
+        actor=rows,
+        critics=critics,
+        critic_targets=[block.clone() for block in critics],
+        log_temperature=setting.rows("temperature", Layout({"log": Weight((1,), 0, log(config.own.temperature))})),
+        actor_adam=setting.adam(actor.size),
+        critic_adams=[setting.adam(critic.size) for _ in critics],
+        temperature_adam=setting.adam(1),
+        tally=setting.tally("critic_loss", "actor_loss", "q", "entropy", "critic_grad_norm", "actor_grad_norm"),
+        seed=setting.seed,
+        first=setting.first,
+    )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The networks of some members, as views of their rows: the storages never move."""
+
+    actor: Params
+    critics: Sequence[Params]
+    critic_targets: Sequence[Params]
+    log_temperature: Float[Tensor, "p 1"]
+
+
+def sample(
+    mean: Float[Tensor, "P B *action"], log_deviation: Float[Tensor, "P B *action"], noise: Tensor
+) -> tuple[Float[Tensor, "P B *action"], Float[Tensor, "P B"], Float[Tensor, "P B"]]:
+    """An action in [-1, 1], its log-probability, and how many of its parts were drawn.
+
+    Args:
+        mean: before squashing.
+        log_deviation: before squashing; -inf for a part that is not drawn: it is tanh(mean), and counts nothing.
+        noise: standard normal, of the action's shape.
+    """
+    drawn = ~log_deviation.isneginf()
+    log_deviation = log_deviation.masked_fill(~drawn, 0).clamp(*LOG_DEVIATION)
+    raw = mean.masked_fill(~drawn, 0) + log_deviation.exp() * noise
+    action = torch.where(drawn, raw.tanh(), mean.tanh())
+    # log(1 - tanh(raw)^2) = 2 (log 2 - raw - softplus(-2 raw)), which does not lose its digits far from 0.
+    squashed = 2 * (log(2) - raw - softplus(-2 * raw))
+    log_prob = -(noise.square() + log(2 * pi)) / 2 - log_deviation - squashed
+    return action, log_prob.masked_fill(~drawn, 0).flatten(2).sum(2), drawn.flatten(2).sum(2)
+
+
+def least(values: Sequence[Tensor]) -> Tensor:
+    """The smaller of two critics' values."""
+    return torch.minimum(*values)
+
+
+def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | None) -> Float[Tensor, "p"]:
+    """Mean squared TD error of each member; `weight` corrects for a prioritised draw (Schaul et al. 2016)."""
+    squared = td_error.square()
+    return (squared if weight is None else weight * squared).mean(1)
+
+
+def actor_loss(
+    value: Float[Tensor, "p B"], log_prob: Float[Tensor, "p B"], temperature: Float[Tensor, "p 1"]
+) -> Float[Tensor, "p"]:
+    """What drawing such actions costs: the entropy that is missing, minus their value."""
+    return (temperature * log_prob - value).mean(1)
+
+
+def temperature_loss(
+    log_temperature: Float[Tensor, "p 1"], log_prob: Float[Tensor, "p B"], wanted: Float[Tensor, "p B"]
+) -> Float[Tensor, "p"]:
+    """Falls as the temperature rises where the entropy is below the wanted one, and the other way round."""
+    return -(log_temperature * (log_prob + wanted).detach()).mean(1)
+
+
+def critic_target(
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
+) -> Float[Tensor, "p B"]:
+    """What Q should be: r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s'))."""
+    dtype = batch.reward.dtype
+    with torch.no_grad():
+        with autocast(config, batch.reward.device):
+            mean, log_deviation = cast("GaussianActor", nets.actor).gaussian(weights.actor, batch.next_obs)
+        action, log_prob, _ = sample(mean.to(dtype), log_deviation.to(dtype), noise)
+        with autocast(config, batch.reward.device):
+            values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
+        soft = least([value.to(dtype) for value in values]) - weights.log_temperature.exp() * log_prob
+    gamma: float = config.own.gamma
+    return batch.reward + gamma * batch.discount * soft
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What one micro-batch says to one network."""
+
+    loss: Float[Tensor, "p"]
+    grads: Sequence[Tensor]
+    """Of its weights, in order."""
+    value: Float[Tensor, "p B"]
+    """Q of a critic; the log-probability of an actor."""
+
+
+def critic_gradients(
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
+) -> tuple[Sequence[Learnt], Float[Tensor, "p B"]]:
+    """What each critic learns, and the value that it should have given."""
+    target = critic_target(config, nets, weights, batch, noise)
+    found = []
+    for critic in weights.critics:
+        own = free(critic)
+        with autocast(config, batch.reward.device):
+            value = nets.critic(own, batch.obs, batch.action)
+        value = value.to(batch.reward.dtype)
+        loss = critic_loss(value - target, batch.weight)
+        found.append(Learnt(loss.detach(), gradients(loss / config.micro_batches, own), value.detach()))
+    return found, target
+
+
+def actor_gradients(
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
+) -> tuple[Learnt, Tensor]:
+    """What the actor learns of both critics, and the temperature's gradient."""
+    dtype = batch.reward.dtype
+    own, heat = free(weights.actor), free({"log": weights.log_temperature})
+    with autocast(config, batch.reward.device):
+        mean, log_deviation = cast("GaussianActor", nets.actor).gaussian(own, batch.obs)
+    action, log_prob, drawn = sample(mean.to(dtype), log_deviation.to(dtype), noise)
+    with autocast(config, batch.reward.device):
+        values = [nets.critic(critic, batch.obs, action) for critic in weights.critics]
+    loss = actor_loss(least([value.to(dtype) for value in values]), log_prob, weights.log_temperature.exp())
+    learnt = Learnt(loss.detach(), gradients(loss / config.micro_batches, own), log_prob.detach())
+    heat_loss = temperature_loss(heat["log"], log_prob, config.own.entropy * drawn)
+    (heat_grad,) = gradients(heat_loss / config.micro_batches, heat)
+    return learnt, heat_grad
+
+
+def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups: Sequence[Span]) -> Update:
+    """Bind an update to the population's storage."""
+    tally, count, own = members.tally, config.micro_batches, config.own
+    weights = {span: weights_of(members, nets, span) for span in groups}
+    homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}
+    learn_critics = compiled(config, critic_gradients, config, nets)
+    learn_actor = compiled(config, actor_gradients, config, nets)
+    step_ = bind_steps(config, members, groups)
+
+    def critics_(span: Span, number: int, batch: Batch) -> Tensor:
+        noise = normal(members, span, batch.action, "critics", number)
+        learnt, target = learn_critics(weights[span], batch, noise)
+        for n, critic in enumerate(learnt):
+            accumulate_(views(homes[f"critic {n}"][span], nets.critic.layout), critic.grads, first=number == 0)
+            add_(tally, "critic_loss", critic.loss, span)
+        add_(tally, "q", learnt[0].value.mean(1), span)
+        return (learnt[0].value - target).abs()
+
+    def actor_(span: Span, number: int, batch: Batch) -> None:
+        learnt, heat = learn_actor(weights[span], batch, normal(members, span, batch.action, "actor", number))
+        accumulate_(views(homes["actor"][span], nets.actor.layout), learnt.grads, first=number == 0)
+        accumulate_({"log": homes["temperature"][span]}, [heat], first=number == 0)
+        add_(tally, "actor_loss", learnt.loss, span)
+        add_(tally, "entropy", -learnt.value.mean(1), span)
+
+    def update_(draws: Sequence[Draw]) -> Tensor:
+        require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
+        draws = gathered_once(draws, groups)
+        errors = [
+            torch.stack([critics_(span, n, draw(*span)) for n, draw in enumerate(draws)], dim=1) for span in groups
+        ]
+        for n in range(CRITICS):
+            count_step_(tally, "critic_grad_norm", *step_[f"critic {n}"]())
+        for span in groups:
+            for n, draw in enumerate(draws):
+                actor_(span, n, draw(*span))
+        count_step_(tally, "actor_grad_norm", *step_["actor"]())
+        step_["temperature"]()
+        follow_(members, own.tau)
+        tally.updates += 1
+        return torch.cat(errors)
+
+    return update_
+
+
+def weights_of(members: State, nets: Networks, span: Span) -> Weights:
+    """The weights of members low ... high - 1."""
+    critic, rows = nets.critic.layout, slice(*span)
+    return Weights(
+        actor=views(members.actor[rows], nets.actor.layout),
+        critics=[views(block[rows], critic) for block in members.critics],
+        critic_targets=[views(block[rows], critic) for block in members.critic_targets],
+        log_temperature=members.log_temperature[rows],
+    )
+
+
+def bind_steps(config: AlgorithmConfig, members: State, groups: Sequence[Span]) -> dict[str, Any]:
+    """The optimisers' steps, by what they train. A temperature is one number: it does not decay, nor is it clipped."""
+    count, own = len(members.tally.skipped), config.own
+    rates = {"actor": own.actor_lr, "temperature": own.temperature_lr}
+    found = {}
+    for name, (rows, adam) in members.trained.items():
+        decay, clip = (0.0, 0.0) if name == "temperature" else (config.weight_decay, config.grad_clip)
+        found[name] = bind_step(
+            rows[:count], adam, lr=rates.get(name, own.critic_lr), weight_decay=decay, clip=clip, groups=groups
+        )
+    return found
+
+
+def explorer(_config: AlgorithmConfig, _members: State, _spread: Spread) -> Explorer:
+    """Actions drawn from the policy: how far they spread is learnt."""
+
+    def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
+        mean, log_deviation = actor.gaussian(params, obs)
+        noise = torch.randn(mean.shape, generator=rng, device=mean.device, dtype=mean.dtype)
+        return sample(mean, log_deviation, noise)[0]
+
+    return explore
+
+
+def numbers(_config: AlgorithmConfig, members: State) -> Mapping[str, float]:
+    """The members' mean temperature."""
+    return {"temperature": float(members.log_temperature[: len(members.tally.skipped)].exp().mean())}
+
+
+SAC = Algorithm(build, make_update, explorer, numbers, gaussian=True)

@@ -1,0 +1,333 @@
+"""Training, planning, judging and using runs from Python: what the commands do, as functions.
+
+    import flatwater as fw
+
+    run = fw.train("ppo", env="gymnasium:CartPole-v1", rounds=30, on_round=lambda r: print(r.metrics["return/mean"]))
+    print(run.result["players"]["policy"]["return"])
+    action = fw.load(run.path).act(observation)
+
+A run that is begun here is a run like any other: its folder, its checkpoints and its page are the same, and the
+commands know it. Settings are those of `flatwater train RECIPE --help`, tables as dicts: `learner={"lr": 3e-4}`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from signal import SIGINT
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from flatwater.comparisons.page import comparison_page
+from flatwater.comparisons.side_by_side import as_json, read_named
+from flatwater.config.toml import from_mapping, read_toml, to_mapping
+from flatwater.description import Description
+from flatwater.imported import trusting
+from flatwater.memory.planner import Plan
+from flatwater.metrics.jsonl import read_metrics
+from flatwater.recipe import later, recipe_for, recipe_in
+from flatwater.reports.page import page
+from flatwater.reports.records import read_run
+from flatwater.reports.result_blocks import result_table
+from flatwater.rundir.description import read_description, read_settings
+from flatwater.rundir.layout import RunFolder, open_folder
+from flatwater.rundir.results import read_result
+from flatwater.runs.evaluate import evaluate as evaluate_run
+from flatwater.runs.planning import checked_plan
+from flatwater.runs.portable import export as write_policy
+from flatwater.runs.portable import read_policy
+from flatwater.runs.recorder import Round
+from flatwater.runs.session import Outcome, read_config, restore_run
+from flatwater.runs.session import resume as resume_run
+from flatwater.runs.session import start as start_run
+from flatwater.runs.signals import SIGNALLED, end_on_signals
+from flatwater.runs.trust import load_settings
+from flatwater_watch.errors import ConfigError, Terminated
+from flatwater_watch.files.output import PAGE, check_output, replace_output
+from flatwater_watch.pages.blocks import Paragraph, Piece
+from flatwater_watch.pages.document import fragment
+from flatwater_watch.terminal import lasting_terminal, silent_terminal
+
+draw_run = later("flatwater.reports.picture:draw_run")
+"""Imports matplotlib, when a run has finished."""
+
+OnRound = Callable[[Round], object]
+"""Called after each round, when its checkpoint is written; `round.stop()` ends the run there."""
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run's folder, after training."""
+
+    path: Path
+    finished: bool = True
+    """False where it was stopped before its last round; `resume` goes on."""
+
+    @property
+    def _folder(self) -> RunFolder:
+        return open_folder(self.path)
+
+    @cached_property
+    def recipe(self) -> Description:
+        """What is known of the recipe by which it was trained, as its folder says; nothing is imported for it."""
+        return read_description(self._folder, read_settings(self._folder))
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """`result.json`: what was trained against what it is compared with; None where the run has not finished."""
+        return read_result(self._folder.result, self.recipe)
+
+    @property
+    def metrics(self) -> dict[str, list[float]]:
+        """Every number of every round, by name: columns, NaN where a round has none."""
+        return read_metrics(self._folder.metrics)
+
+    def resume(
+        self, rounds: int | None = None, *, on_round: OnRound | None = None, quiet: bool = False
+    ) -> "TrainedRun":
+        """Go on, bit for bit, to so many rounds in all; see `resume`."""
+        return resume(self.path, rounds, on_round=on_round, quiet=quiet)
+
+    def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Play what was trained again; see `evaluate`."""
+        return evaluate(self.path, holdout=holdout, **changes)
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the run as one web page; `report.html` in its folder where nothing else is named."""
+        written = self.path / "report.html" if out is None else Path(out)
+        beside = self.path / "report.html"
+        check_output("out =", written, PAGE, beside=beside)
+        replace_output(written, page(read_run(self.path)).encode(errors="replace"), PAGE, beside=beside)
+        return written
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the table of the result."""
+        result = self.result
+        return fragment(Paragraph(Piece(str(self.path))) if result is None else result_table(self.recipe, result))
+
+
+def train(
+    recipe: str = "erl",
+    *,
+    run: Path | str | None = None,
+    config: Path | str | None = None,
+    on_round: OnRound | None = None,
+    quiet: bool = False,
+    **settings: Any,  # noqa: ANN401  (of the recipe)
+) -> TrainedRun:
+    """Train by a recipe in a new run folder.
+
+    Args:
+        recipe: `erl`, `grow`, `ppo`, `teach`, or `package.module:NAME` of one of your own.
+        run: the folder, new or empty; left out, `runs/RECIPE-DATE-NUMBER`.
+        config: TOML file with settings; those given here win over it.
+        on_round: called after each round.
+        quiet: print nothing.
+        settings: of the recipe, tables as dicts.
+
+    Raises:
+        FlatwaterError: settings, data or folder cannot be used, or the run does not fit into memory: nothing was
+            trained.
+        KeyboardInterrupt: Ctrl-C; where training had begun, the step was finished and a checkpoint saved.
+        SystemExit: the same after SIGTERM, SIGHUP or SIGUSR1, with the exit code of the command, such as 143.
+    """
+    wanted = configured(recipe, config, settings)
+    with _threads_kept(), _ended_as_python_is():
+        outcome = start_run(wanted, None if run is None else Path(run), _console(quiet=quiet), on_round=on_round)
+    return _trained(outcome)
+
+
+def resume(
+    run: Path | str,
+    rounds: int | None = None,
+    *,
+    on_round: OnRound | None = None,
+    quiet: bool = False,
+    trust: bool = False,
+    **changes: Any,  # noqa: ANN401
+) -> TrainedRun:
+    """Go on with a run from its newest intact checkpoint, bit for bit.
+
+    Args:
+        run: its folder, or the URL at which it is mirrored.
+        rounds: in all; left out, as many as the run was begun with.
+        on_round: called after each round.
+        quiet: print nothing.
+        trust: run the code that the run names, and its command for events, though there is no record that you began it
+            on this machine.
+        changes: `budget`, `mirror`, `trackers` or `panel` from here on.
+
+    Raises:
+        FlatwaterError: there is no intact checkpoint, configuration or data are not those of the checkpoint, or it
+            names code that may be somebody's.
+        KeyboardInterrupt, SystemExit: a signal stopped it, as of `train`.
+    """
+    with _threads_kept(), _ended_as_python_is(), trusting(trust):
+        outcome = resume_run(run, _console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
+    return _trained(outcome)
+
+
+def plan(recipe: str = "erl", *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401
+    """What a run with these settings would hold, by owner, and whether it fits; arguments as of `train`.
+
+    Raises:
+        FlatwaterError: no run could start with them. That it does not fit into memory is `plan.fits`.
+    """
+    return checked_plan(configured(recipe, config, settings))[1]
+
+
+def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Play what a run has trained, of its newest checkpoint, against what it is compared with.
+
+    Args:
+        run: its folder, or the URL at which it is mirrored.
+        holdout: on days or episodes that no part of training has seen. Each look is logged: one that is looked at
+            often is none.
+        trust: run the code that the run names, though there is no record that you began it on this machine: its
+            environment, recipe or algorithm, if they do not come with Flatwater.
+        changes: `panel`, where that of a run of traders lies now; it may have newer days, which are left out.
+            `benchmark`, an instrument that they are compared with as well.
+
+    Raises:
+        FlatwaterError: there is no run, nothing to be judged yet, or it names code that may be somebody's.
+    """
+    with _threads_kept(), trusting(trust):
+        return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
+
+
+def compare(*runs: TrainedRun | Path | str, page: Path | str | None = None) -> dict[str, Any]:
+    """Two to eight runs beside each other, as `flatwater compare --json` prints them.
+
+    Args:
+        runs: what `train` returned, a run's folder, or the URL at which it is mirrored.
+        page: also write a web page with the curves of all runs over each other.
+
+    Returns:
+        `runs`, each with its letter, the settings that differ, its last metrics and its result; and `differences`, each
+        run against the first, with an interval where both have traded the same days and a reason where not.
+
+    Raises:
+        FlatwaterError: they are too few or too many, one cannot be read, or the page cannot be written.
+    """
+    if page is not None:
+        check_output("page =", Path(page), PAGE)
+    found = read_named([str(run.path if isinstance(run, TrainedRun) else run) for run in runs], lambda _: None)
+    if page is not None:
+        replace_output(Path(page), comparison_page(found, datetime.now().astimezone()).encode(errors="replace"), PAGE)
+    return as_json(found)
+
+
+def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what a recipe's policy is)
+    """What a run has trained, to be used: a policy with `act`; of `erl` a trader, which has `orders` as well.
+
+    Args:
+        run: its folder, or a .safetensors file that `flatwater export` wrote.
+        trust: run the code that it names, though there is no record that you began the run, or wrote the file, on this
+            machine.
+
+    Raises:
+        FlatwaterError: there is no run or no intact checkpoint, its recipe gives nothing to be used yet, the file holds
+            no policy, or it names code that may be somebody's.
+    """
+    with _threads_kept(), trusting(trust):
+        return read_policy(Path(run)) if Path(run).is_file() else _policy_of(Path(run))
+
+
+def _policy_of(run: Path) -> Any:  # noqa: ANN401  (same)
+    folder = open_folder(run)
+    config = read_config(folder)
+    recipe = recipe_for(config)
+    if recipe.policy is None:
+        raise ConfigError(f"{run}: a run of `{recipe.name}` cannot be loaded yet. Judge it with evaluate({str(run)!r})")
+    composed, _ = restore_run(config, folder, lambda _: None)
+    return recipe.policy(composed, folder)
+
+
+def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str | None = None) -> float:
+    """Write what a run has trained as one file that needs no run; see `flatwater export`.
+
+    Args:
+        run: its folder, or a .safetensors file of this function.
+        to: the file; .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `load`.
+        trust: as of `load`.
+        budget: memory that writing it may take, such as 2GiB. Left out: 90 % of what the machine, the container and the
+            shell allow.
+
+    Returns:
+        The largest difference between what was written and what was trained, relative to numbers above 1.
+
+    Raises:
+        FlatwaterError: the run cannot be used, the form cannot hold what it has trained, a package for it is missing,
+            it would need more memory than it may take, the difference is above 0.00001, or the file cannot be written:
+            nothing is written.
+    """
+    return write_policy(load(run, trust=trust), Path(to), budget)
+
+
+def configured(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """The settings of a recipe: its defaults, those of a file, and those that are given.
+
+    Raises:
+        ConfigError: there is no such recipe or setting, or one is out of its range.
+    """
+    env = settings.get("env", None if config is None else read_toml(Path(config)).get("env"))
+    found = recipe_in(recipe, env)
+    base = to_mapping(load_settings(found.config, Path(config), given={*settings})) if config is not None else {}
+    return from_mapping(found.config, _over(base, settings), f"the settings of {recipe}")
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both tables; what is given above wins, setting by setting."""
+    found = dict(below)
+    for name, value in above.items():
+        inside = found.get(name, {})
+        plain = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+        found[name] = _over(inside, value) if isinstance(value, Mapping) and isinstance(inside, Mapping) else plain
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _console(*, quiet: bool) -> Console:
+    return silent_terminal() if quiet else lasting_terminal()
+
+
+def _trained(outcome: Outcome) -> TrainedRun:
+    """The run, with the picture that a finished one has.
+
+    Raises:
+        KeyboardInterrupt, SystemExit: a signal stopped it, and the program that trains is meant as well.
+    """
+    if outcome.signal:
+        raise _ended_by(outcome.signal)
+    found = TrainedRun(outcome.folder.path, outcome.finished)
+    if outcome.finished:
+        draw_run(found.path, outcome.recipe)
+    return found
+
+
+def _ended_by(number: int) -> KeyboardInterrupt | SystemExit:
+    """What ends a Python program that a signal has reached: Ctrl-C as always, the others with their exit code."""
+    return KeyboardInterrupt() if number == SIGINT else SystemExit(SIGNALLED + number)
+
+
+@contextmanager
+def _ended_as_python_is() -> Iterator[None]:
+    """What a signal ends before training listens to it, or the second time, ends the program as well."""
+    try:
+        with end_on_signals():
+            yield
+    except Terminated as ended:
+        raise _ended_by(ended.number) from None
+
+
+@contextmanager
+def _threads_kept() -> Iterator[None]:
+    """A run sets torch's threads for itself; the program that calls has its own again."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,124 @@
+"""The checkpoints in a folder: which are intact, which stay, and the removal of the others. It does not need torch.
+
+When checkpoints are removed, manifests go first, the names of those that stay are flushed to the disk, and only then go
+the shards that no manifest names any more: a kill between any two steps leaves files that nobody needs, never a
+checkpoint without its shards.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.intact import Intact, examine, glance, read_shard, remembering
+from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest, shard_path
+from flatwater_watch.files.directory import remove_strays, strays, sync_folder, telling
+
+
+def list_checkpoints(folder: Path) -> list[Manifest]:
+    """Every checkpoint in `folder`, newest last. Shards are not read; a damaged manifest says so in `damage`.
+
+    Args:
+        folder: the `checkpoints` folder of a run. One that does not exist holds none.
+    """
+    return [read_manifest(file) for file in manifest_files(folder)]
+
+
+def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
+    """Every checkpoint with what is wrong with it, as `verify` says. Shards that several share are read once."""
+    read = remembering()
+    found = [(manifest, examine(folder, manifest, read)) for manifest in list_checkpoints(folder)]
+    return [(manifest, [] if isinstance(each, Intact) else each) for manifest, each in found]
+
+
+def verify(folder: Path, manifest: Manifest) -> list[str]:
+    """What is wrong with a checkpoint; empty where its manifest and every byte of its shards are as they were written.
+
+    Reads every shard once, 4 MiB at a time.
+    """
+    found = examine(folder, manifest, read_shard)
+    return [] if isinstance(found, Intact) else found
+
+
+def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Intact | None:
+    """The newest checkpoint whose manifest and shards are as they were written; None if there is none.
+
+    Args:
+        folder: the `checkpoints` folder of a run.
+        say: told, in whole sentences, of a save that was cut off, of each checkpoint that is skipped and why, and of
+            the one that is used instead.
+    """
+    cut_off = len(strays(folder)) + len(strays(folder / "objects"))
+    if cut_off:
+        say(f"A save was cut off and left {cut_off} unfinished file(s) in {folder}. They are ignored.")
+    for skipped, manifest in enumerate(reversed(list_checkpoints(folder))):
+        found = examine(folder, manifest, read_shard)
+        if isinstance(found, Intact):
+            if skipped:
+                say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is intact and is used instead.")
+            return found
+        more = f" and {len(found) - 1} more problem(s)" if len(found) > 1 else ""
+        how = "cannot be used" if manifest.unread else "is damaged"
+        say(f"Checkpoint {manifest.file.name} {how} and is skipped: {found[0]}{more}.")
+    return None
+
+
+def kept(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
+    """Those of `manifests` (newest last) that the policy keeps: always the newest, then whole rounds.
+
+    A checkpoint inside a round is worth keeping only while it is the newest: resuming it and resuming the round before
+    it lead to the same state.
+    """
+    if not manifests:
+        return []
+    *older, newest = manifests
+    rounds = [manifest for manifest in older if manifest.step == 0]
+    recent = rounds[max(0, len(rounds) - (config.keep - 1)) :]
+    lasting = [m for m in rounds if config.keep_every and m.round % config.keep_every == 0 and m not in recent]
+    return [*lasting, *recent, newest]
+
+
+def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collection[Path] = ()) -> None:
+    """Remove what the policy does not keep, now that the checkpoint `saved` is on the disk.
+
+    `spared` are manifests whose checkpoints are being read by somebody: they stay this time.
+
+    Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later
+    than `saved`: the run was resumed from one before them, because they were damaged.
+    """
+    manifests = list_checkpoints(folder)
+    place = next((at for at, manifest in enumerate(manifests) if manifest.file == saved), None)
+    if place is None:  # the folder was deleted in this very moment: whoever writes next finds that out
+        return
+    whole = [manifest for manifest in manifests[: place + 1] if not glance(folder, manifest)]
+    stay = {manifest.file for manifest in kept(whole, config)} | {*spared}
+    remove_checkpoints(folder, [each for each in manifests if each.file not in stay and not each.unread])
+
+
+def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
+    """Remove checkpoints, and the shards that no other names. Returns the bytes of the shards removed."""
+    with telling(folder):
+        for manifest in unwanted:
+            manifest.file.unlink(missing_ok=True)
+        sync_folder(folder)
+    return sweep(folder)
+
+
+def sweep(folder: Path) -> int:
+    """Remove shards that no manifest in `folder` names, and unfinished files of writers that are dead.
+
+    No shard goes while a manifest there does not say which ones it needs: one that cannot be read now may be good.
+
+    Returns the bytes of the shards removed.
+    """
+    manifests = list_checkpoints(folder)
+    named = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
+    freed = 0
+    if not any(manifest.damage for manifest in manifests):
+        with telling(folder):
+            for path in (folder / "objects").glob("*.safetensors"):
+                if path not in named:
+                    freed += path.stat().st_size
+                    path.unlink()
+    remove_strays(folder)
+    remove_strays(folder / "objects")
+    return freed

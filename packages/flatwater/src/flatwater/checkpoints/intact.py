@@ -1,0 +1,267 @@
+"""A checkpoint whose every byte was found right, as a type: what can be restored, and nothing else can.
+
+A shard is read once. While its pieces go by, its own hash and that of each leaf are taken together; its header must
+name the leaves that the manifest has in it, with their dtypes and shapes, end to end and to the last byte. The same
+check goes over a shard on the disk and over one that comes from a store. This module does not need torch.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from pathlib import Path
+from stat import S_ISREG
+from typing import NamedTuple
+
+from flatwater.checkpoints.manifest import LeafRecord, Manifest, ShardRecord, shard_path
+from flatwater.checkpoints.schema import Place
+from flatwater.checkpoints.shards import DTYPES, LENGTH_BYTES, parse_header
+from flatwater_watch.errors import CheckpointError
+from flatwater_watch.files.content import MOST_BYTES
+from flatwater_watch.files.directory import PIECE, Piece, open_at_once
+
+_PROOF = object()
+
+
+class DamagedError(CheckpointError):
+    """Something of a checkpoint is not as it was written."""
+
+
+class Span(NamedTuple):
+    """Where a leaf's bytes lie in the file of its shard."""
+
+    begin: int
+    bytes: int
+
+
+Mark = tuple[int, int, int, int, int]
+"""Which file it was, and that nobody has written to it since: the kernel changes the last with each write."""
+
+
+def mark_of(status: os.stat_result) -> Mark:
+    """The mark of a file as it is now: device, inode, size, times of the last write and of the last change."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intact:
+    """A checkpoint that was verified. Only `verified` makes one.
+
+    It says what was so when the shards were read. `restore_` reads them again without hashing them, and relies on
+    their marks: a file that was replaced or written to since is noticed, a disk that spoils bytes without a write is
+    not.
+    """
+
+    manifest: Manifest
+    folder: Path
+    """The `checkpoints` folder that holds it."""
+    spans: Mapping[str, Span]
+    """Leaf path -> its bytes, for leaves that have any place in a shard."""
+    marks: Mapping[str, Mark]
+    """Shard hash -> the file that was read."""
+    proof: object = field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.proof is not _PROOF:
+            raise TypeError("an Intact comes from `verified` alone: a checkpoint that nobody has read is none")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What reading one shard found."""
+
+    spans: Mapping[str, Span]
+    mark: Mark
+
+
+Reading = Callable[[Path, ShardRecord, tuple[LeafRecord, ...]], Read | str]
+
+
+def verified(folder: Path, manifest: Manifest) -> Intact:
+    """The checkpoint, once every shard was read and found right. Reads 4 MiB at a time.
+
+    Raises:
+        DamagedError: it is damaged; one line for each problem.
+    """
+    found = examine(folder, manifest, read_shard)
+    if isinstance(found, Intact):
+        return found
+    raise DamagedError("\n".join(found))
+
+
+def examine(folder: Path, manifest: Manifest, read: Reading) -> Intact | list[str]:
+    """The checkpoint where it is intact, else what is wrong with it."""
+    if problems := glance(folder, manifest):
+        return problems
+    spans: dict[str, Span] = {}
+    marks: dict[str, Mark] = {}
+    for shard, leaves in leaves_by_shard(manifest).items():
+        found = read(shard_path(folder, shard.sha256), shard, leaves)
+        if isinstance(found, str):
+            problems.append(found)
+        else:
+            spans |= found.spans
+            marks[shard.sha256] = found.mark
+    return problems or Intact(manifest=manifest, folder=folder, spans=spans, marks=marks, proof=_PROOF)
+
+
+def remembering() -> Reading:
+    """`read_shard`, which reads a shard once that several checkpoints share."""
+    return cache(read_shard)
+
+
+def leaves_by_shard(manifest: Manifest) -> dict[ShardRecord, tuple[LeafRecord, ...]]:
+    """The leaves that each shard must hold."""
+    held: dict[str, list[LeafRecord]] = {shard.sha256: [] for shard in manifest.shards}
+    for record in manifest.leaves:
+        if record.shard:
+            held[record.shard].append(record)
+    return {shard: tuple(held[shard.sha256]) for shard in manifest.shards}
+
+
+def glance(folder: Path, manifest: Manifest) -> list[str]:
+    """What is wrong with a checkpoint as far as can be told without reading its shards."""
+    if manifest.damage:
+        return [manifest.damage]
+    return [problem for shard in manifest.shards if (problem := _misplaced(folder, shard))]
+
+
+def _misplaced(folder: Path, shard: ShardRecord) -> str:
+    path = shard_path(folder, shard.sha256)
+    if not path.is_file():
+        return f"{short(shard)}: the file is missing"
+    size = path.stat().st_size
+    return "" if size == shard.bytes else f"{short(shard)}: {size} bytes where {shard.bytes} were written"
+
+
+def short(shard: ShardRecord) -> str:
+    """The shard's name, to be read by people."""
+    return f"objects/{shard.sha256[:12]}….safetensors"
+
+
+def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Read | str:
+    """Read a shard's file through. What is wrong with it comes back as a sentence."""
+    check, room = ShardCheck(shard, leaves), memoryview(bytearray(PIECE))
+    try:
+        with open_at_once(path) as file:
+            before = os.fstat(file.fileno())
+            if not S_ISREG(before.st_mode):
+                return f"{short(shard)}: it is no regular file"
+            while count := file.readinto(room):
+                check.take_(room[:count])
+            spans = check.end()
+            if mark_of(os.fstat(file.fileno())) != mark_of(before):
+                return f"{short(shard)}: it changed while it was read"
+    except DamagedError as damage:
+        return str(damage)
+    except OSError as error:
+        return f"{short(shard)}: it cannot be read ({error.strerror or error})"
+    return Read(spans, mark_of(before))
+
+
+class ShardCheck:
+    """Looks at a shard's bytes as they go by."""
+
+    def __init__(self, shard: ShardRecord, leaves: Sequence[LeafRecord]) -> None:
+        """Begin."""
+        self._shard, self._leaves = shard, {record.path: record for record in leaves}
+        self._whole, self._seen = hashlib.sha256(), 0
+        self._header, self._start = bytearray(), LENGTH_BYTES
+        self._parts: list[tuple[str, Span, hashlib._Hash]] = []
+        self._at, self._done = 0, 0
+        self._problem = ""
+
+    def take_(self, piece: Piece) -> None:
+        """The next bytes.
+
+        Raises:
+            DamagedError: they are more than the shard may have.
+        """
+        view = memoryview(piece)
+        self._seen += len(view)
+        if self._seen > self._shard.bytes:
+            raise DamagedError(f"{short(self._shard)}: more bytes than the {self._shard.bytes} that were written")
+        self._whole.update(view)
+        while view and not self._problem and len(self._header) < self._start:
+            count = self._start - len(self._header)
+            self._header += view[:count]
+            view = view[count:]
+            if len(self._header) == self._start:
+                self._headed_()
+        while view and self._at < len(self._parts):
+            _, span, digest = self._parts[self._at]
+            part = view[: span.bytes - self._done]
+            digest.update(part)
+            view, self._done = view[len(part) :], self._done + len(part)
+            if self._done == span.bytes:
+                self._at, self._done = self._at + 1, 0
+
+    def _headed_(self) -> None:
+        """The length of the header is there, or all of it."""
+        name = short(self._shard)
+        if self._start == LENGTH_BYTES:
+            length = int.from_bytes(self._header, "little")
+            if 0 < length <= min(MOST_BYTES, self._shard.bytes - LENGTH_BYTES):
+                self._start += length
+            else:
+                self._problem = f"{name}: its header cannot have {length} bytes"
+            return
+        try:
+            header = parse_header(bytes(self._header[LENGTH_BYTES:]))
+            spans = _layout(header, self._leaves, self._start, self._shard.bytes)
+        except ValueError as error:
+            self._problem = f"{name}: its header is not as it must be ({error})"
+        else:
+            self._parts = [(path, span, hashlib.sha256()) for path, span in spans.items()]
+
+    def end(self) -> dict[str, Span]:
+        """Where each leaf lies, now that all bytes went by.
+
+        Raises:
+            DamagedError: they are not those of the shard.
+        """
+        name, found = short(self._shard), self._whole.hexdigest()
+        if self._seen != self._shard.bytes:
+            raise DamagedError(f"{name}: {self._seen} bytes where {self._shard.bytes} were written")
+        if found != self._shard.sha256:
+            raise DamagedError(f"{name}: the hash of its content is {found[:12]}…")
+        if self._problem or len(self._header) < self._start:
+            raise DamagedError(self._problem or f"{name}: it ends in its header")
+        for path, _, digest in self._parts:
+            if digest.hexdigest() != self._leaves[path].sha256:
+                raise DamagedError(f"{name}: the hash of the leaf {path!r} is {digest.hexdigest()[:12]}…")
+        return {path: span for path, span, _ in self._parts}
+
+
+def _layout(header: Mapping[str, Place], leaves: Mapping[str, LeafRecord], start: int, size: int) -> dict[str, Span]:
+    """Where each leaf lies in a file of `size` bytes, in that order, once the header fits the manifest.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if strange := header.keys() ^ leaves.keys():
+        raise ValueError(f"{min(strange)!r} is in the header or in the manifest, not in both")
+    spans, at = {}, start
+    for path, place in sorted(header.items(), key=lambda named: named[1].data_offsets):
+        begin, end = place.data_offsets
+        if start + begin != at or end < begin:
+            raise ValueError(f"the bytes of {path!r} do not follow those before")
+        _require_fit(path, place, leaves[path])
+        spans[path] = Span(at, end - begin)
+        at += end - begin
+    if at != size:
+        raise ValueError(f"its leaves end at byte {at}, the file at {size}")
+    return spans
+
+
+def _require_fit(path: str, place: Place, record: LeafRecord) -> None:
+    """That dtype, shape and size of a leaf are the same in header and manifest."""
+    size, cells, shape = place.data_offsets[1] - place.data_offsets[0], prod(record.shape), tuple(place.shape)
+    if dtype := DTYPES.get(record.dtype):
+        fits = (place.dtype, shape, size) == (dtype.name, record.shape, cells * dtype.itemsize)
+    else:  # as bytes; what one cell takes, `restore_` asks the leaf of the run
+        fits = (place.dtype, shape) == ("U8", (size,)) and (size % cells == 0 if cells else size == 0)
+    if not fits:
+        raise ValueError(f"{path!r} is {place.dtype} {list(shape)} in {size} bytes, and {record} in the manifest")

@@ -1,0 +1,309 @@
+"""The manifest of a checkpoint: one JSON file that names every leaf and every shard by its hash.
+
+It is written after all shards, so a manifest that is there says that the checkpoint is complete. Its last entry is the
+hash of the others in canonical form, and the file must be that canonical form byte for byte: a flipped bit anywhere
+in it is found. A hash can be made anew by whoever forges a file, so what it says is checked as well: by the schema, and
+that its parts fit each other. Nothing in it is executable. This module does not need torch.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from flatwater.checkpoints.schema import Content, Inline, Stored
+from flatwater_watch.files.content import MOST_BYTES, convert_to, parse_json, require_shallow
+from flatwater_watch.files.directory import read_whole
+
+FORMAT = 1
+"""The version of the manifest written here. A later one is not guessed at."""
+
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
+"""What facts about a run are made of."""
+
+Scalar = int | float | bool | str | None
+Kind = Literal["tensor", "array", "generator", "float", "int", "bool", "str", "none"]
+SCALARS = ("float", "int", "bool", "str", "none")
+"""The kinds of leaves whose value stands in the manifest itself."""
+
+_NAME = re.compile(r"([0-9]{6,18})\.([0-9]{6,18})\.json")
+_VALUES: Mapping[str, tuple[type, ...]] = {
+    "float": (float, str),  # a str is NaN or an infinity
+    "int": (int,),
+    "bool": (bool,),
+    "str": (str,),
+    "none": (type(None),),
+}
+_NOT_NUMBERS = ("nan", "inf", "-inf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeafRecord:
+    """One saved leaf."""
+
+    path: str
+    """Its path in the state tree, and its name in the shard."""
+    kind: Kind
+    sha256: str
+    """Of its bytes in row-major order; of a number, of its canonical JSON."""
+    dtype: str = ""
+    """As torch or numpy writes it; empty for a number."""
+    shape: tuple[int, ...] = ()
+    shard: str = ""
+    """The hash that names the shard which holds the bytes; empty for a number."""
+    value: Scalar = None
+    """The number, flag or string itself."""
+
+    def __str__(self) -> str:
+        """`tensor float32 [4, 3]`, or `int 12`."""
+        return f"{self.kind} {self.value!r}" if self.kind in SCALARS else describe(self.kind, self.dtype, self.shape)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardRecord:
+    """One file of leaves: `objects/<sha256>.safetensors`."""
+
+    sha256: str
+    """Of the whole file."""
+    bytes: int
+    """The size of the file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """One checkpoint, as its file says."""
+
+    file: Path
+    round: int
+    """Rounds that the run had finished."""
+    step: int
+    """Steps of the round begun that it had finished; 0 between rounds."""
+    saved: str = ""
+    """When it was written, in UTC (ISO 8601)."""
+    facts: Mapping[str, JSON] = field(default_factory=dict)
+    """What the run was made from: configuration, fingerprint of the data, versions, threads."""
+    leaves: tuple[LeafRecord, ...] = ()
+    shards: tuple[ShardRecord, ...] = ()
+    damage: str = ""
+    """Why the file cannot be used; empty where it can. A damaged manifest has no leaves and no shards."""
+    unread: bool = False
+    """Whether `damage` is only that nobody can tell from here: the file could not be read this time, or is of a later
+    format. Nothing is removed on that ground."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of its shards, those it shares with other checkpoints included."""
+        return sum(shard.bytes for shard in self.shards)
+
+
+def describe(kind: str, dtype: str, shape: Sequence[int]) -> str:
+    """`tensor float32 [4, 3]`."""
+    return f"{kind} {dtype} {list(shape)}"
+
+
+def manifest_path(folder: Path, round_: int, step: int) -> Path:
+    """The manifest's place in `folder`. Names sort as the checkpoints follow each other."""
+    return folder / f"{round_:06d}.{step:06d}.json"
+
+
+def shard_path(folder: Path, sha256: str) -> Path:
+    """The shard's place in `folder`."""
+    return folder / "objects" / f"{sha256}.safetensors"
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The manifest as the bytes of its file.
+
+    Raises:
+        TypeError: it could not be read again: its facts hold what JSON cannot say, or it is too large.
+    """
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "round": manifest.round,
+        "step": manifest.step,
+        "saved": manifest.saved,
+        "facts": plain(manifest.facts),
+        "leaves": [_leaf_content(record) for record in manifest.leaves],
+        "shards": [{"sha256": shard.sha256, "bytes": shard.bytes} for shard in manifest.shards],
+    }
+    try:
+        require_shallow(content)
+    except ValueError as error:
+        raise TypeError(f"a checkpoint's facts are too deep: {error}") from error
+    sealed = _sealed(content)
+    if len(sealed) > MOST_BYTES:
+        raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest holds {MOST_BYTES} bytes")
+    return sealed
+
+
+def _leaf_content(record: LeafRecord) -> dict[str, Any]:
+    named: dict[str, Any] = {"path": record.path, "kind": record.kind, "sha256": record.sha256}
+    if record.kind in SCALARS:
+        return named | {"value": plain(record.value)}
+    return named | {"dtype": record.dtype, "shape": list(record.shape), "shard": record.shard}
+
+
+def _sealed(content: Mapping[str, Any]) -> bytes:
+    sealed = dict(content) | {"sha256": hashlib.sha256(canonical(content)).hexdigest()}
+    return json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def canonical(content: object) -> bytes:
+    """JSON with sorted keys and without spaces: equal contents give equal bytes."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def plain(value: object) -> Any:  # noqa: ANN401  (JSON as the json module takes it)
+    """`value` in the types of standard JSON: tuples as lists, paths as text, NaN and infinities as their names.
+
+    Raises:
+        TypeError: it holds something that JSON cannot say.
+    """
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(below) for below in value]
+    if isinstance(value, Path):
+        return str(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"a checkpoint's facts cannot hold a {type(value).__name__}: {value!r}")
+
+
+def manifest_files(folder: Path) -> list[Path]:
+    """The manifests in `folder`, oldest first."""
+    return sorted((path for path in folder.glob("*.json") if is_manifest(path) and path.is_file()), key=_place)
+
+
+def is_manifest(file: Path) -> bool:
+    """Whether a file has the name of a manifest."""
+    return _NAME.fullmatch(file.name) is not None
+
+
+def _place(file: Path) -> tuple[int, int]:
+    named = _NAME.fullmatch(file.name)
+    return (int(named[1]), int(named[2])) if named else (-1, -1)
+
+
+def scalar_hash(kind: str, value: Scalar) -> str:
+    """The hash of a number, flag or string: of its canonical JSON."""
+    return hashlib.sha256(canonical([kind, plain(value)])).hexdigest()
+
+
+def read_manifest(file: Path) -> Manifest:
+    """The manifest in `file`. One that is damaged comes back with `damage` saying how."""
+    try:
+        raw = read_whole(file, MOST_BYTES)
+    except OSError as error:
+        return _damaged(file, f"the manifest cannot be read ({error.strerror or error})", unread=True)
+    except ValueError as error:
+        return _damaged(file, f"the manifest cannot be read ({error})")
+    return parse_manifest(file, raw)
+
+
+def parse_manifest(file: Path, raw: bytes) -> Manifest:
+    """The manifest with the content `raw`, which may come from elsewhere than the disk.
+
+    One that is damaged comes back with `damage` saying how, and so does a whole one of a later format, as `unread`.
+    """
+    try:
+        content = parse_json(raw)
+    except ValueError as error:
+        return _damaged(file, f"the manifest cannot be read ({error})")
+    if not isinstance(content, dict):
+        return _damaged(file, "the manifest does not hold a JSON object")
+    if _sealed({key: value for key, value in content.items() if key != "sha256"}) != raw:
+        return _damaged(file, "the manifest's hash does not match what it says")
+    if (later := content.get("format")) != FORMAT and isinstance(later, int):
+        how = f"it is written in format {later}, and this version of Flatwater reads format {FORMAT}: update Flatwater"
+        return _damaged(file, how, unread=True)
+    try:
+        manifest = _manifest(file, convert_to(content, Content))
+    except ValueError as error:
+        return _damaged(file, f"the manifest is not as it must be ({error})")
+    contradiction = _contradiction(manifest)
+    return _damaged(file, contradiction) if contradiction else manifest
+
+
+def _damaged(file: Path, how: str, *, unread: bool = False) -> Manifest:
+    at_round, at_step = _place(file)
+    return Manifest(file=file, round=at_round, step=at_step, damage=how, unread=unread)
+
+
+def _manifest(file: Path, content: Content) -> Manifest:
+    return Manifest(
+        file=file,
+        round=content.round,
+        step=content.step,
+        saved=content.saved,
+        facts=content.facts,
+        leaves=tuple(_leaf_record(leaf) for leaf in content.leaves),
+        shards=tuple(ShardRecord(sha256=shard.sha256, bytes=shard.bytes) for shard in content.shards),
+    )
+
+
+def _leaf_record(content: dict[str, Any]) -> LeafRecord:
+    if content.get("kind") not in SCALARS:
+        at = convert_to(content, Stored)
+        return LeafRecord(
+            path=at.path, kind=at.kind, sha256=at.sha256, dtype=at.dtype, shape=tuple(at.shape), shard=at.shard
+        )
+    leaf = convert_to(content, Inline)
+    if type(leaf.value) not in _VALUES[leaf.kind]:
+        raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")
+    if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NOT_NUMBERS:
+        raise ValueError(f"the value of the float {leaf.path!r} is a text")
+    value = float(leaf.value) if leaf.kind == "float" and leaf.value is not None else leaf.value
+    return LeafRecord(path=leaf.path, kind=leaf.kind, sha256=leaf.sha256, value=value)
+
+
+def _contradiction(manifest: Manifest) -> str:
+    """How the manifest contradicts its name or itself; empty where it does not."""
+    if (manifest.round, manifest.step) != _place(manifest.file):
+        return f"the manifest is of round {manifest.round}, step {manifest.step}: the file was renamed"
+    listed = {shard.sha256 for shard in manifest.shards}
+    if len(listed) < len(manifest.shards):
+        return "the manifest lists a shard twice"
+    if len({record.path for record in manifest.leaves}) < len(manifest.leaves):
+        return "the manifest lists a leaf twice"
+    for record in manifest.leaves:
+        if record.kind not in SCALARS and record.shard not in listed:
+            return f"the shard of the leaf {record.path!r} is not listed"
+        if record.kind in SCALARS and scalar_hash(record.kind, record.value) != record.sha256:
+            return f"the hash of the {record.kind} {record.path!r} does not match its value"
+    return ""
+
+
+_ABSENT = "absent"
+
+
+def differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> list[str]:
+    """One line for each fact that differs: `population.size: 16 in the checkpoint, 8 now`.
+
+    Args:
+        saved: a manifest's `facts`.
+        current: the same facts of the run that wants to go on. Nested mappings are compared name by name, lists whole.
+    """
+    before, now = dict(_flat(plain(saved), "")), dict(_flat(plain(current), ""))
+    names = [*before, *(name for name in now if name not in before)]
+    return [
+        f"{name}: {before.get(name, _ABSENT)} in the checkpoint, {now.get(name, _ABSENT)} now"
+        for name in names
+        if before.get(name, _ABSENT) != now.get(name, _ABSENT)
+    ]
+
+
+def _flat(value: JSON, name: str) -> Iterator[tuple[str, str]]:
+    """Every fact below `value` by dotted name, as JSON text: `1` differs from `true` and `"1"`, but not from `1.0`."""
+    if isinstance(value, Mapping) and (value or not name):
+        for key, below in value.items():
+            yield from _flat(below, f"{name}.{key}" if name else key)
+    else:
+        exact = int(value) if isinstance(value, float) and value.is_integer() else value
+        yield name, json.dumps(exact, ensure_ascii=False)

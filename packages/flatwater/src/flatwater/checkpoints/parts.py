@@ -1,0 +1,262 @@
+"""Exact checkpoints of any training loop: modules, optimizers, environments, generators and tensors, by name.
+
+    parts = {"agent": agent, "optimizer": optimizer, "envs": envs.envs, "obs": obs}
+    begun = restore_checkpoint("checkpoints", parts)  # 0 where there is none
+    for update in range(begun, updates):
+        ...
+        save_checkpoint("checkpoints", parts, update + 1)
+
+A part is saved whole and restored to the bit: what has `state_dict` and `load_state_dict` by these, tensors, arrays,
+`@state` classes and torch's generators in place. The global generators of Python, NumPy and torch belong to every
+checkpoint, since most loops draw from them.
+"""
+
+import random
+import warnings
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from flatwater.checkpoints.catalogue import newest_intact
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.intact import Intact
+from flatwater.checkpoints.manifest import JSON, SCALARS, LeafRecord
+from flatwater.checkpoints.reader import restore_
+from flatwater.checkpoints.writer import save_checkpoint as write_checkpoint
+from flatwater.state.tree import Scalar
+from flatwater_watch.errors import CheckpointError, require
+
+_DRAWS = "global generators"
+_PARTS = "parts"
+
+
+def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, *, keep: int = 3) -> Path:
+    """Write a checkpoint, all of it or nothing, and remove those that `keep` does not keep.
+
+    Args:
+        folder: for checkpoints alone; created if need be.
+        parts: what the loop would lose with its process, by name. Names are compared when they are restored.
+        step: how far the loop is; what `restore_checkpoint` returns.
+        keep: checkpoints that stay, counted from the newest.
+
+    Returns:
+        The file that names everything in it.
+
+    Raises:
+        RunError: the disk is full, or the folder cannot be written. Earlier checkpoints stay.
+        TypeError: a part cannot be saved exactly; the message names its place.
+    """
+    require(step >= 0, "step", step, "0 or more")
+    tree: dict[str, object] = {}
+    forms: dict[str, JSON] = {}
+    for name, part in _with_draws(parts).items():
+        door = _door(part)
+        if door is None:
+            tree[name], forms[name] = part, None
+        else:
+            tree[name], forms[name] = take_apart(door.get(), name)
+    return write_checkpoint(
+        Path(folder), tree, round=step, step=0, facts={_PARTS: forms}, config=CheckpointConfig(keep=keep)
+    )
+
+
+def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> int:
+    """Bring parts to where the newest intact checkpoint has them.
+
+    Args:
+        folder: that `save_checkpoint` was given.
+        parts: of the same names and kinds. Tensors and arrays are written in place; numbers are replaced in `parts`.
+
+    Returns:
+        The step that it was saved with; 0 where there is no checkpoint.
+
+    Raises:
+        CheckpointError: the checkpoint is of other parts; the message names them.
+    """
+    intact = newest_intact(Path(folder), say=lambda line: warnings.warn(line, stacklevel=3))
+    if intact is None:
+        return 0
+    forms, doors = _forms(intact), {name: _door(part) for name, part in _with_draws(parts).items()}
+    _compare(intact, forms, doors)
+    given: dict[str, object] = dict(_with_draws(parts))
+    tree = given | {name: _rooms(intact, name) for name, form in forms.items() if form is not None}
+    restore_(tree, intact)
+    for name, door in doors.items():
+        if door is not None:
+            door.put(put_together(forms[name], tree[name], name))
+        elif isinstance(parts.get(name), Scalar):
+            parts[name] = tree[name]
+    return intact.manifest.round
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A module, an optimizer, a scheduler, a scaler, an environment in `Resumable`, or a class of the loop's own."""
+
+    def state_dict(self) -> Any:  # noqa: ANN401
+        """Nested dicts, lists and tuples of tensors, arrays and numbers."""
+
+    def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401
+        """Take them back."""
+
+
+@dataclass(frozen=True)
+class _Door:
+    """How the state of a part is read and written, where it cannot be written in place."""
+
+    get: Callable[[], Any]
+    put: Callable[[Any], object]
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """The global generators."""
+
+
+def _with_draws(parts: Mapping[str, object]) -> dict[str, object]:
+    require(_DRAWS not in parts, "parts", _DRAWS, "another name: the global generators have this one")
+    return {**parts, _DRAWS: _Draws()}
+
+
+def _door(part: object) -> _Door | None:
+    """None where the part is a branch or a leaf of a state tree."""
+    if isinstance(part, _Draws):
+        return _Door(_global_draws, _set_global_draws)
+    if isinstance(part, np.random.Generator):
+        bits = part.bit_generator
+        return _Door(lambda: bits.state, lambda state: setattr(bits, "state", state))
+    if isinstance(part, Stateful):
+        return _Door(part.state_dict, part.load_state_dict)
+    if isinstance(part, list | tuple) and part and all(_door(each) is not None for each in part):
+        doors = [door for each in part if (door := _door(each)) is not None]
+        return _Door(
+            lambda: [door.get() for door in doors],
+            lambda states: [door.put(state) for door, state in zip(doors, states, strict=True)],
+        )
+    return None
+
+
+def _global_draws() -> dict[str, Any]:
+    version, words, gauss = random.getstate()
+    begun = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # asking for its state would begin it
+    on_gpu = torch.cuda.get_rng_state_all() if begun else []
+    return {
+        "python": {"version": version, "words": np.array(words, np.uint64), "gauss": gauss},
+        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  (the loop's own draws from it)
+        "torch": torch.get_rng_state(),
+        "cuda": on_gpu,
+    }
+
+
+def _set_global_draws(state: dict[str, Any]) -> None:
+    python = state["python"]
+    random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
+    np.random.set_state(state["numpy"])  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    for number, draws in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(draws, number)
+
+
+def take_apart(value: object, name: str) -> tuple[dict[str, Any], JSON]:
+    """The leaves of nested dicts, lists and tuples, by path, and the form that puts them together again.
+
+    Raises:
+        TypeError: something in it is neither of these nor a tensor, an array or a number; the message names its place.
+    """
+    leaves: dict[str, Any] = {}
+
+    def form(value: Any, path: str) -> JSON:  # noqa: ANN401
+        if isinstance(value, Mapping):
+            if not all(type(key) in {str, int} for key in value):
+                raise TypeError(f"{name}.{path}: a checkpoint holds dicts whose keys are text or whole numbers")
+            return {"dict": [[key, form(below, f"{path}.{key}" if path else str(key))] for key, below in value.items()]}
+        if type(value) in {list, tuple}:
+            inside = [form(below, f"{path}.{at}" if path else str(at)) for at, below in enumerate(value)]
+            return {type(value).__name__: inside}
+        if path in leaves:
+            raise TypeError(f"{name}.{path}: two parts of it have this path. Rename the keys that hold dots")
+        if isinstance(value, np.generic):
+            leaves[path] = np.array(value)
+            return {"number": path}
+        if not isinstance(value, torch.Tensor | np.ndarray | torch.Generator | Scalar):
+            raise TypeError(
+                f"{name}.{path}: a checkpoint cannot hold a {type(value).__name__}. Leave it out of what state_dict() "
+                "gives, or give what it is made from"
+            )
+        leaves[path] = value.detach() if isinstance(value, torch.Tensor) else value
+        return path
+
+    return leaves, form(value, "")
+
+
+def put_together(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
+    """What `take_apart` was given, from leaves that were read.
+
+    Raises:
+        CheckpointError: the form is not that of these leaves.
+    """
+
+    def made(form: Any) -> Any:  # noqa: ANN401
+        if isinstance(form, str):
+            return leaves[form]
+        ((kind, inside),) = form.items()
+        if kind == "number":
+            return leaves[inside][()]
+        if kind == "dict":
+            return {key: made(below) for key, below in inside}
+        return {"list": list, "tuple": tuple}[kind](made(below) for below in inside)
+
+    try:
+        return made(form)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{name}: the checkpoint does not say how its state is put together") from error
+
+
+def _forms(intact: Intact) -> Mapping[str, Any]:
+    forms = intact.manifest.facts.get(_PARTS)
+    if not isinstance(forms, Mapping):
+        raise CheckpointError(
+            f"{intact.manifest.file} was not written by save_checkpoint. A run of `flatwater train` is resumed by "
+            "`flatwater resume`."
+        )
+    return forms
+
+
+def _compare(intact: Intact, forms: Mapping[str, Any], doors: Mapping[str, _Door | None]) -> None:
+    """Make sure that the parts are those of the checkpoint, before any is touched."""
+    lines = [f"{name}: in the checkpoint, not given" for name in forms if name not in doors]
+    lines += [f"{name}: given, not in the checkpoint" for name in doors if name not in forms]
+    for name in forms.keys() & doors.keys():
+        if (forms[name] is None) != (doors[name] is None):
+            by = "in place" if forms[name] is None else "by state_dict()"
+            lines.append(f"{name}: saved {by}; what is given now is of another kind")
+    if lines:
+        listed = "".join(f"\n  {line}" for line in sorted(lines))
+        raise CheckpointError(f"{intact.manifest.file} is of other parts:{listed}\nGive those that were saved.")
+
+
+def _rooms(intact: Intact, name: str) -> dict[str, Any]:
+    """Where the leaves of a part are read to, by path."""
+    under = f"{name}."
+    records = [record for record in intact.manifest.leaves if record.path.startswith(under)]
+    return {record.path.removeprefix(under): _room(intact, record) for record in records}
+
+
+def _room(intact: Intact, record: LeafRecord) -> Any:  # noqa: ANN401
+    if record.kind in SCALARS:
+        return record.value
+    if record.kind == "generator":
+        return torch.Generator()
+    try:
+        dtype: Any = np.dtype(record.dtype) if record.kind == "array" else vars(torch)[record.dtype]
+        size = prod(record.shape) * dtype.itemsize
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{record.path}: no {record.kind} is of dtype {record.dtype!r}") from error
+    if intact.spans[record.path].bytes != size:  # before memory is asked for
+        raise CheckpointError(f"{record.path}: {record} is not what the checkpoint holds there")
+    return np.empty(record.shape, dtype) if record.kind == "array" else torch.empty(record.shape, dtype=dtype)

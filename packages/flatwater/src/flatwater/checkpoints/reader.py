@@ -1,0 +1,147 @@
+"""Loading a checkpoint into a state tree that exists already: everything is checked first, then written in place."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import FileIO
+from typing import Any
+
+import numpy as np
+import torch
+
+from flatwater.checkpoints.catalogue import list_checkpoints, newest_intact, verify
+from flatwater.checkpoints.intact import Intact, Span, mark_of
+from flatwater.checkpoints.manifest import SCALARS, LeafRecord, shard_path
+from flatwater.checkpoints.payload import Payload, Read, fill_, payload
+from flatwater.state.tree import Leaf, Scalar, leaves, set_scalar_
+from flatwater_watch.errors import CheckpointError
+from flatwater_watch.files.directory import PIECE, open_at_once
+
+__all__ = ["list_checkpoints", "newest_intact", "restore_", "verify"]
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A leaf of the run, and what the checkpoint has for it."""
+
+    leaf: Leaf
+    item: Payload | None
+    record: LeafRecord
+
+
+def restore_(root: object, intact: Intact, *, below: str | None = None) -> None:
+    """Write a checkpoint into `root`, in place: tensors keep their storage and generators their identity.
+
+    Extra memory is 4 MiB, or the largest leaf that is not contiguous or not on the CPU. Everything that can be known is
+    checked before the first leaf is written: that the leaves fit, that generators take their states, and that no shard
+    was written to since it was verified. A shard that somebody writes to in the very moment, or a disk that fails then,
+    raises after some leaves were written: such a `root` is not to be used.
+
+    Args:
+        root: a state tree of the same structure. Derived leaves are left as they are.
+        intact: the checkpoint, as `newest_intact` gives it.
+        below: path of a part of the saved state, to restore some leaves of that part alone: those that `root` has.
+
+    Raises:
+        CheckpointError: a shard has changed since it was verified, or the leaves are not those of `root`; the message
+            lists every path with what is in the checkpoint and what is in this run.
+    """
+    places = _matched(root, intact, below)
+    shards = {
+        shard.sha256: [place for place in places if place.item is not None and place.record.shard == shard.sha256]
+        for shard in intact.manifest.shards
+    }
+    for sha256, held in shards.items():
+        _read_shard(intact, sha256, [place for place in held if isinstance(place.leaf.value, torch.Generator)], _try)
+    for place in places:
+        if place.item is None and not _is_fixed(place.leaf.owner):
+            set_scalar_(place.leaf, place.record.value)
+    for sha256, held in shards.items():
+        _read_shard(intact, sha256, held, fill_)
+
+
+def _matched(root: object, intact: Intact, below: str | None) -> list[_Place]:
+    """Leaves of the run beside those of the checkpoint, once every one has its counterpart."""
+    under = "" if below is None else f"{below}."
+    now = {under + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
+    items = {path: payload(leaf) for path, leaf in now.items()}
+    saved = {record.path: record for record in intact.manifest.leaves if below is None or record.path in now}
+    found = [f"{path}: {saved[path]} in the checkpoint, absent in this run" for path in saved if path not in now]
+    for path, leaf in now.items():
+        if path not in saved:
+            found.append(f"{path}: absent in the checkpoint, {items[path] or repr(leaf.value)} in this run")
+        else:
+            found += _differing(leaf, items[path], saved[path], intact.spans.get(path))
+    if found:
+        raise CheckpointError(
+            f"{intact.manifest.file} does not fit this run: {_listed(found)}\n"
+            "Resume with the configuration that the run was started with (config.toml in its folder), "
+            "or start a new run in another folder."
+        )
+    return [_Place(leaf, items[path], saved[path]) for path, leaf in now.items()]
+
+
+def _differing(leaf: Leaf, item: Payload | None, record: LeafRecord, span: Span | None) -> list[str]:
+    if item is None:
+        fits = record.kind in SCALARS and (not _is_fixed(leaf.owner) or _same(record.value, leaf.value))
+        return [] if fits else [f"{leaf.path}: {record} in the checkpoint, {leaf.value!r} in this run"]
+    if (item.kind, item.dtype, item.shape) != (record.kind, record.dtype, record.shape):
+        return [f"{leaf.path}: {record} in the checkpoint, {item} in this run"]
+    if span is None or span.bytes != item.nbytes:  # of a dtype without a name in the format, cells of another size
+        return [f"{leaf.path}: {record} in other bytes in the checkpoint, {item} in {item.nbytes} bytes in this run"]
+    if isinstance(leaf.value, np.ndarray) and not leaf.value.flags.writeable:
+        return [f"{leaf.path}: {record} in the checkpoint, a read-only array in this run"]
+    return []
+
+
+def _is_fixed(owner: Any) -> bool:  # noqa: ANN401  (a state, list, dict or tuple)
+    """Whether the owner's numbers cannot be replaced: a tuple, or a configuration inside the state."""
+    parameters = vars(type(owner)).get("__dataclass_params__")
+    return isinstance(owner, tuple) or (parameters is not None and bool(parameters.frozen))
+
+
+def _same(saved: Scalar, now: object) -> bool:
+    return type(saved) is type(now) and repr(saved) == repr(now)
+
+
+def _listed(lines: list[str]) -> str:
+    shown = "".join(f"\n  {line}" for line in lines[:_SHOWN])
+    return shown + (f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
+
+
+def _read_shard(intact: Intact, sha256: str, places: list[_Place], take: Callable[[Payload, Read], None]) -> None:
+    """Hand every leaf's bytes to `take`, from the file that was verified."""
+    path, mark = shard_path(intact.folder, sha256), intact.marks[sha256]
+    try:
+        with open_at_once(path) as file:
+            for place in [None, *places]:
+                if mark_of(os.fstat(file.fileno())) != mark:
+                    raise CheckpointError(f"{path} has changed since it was verified. Start again from the checkpoint.")
+                if place is not None and place.item is not None:
+                    file.seek(intact.spans[place.record.path].begin)
+                    take(place.item, lambda room: _read_into(file, room))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error}). Start again.") from error
+
+
+def _try(item: Payload, read: Read) -> None:
+    """Let a generator of the same kind take the state."""
+    generator = item.leaf.value
+    assert isinstance(generator, torch.Generator)  # noqa: S101  (the caller chose them)
+    state = torch.empty(item.shape, dtype=torch.uint8)
+    read(state.numpy().data)
+    try:
+        torch.Generator(generator.device).set_state(state)
+    except RuntimeError as error:
+        raise CheckpointError(f"{item.leaf.path}: the saved state is none of a generator ({error})") from error
+
+
+def _read_into(file: FileIO, room: memoryview) -> None:
+    at = 0
+    while at < len(room):
+        count = file.readinto(room[at : at + PIECE])
+        if not count:
+            raise CheckpointError(f"{file.name} became shorter while it was read. Start again from the checkpoint.")
+        at += count

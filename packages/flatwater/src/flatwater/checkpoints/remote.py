@@ -1,0 +1,258 @@
+"""The checkpoints at a URL: the same files under the same names as in a run folder, so either is a copy of the other.
+
+Shards go first, each under the hash of its content, and the manifest last: a manifest that is there says that the
+checkpoint is complete, whenever the sender was killed. This module does not need torch.
+"""
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+from flatwater.checkpoints.intact import DamagedError, Read, ShardCheck, leaves_by_shard, read_shard, short
+from flatwater.checkpoints.manifest import (
+    LeafRecord,
+    Manifest,
+    ShardRecord,
+    is_manifest,
+    parse_manifest,
+    shard_path,
+)
+from flatwater.storage.faults import OversizeError, StoreError
+from flatwater.storage.objects import Entry, Objects
+from flatwater.storage.sending import OtherContentError, SendBuffer, send_file
+from flatwater_watch.errors import CheckpointError
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.regular import read_regular
+
+FOLDER = "checkpoints"
+AGAIN = (0.0, 2.0)
+"""Seconds before what came wrong is read a second and a third time: then it counts as damaged."""
+_SHARD = re.compile(rf"{FOLDER}/objects/[0-9a-f]{{64}}\.safetensors")
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+
+def patiently(objects: Objects, read: Callable[[Objects], T]) -> T:
+    """What `read` returns, called again by another connection where what came was wrong, and once more after a pause.
+
+    Raises:
+        DamagedError: the third answer was wrong as well.
+        StoreError: the third answer was none.
+    """
+    for pause in AGAIN:
+        try:
+            return read(objects)
+        except (DamagedError, StoreError):
+            time.sleep(pause)
+            objects = objects.again()
+    return read(objects)
+
+
+def shard_name(sha256: str) -> str:
+    """The shard's name below the run's URL."""
+    return f"{FOLDER}/{shard_path(Path(), sha256).as_posix()}"
+
+
+def manifest_name(manifest: Manifest) -> str:
+    """The manifest's name below the run's URL."""
+    return f"{FOLDER}/{manifest.file.name}"
+
+
+def list_stored(objects: Objects) -> tuple[list[str], dict[str, int]]:
+    """The names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
+    entries = objects.entries(f"{FOLDER}/")
+    named = [entry.name for entry in entries if _is_manifest(entry)]
+    shards = {entry.name: entry.bytes for entry in entries if _SHARD.fullmatch(entry.name)}
+    return sorted(named, key=lambda name: [int(part) for part in name.split("/")[1].split(".")[:2]]), shards
+
+
+def _is_manifest(entry: Entry) -> bool:
+    return PurePosixPath(entry.name).parent.as_posix() == FOLDER and is_manifest(Path(entry.name))
+
+
+def read_remote(objects: Objects, name: str) -> Manifest:
+    """One manifest. One that is damaged says so in `damage`; one that is gone or cannot be read is `unread` as well."""
+    return _read_manifest(objects, name)[0]
+
+
+def _read_manifest(objects: Objects, name: str) -> tuple[Manifest, bytes]:
+    """The manifest and its bytes."""
+    file, found = Path(PurePosixPath(name).name), (Manifest(file=Path(name), round=-1, step=-1), b"")
+
+    def read(objects: Objects) -> None:
+        nonlocal found
+        content = objects.read(name)
+        manifest = parse_manifest(file, content if content is not None else b"")
+        if content is None:
+            manifest = replace(manifest, damage="the manifest is gone", unread=True)
+        found = manifest, content or b""
+        if manifest.damage and (content is None or not manifest.unread):
+            raise DamagedError(manifest.damage)
+
+    try:
+        patiently(objects, read)
+    except OversizeError as error:
+        return replace(parse_manifest(file, b""), damage=f"the manifest cannot be read ({error})"), b""
+    except DamagedError:
+        pass
+    return found
+
+
+def missing_shards(manifest: Manifest, shards: dict[str, int]) -> str:
+    """What is wrong with a checkpoint at a URL as far as its lists tell; empty where nothing is."""
+    if manifest.damage:
+        return manifest.damage
+    for shard in manifest.shards:
+        found = shards.get(shard_name(shard.sha256))
+        if found is None:
+            return f"{short(shard)}: the object is missing"
+        if found != shard.bytes:
+            return f"{short(shard)}: {found} bytes where {shard.bytes} were written"
+    return ""
+
+
+def send_shards(
+    objects: Objects,
+    folder: Path,
+    manifest: Manifest,
+    there: Collection[str],
+    *,
+    buffer: SendBuffer,
+    step: Callable[[int], None],
+) -> Iterator[ShardRecord]:
+    """Send the shards of a checkpoint that are not `there`; yields each when it is verified.
+
+    What is at the store is written over by good bytes alone: a shard that is damaged in the folder is not sent.
+
+    Args:
+        objects: below the run's URL.
+        folder: the run's `checkpoints` folder.
+        manifest: the checkpoint.
+        there: names of shards known to be there; may grow meanwhile.
+        buffer: what the files go through.
+        step: called with the bytes of each piece sent.
+
+    Raises:
+        CheckpointError: a shard is gone from the folder, or is damaged there: this checkpoint cannot be sent.
+        StoreError: it cannot be reached, or what came is not what was sent.
+    """
+    for shard in manifest.shards:
+        name = shard_name(shard.sha256)
+        if name in there:
+            continue
+        path = shard_path(folder, shard.sha256)
+        try:
+            send_file(objects, name, path, buffer, step, sha256=shard.sha256)
+        except FileNotFoundError:
+            raise CheckpointError(f"{manifest.file} cannot be sent: {path.name} is missing") from None
+        except OtherContentError:
+            raise CheckpointError(f"{manifest.file} cannot be sent: {path.name} is damaged") from None
+        yield shard
+
+
+def send_manifest(objects: Objects, manifest: Manifest) -> None:
+    """Put the manifest, once all its shards are there; create-only.
+
+    A manifest of that name is there already where a run was resumed from an earlier checkpoint: then it says the same,
+    but for the time, or it is replaced, as this process is the only writer.
+    """
+    name, content = manifest_name(manifest), read_regular(manifest.file, follow=False)
+    if objects.create(name, content):
+        return
+    found = read_remote(objects, name)
+    if replace(found, file=manifest.file, saved=manifest.saved) != manifest:
+        objects.put(name, content)
+
+
+def fetch_newest(objects: Objects, folder: Path, *, say: Say) -> Manifest | None:
+    """Bring the newest checkpoint that is whole into `folder`; None where there is none.
+
+    Shards that are there already are not brought again. The manifest is written last. Nothing is removed at the store,
+    whatever it answers: what comes wrong three times is told and skipped.
+
+    Args:
+        objects: below the run's URL.
+        folder: a run's `checkpoints` folder; created if need be.
+        say: told of each checkpoint that is skipped and why, and of the one that is used instead.
+    """
+    names, sizes = list_stored(objects)
+    for skipped, name in enumerate(reversed(names)):
+        manifest, content = _read_manifest(objects, name)
+        problem = missing_shards(manifest, sizes) or _fetch_shards(objects, folder, manifest)
+        if not problem:
+            write_object(folder / manifest.file.name, content)
+            if skipped:
+                say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is whole and is used instead.")
+            return replace(manifest, file=folder / manifest.file.name)
+        how = "cannot be used" if manifest.unread else "is damaged"
+        say(f"Checkpoint {manifest.file.name} at {objects.url} {how} and is skipped: {problem}.")
+    return None
+
+
+def _fetch_shards(objects: Objects, folder: Path, manifest: Manifest) -> str:
+    """What is wrong with them; empty where all are in the folder."""
+    for shard, leaves in leaves_by_shard(manifest).items():
+        path = shard_path(folder, shard.sha256)
+        if path.is_file() and isinstance(read_shard(path, shard, leaves), Read):
+            continue
+
+        def fetch(objects: Objects) -> None:
+            write_object(path, _checked(objects, shard, leaves))  # noqa: B023  (called in this turn alone)
+
+        try:
+            patiently(objects, fetch)
+        except DamagedError as damage:
+            return str(damage)
+    return ""
+
+
+def _checked(objects: Objects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Iterator[bytes]:
+    """The shard's content; raises after the last piece where something is wrong, so that no file comes to be.
+
+    Raises:
+        DamagedError: it is missing, longer or shorter than it must be, or has other content.
+    """
+    check = ShardCheck(shard, leaves)
+    try:
+        for piece in objects.pieces(shard_name(shard.sha256), shard.bytes):
+            check.take_(piece)
+            yield piece
+    except FileNotFoundError:
+        raise DamagedError(f"{short(shard)}: the object is missing") from None
+    except OversizeError:
+        raise DamagedError(f"{short(shard)}: more than the {shard.bytes} bytes that were written") from None
+    check.end()
+
+
+def is_intact(objects: Objects, manifest: Manifest) -> bool:
+    """Whether every byte of a checkpoint at a URL is as it was written; reads all of it."""
+    return not any(_damage(objects, shard, leaves) for shard, leaves in leaves_by_shard(manifest).items())
+
+
+def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
+    """Every checkpoint at a URL, newest last, and what is wrong with each; reads every shard once."""
+    names, sizes = list_stored(objects)
+    damage = cache(partial(_damage, objects))
+    found = []
+    for name in names:
+        manifest = read_remote(objects, name)
+        problem = missing_shards(manifest, sizes)
+        wrong = [problem] if problem else [damage(*held) for held in leaves_by_shard(manifest).items()]
+        found.append((manifest, [each for each in wrong if each]))
+    return found
+
+
+def _damage(objects: Objects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> str:
+    def read(objects: Objects) -> None:
+        for _ in _checked(objects, shard, leaves):
+            pass
+
+    try:
+        patiently(objects, read)
+    except DamagedError as damage:
+        return str(damage)
+    return ""

@@ -1,0 +1,111 @@
+"""The safetensors file format: an 8-byte length, a JSON header, and the tensors' bytes end to end.
+
+Written here rather than by the safetensors library because that one wants all tensors of a file in memory as bytes;
+here they are views of the run's own memory. The tests load the files with the library. No torch is needed here.
+
+Source of the format: https://github.com/huggingface/safetensors#format
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+from flatwater.checkpoints.schema import Header, Place
+from flatwater_watch.files.content import convert_to, parse_json
+
+_ALIGNMENT = 8
+LENGTH_BYTES = 8
+
+
+class Dtype(NamedTuple):
+    """A type of numbers that the format knows."""
+
+    name: str
+    """In a header."""
+    itemsize: int
+
+
+DTYPES: Mapping[str, Dtype] = {
+    ours: Dtype(name, itemsize)
+    for name, itemsize, *both in (
+        ("BOOL", 1, "bool", "|b1"),
+        ("U8", 1, "uint8", "|u1"),
+        ("I8", 1, "int8", "|i1"),
+        ("U16", 2, "uint16", "<u2"),
+        ("I16", 2, "int16", "<i2"),
+        ("U32", 4, "uint32", "<u4"),
+        ("I32", 4, "int32", "<i4"),
+        ("U64", 8, "uint64", "<u8"),
+        ("I64", 8, "int64", "<i8"),
+        ("F16", 2, "float16", "<f2"),
+        ("BF16", 2, "bfloat16"),
+        ("F32", 4, "float32", "<f4"),
+        ("F64", 8, "float64", "<f8"),
+    )
+    for ours in both
+}
+"""By their names in torch and in numpy. What is none of these is stored as bytes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """What a shard's header says of one leaf."""
+
+    dtype: str
+    """safetensors' name of the dtype, such as `BF16`; `U8` where it has none, with the shape in bytes."""
+    shape: tuple[int, ...]
+    itemsize: int
+    nbytes: int
+
+
+class Sized(Protocol):
+    """Something of a known number of bytes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+
+
+T = TypeVar("T", bound=Sized)
+
+
+def pack(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]:
+    """Groups of `items`, in order, of at most `shard_bytes` each; an item larger than that is a group of its own."""
+    group: list[T] = []
+    room = shard_bytes
+    for item in items:
+        if item.nbytes > shard_bytes:
+            yield [item]
+            continue
+        if item.nbytes > room:
+            yield group
+            group, room = [], shard_bytes
+        group.append(item)
+        room -= item.nbytes
+    if group:
+        yield group
+
+
+def header(group: Mapping[str, Stored]) -> bytes:
+    """The beginning of a shard that holds `group`, end to end in the order given.
+
+    Items must come with the larger ones first, so that each lies at a multiple of its size: readers map the file.
+    """
+    places, at = {}, 0
+    for name, stored in group.items():
+        offsets = [at, at + stored.nbytes]
+        places[name] = {"dtype": stored.dtype, "shape": list(stored.shape), "data_offsets": offsets}
+        at += stored.nbytes
+    text = json.dumps(places, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
+
+
+def parse_header(raw: bytes) -> dict[str, Place]:
+    """Where each leaf's bytes lie in a shard, counted from the end of its header, by the header `raw`.
+
+    Raises:
+        ValueError: it is no header.
+    """
+    return convert_to(parse_json(raw), Header)

@@ -1,0 +1,149 @@
+"""Saving a state tree: shards first, each under the hash of its content, and the manifest last.
+
+Nothing is copied where the run's memory can be read as it is: bytes are hashed and written straight from the tensors.
+Leaves that are not contiguous, or not on the CPU, are copied one shard at a time.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flatwater.checkpoints.catalogue import prune, sweep
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.manifest import (
+    JSON,
+    LeafRecord,
+    Manifest,
+    ShardRecord,
+    encode,
+    manifest_path,
+    scalar_hash,
+    shard_path,
+)
+from flatwater.checkpoints.payload import Payload, payload, raw, scalar_kind
+from flatwater.checkpoints.shards import header, pack
+from flatwater.state.tree import Leaf, Scalar, leaves
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.directory import PIECE, Piece, telling, write_object
+from flatwater_watch.files.regular import open_regular
+
+
+def save_checkpoint(
+    folder: Path,
+    root: object,
+    *,
+    round: int,
+    step: int,
+    facts: Mapping[str, JSON],
+    config: CheckpointConfig,
+    spared: Collection[Path] = (),
+) -> Path:
+    """Write every leaf of `root` that is not derived, then remove the checkpoints that `config` does not keep.
+
+    Returns when the disk has the whole checkpoint. Killed at any moment before, it leaves the checkpoints that were
+    there; shards that are there already are not written again.
+
+    Args:
+        folder: the `checkpoints` folder of the run; created if need be.
+        root: the state tree.
+        round: rounds finished.
+        step: steps finished of the round begun; 0 between rounds.
+        facts: what the run is made from, to be compared when it is resumed. NaN and infinities become text.
+        config: what to keep, and the size of shards.
+        spared: manifests of checkpoints that stay although `config` does not keep them, as somebody reads them.
+
+    Returns:
+        The manifest's path.
+
+    Raises:
+        RunError: the disk is full, or the folder cannot be written. Earlier checkpoints stay, and what was written of
+            this one is removed.
+        TypeError: a leaf cannot be saved exactly; the message names its path.
+    """
+    try:
+        records, shards = _write_leaves(folder, root, config.shard_bytes)
+        manifest = Manifest(
+            file=manifest_path(folder, round, step),
+            round=round,
+            step=step,
+            saved=datetime.now(UTC).isoformat(timespec="seconds"),
+            facts=facts,
+            leaves=records,
+            shards=shards,
+        )
+        write_object(manifest.file, encode(manifest))
+    except RunError:
+        with suppress(RunError):  # a folder that cannot be written cannot be tidied either
+            sweep(folder)
+        raise
+    prune(folder, manifest.file, config, spared)
+    return manifest.file
+
+
+def _write_leaves(
+    folder: Path, root: object, shard_bytes: int
+) -> tuple[tuple[LeafRecord, ...], tuple[ShardRecord, ...]]:
+    saved = [leaf for leaf in leaves(root) if not leaf.derived]
+    stored = [item for leaf in saved if (item := payload(leaf)) is not None]
+    in_shards = {item.leaf.path for item in stored}
+    records = {leaf.path: _scalar_record(leaf) for leaf in saved if leaf.path not in in_shards}
+    if len(records) + len(stored) != len(saved) or len(in_shards) != len(stored):
+        raise TypeError("two leaves of the state tree have the same path: rename the dict keys that hold dots")
+    shards: dict[str, ShardRecord] = {}
+    for group in pack(stored, shard_bytes):
+        shard, found = _write_shard(folder, group)
+        shards[shard.sha256] = shard
+        records |= found
+    return tuple(records[leaf.path] for leaf in saved), tuple(shards.values())
+
+
+def _scalar_record(leaf: Leaf) -> LeafRecord:
+    value = leaf.value
+    assert isinstance(value, Scalar)  # noqa: S101  (payload took the others)
+    kind = scalar_kind(leaf.path, value)
+    return LeafRecord(path=leaf.path, kind=kind, sha256=scalar_hash(kind, value), value=value)
+
+
+def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, dict[str, LeafRecord]]:
+    """One shard on the disk, and the records of its leaves. Holds at most the group's bytes beside the run."""
+    ordered = sorted(group, key=lambda item: (-item.stored.itemsize, item.leaf.path))
+    start = header({item.leaf.path: item.stored for item in ordered})
+    blobs = [raw(item) for item in ordered]
+    whole, parts = hashlib.sha256(start), [hashlib.sha256() for _ in blobs]
+    for blob, part in zip(blobs, parts, strict=True):
+        for at in range(0, len(blob), PIECE):
+            piece = blob[at : at + PIECE]
+            whole.update(piece)
+            part.update(piece)
+    shard = ShardRecord(sha256=whole.hexdigest(), bytes=len(start) + sum(len(blob) for blob in blobs))
+    path = shard_path(folder, shard.sha256)
+    if not _is_there(path, (start, *blobs)):
+        write_object(path, (start, *blobs))
+    return shard, {
+        item.leaf.path: LeafRecord(
+            path=item.leaf.path,
+            kind=item.kind,
+            sha256=part.hexdigest(),
+            dtype=item.dtype,
+            shape=item.shape,
+            shard=shard.sha256,
+        )
+        for item, part in zip(ordered, parts, strict=True)
+    }
+
+
+def _is_there(path: Path, content: Iterable[Piece]) -> bool:
+    """Whether the file holds `content`, by comparison: a shard that rotted on the disk must be written again."""
+    if not path.is_file():
+        return False
+    room = memoryview(bytearray(PIECE))
+    with telling(path), open_regular(path, follow=False) as file:
+        for blob in content:
+            view = memoryview(blob)
+            for at in range(0, len(view), PIECE):
+                wanted = view[at : at + PIECE]
+                if file.readinto(room[: len(wanted)]) != len(wanted) or room[: len(wanted)] != wanted:
+                    return False
+        return file.read(1) == b""

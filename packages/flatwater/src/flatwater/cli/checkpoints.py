@@ -1,0 +1,182 @@
+"""The checkpoints of a run, here and at a URL: `flatwater checkpoints`, `flatwater prune` and `flatwater mirror`."""
+
+import json as json_format
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from flatwater_watch.options.bounds import Number
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from flatwater.checkpoints.manifest import Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """List the checkpoints of a run, oldest first, and verify every byte of each."""
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or the URL at which it is mirrored."""
+    json: bool = False
+    """Print JSON instead of a table: {"checkpoints": [{"round", "step", "saved", "file", "intact", "problems", "bytes",
+    "leaves": {path: sha256}}]}, oldest first. Two runs in the same state have the same hash at every leaf."""
+
+    def __call__(self) -> int:
+        """Print the list. Exit code 0, also where a checkpoint is damaged: the list says so."""
+        from flatwater.storage.objects import is_url
+        from flatwater_watch.terminal import terminal
+
+        with terminal(errors=True).status(f"reading the checkpoints of {self.run} …"):
+            found = _at_url(self.run) if is_url(self.run) else _in_folder(Path(self.run))
+        if self.json:
+            print(json_format.dumps({"checkpoints": [_entry(*each) for each in found]}, indent=1))
+        else:
+            _show(self.run, found)
+        return 0
+
+
+def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
+    from flatwater.checkpoints.catalogue import list_verified
+    from flatwater_watch.errors import RunError
+
+    folder = run / "checkpoints"
+    if not folder.is_dir():
+        raise RunError(f"{run}: there are no checkpoints here. Give the folder of a run, such as runs/NAME.")
+    return list_verified(folder)
+
+
+def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
+    from flatwater.checkpoints.remote import list_remote
+    from flatwater.mirror.download import no_run
+    from flatwater.storage.objects import open_objects
+
+    objects = open_objects(url)
+    if not (found := list_remote(objects)):
+        raise no_run(objects)
+    return found
+
+
+def _entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
+    return {
+        "round": manifest.round,
+        "step": manifest.step,
+        "saved": manifest.saved,
+        "file": str(manifest.file),
+        "intact": not problems,
+        "problems": problems,
+        "bytes": manifest.bytes,
+        "leaves": {record.path: record.sha256 for record in manifest.leaves},
+    }
+
+
+def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
+    from rich.text import Text
+
+    from flatwater_watch.terminal import terminal
+    from flatwater_watch.units import format_bytes
+
+    console = terminal()
+    if not found:
+        console.print(f"{run}: no checkpoint yet. One is written after each round.", soft_wrap=True)
+        return
+    console.print(_table(found))
+    shards = {shard.sha256: shard.bytes for manifest, _ in found for shard in manifest.shards}
+    console.print(f"{format_bytes(sum(shards.values()))} in all: what is equal in several is stored once.")
+    for manifest, problems in found:
+        for problem in problems:
+            console.print(Text.assemble((manifest.file.name, "red"), ": ", problem), soft_wrap=True)
+
+
+def _table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from flatwater_watch.units import format_bytes
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("round", "step", "saved (UTC)", "size", "shards"):
+        table.add_column(name, justify="left" if name == "saved (UTC)" else "right")
+    table.add_column("intact")
+    table.add_column("file", overflow="fold")
+    for manifest, problems in found:
+        table.add_row(
+            str(manifest.round),
+            str(manifest.step),
+            manifest.saved[5:16].replace("T", " "),  # to the minute, as in `runs`: the table has 80 columns
+            format_bytes(manifest.bytes),
+            str(len(manifest.shards)),
+            Text("no", "red") if problems else "yes",
+            manifest.file.name,
+        )
+    return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prune:
+    """Remove checkpoints of a run but the newest, and the files that only they need.
+
+    The newest checkpoint that is kept is read through first: one that is damaged does not count, so the last good one
+    always stays. Records and results are not touched.
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or the URL at which it is mirrored."""
+    keep: Number
+    """Checkpoints that stay, counted from the newest; 1 or more."""
+
+    def __call__(self) -> int:
+        """Remove, and say what is left."""
+        from flatwater.mirror.pruning import prune_run
+        from flatwater_watch.terminal import say
+        from flatwater_watch.units import format_bytes
+
+        done = prune_run(self.run, self.keep)
+        say(f"{self.run}  {done.kept} kept, {done.removed} removed, {format_bytes(done.bytes)} freed")
+        if done.unread:
+            say(f"{done.unread} more cannot be read now, and stay with every file: flatwater checkpoints {self.run}")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorCommand:
+    """Send what the mirror of a run does not have yet: checkpoints, records, result.
+
+    A run with --mirror does so by itself while it trains. This sends the rest where the store could not be reached, and
+    makes a mirror of a run that has none.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run's folder."""
+    to: str | None = None
+    """s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there.
+    Left out: where the run is mirrored already."""
+
+    def __call__(self) -> int:
+        """Send, and say what was sent."""
+        from flatwater.runs.catch_up import catch_up
+        from flatwater_watch.terminal import say as print_line
+        from flatwater_watch.terminal import terminal
+        from flatwater_watch.units import format_bytes
+
+        errors = terminal(errors=True)
+        sent = 0
+
+        def step(count: int) -> None:
+            nonlocal sent
+            sent += count
+            status.update(f"sending … {format_bytes(sent)}")
+
+        def say(line: str) -> None:
+            errors.print(line, highlight=False, markup=False, soft_wrap=True)
+
+        with errors.status("asking the store what it has …") as status:
+            done = catch_up(self.run, self.to, say=say, step=step)
+        print_line(
+            f"{done.url}  {done.checkpoints} checkpoint(s) and the files that had changed, {format_bytes(done.bytes)}"
+        )
+        return 0

@@ -1,0 +1,41 @@
+"""`flatwater cluster check`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterCheck:
+    """Say which machines of a Ray cluster could compute for a run that is started here, and how many workers fit.
+
+    A machine whose versions or arithmetic are others would compute other numbers: its workers refuse to.
+    """
+
+    address: Annotated[str, tyro.conf.Positional] = "auto"
+    """Of the cluster; auto is the one that this machine belongs to."""
+
+    def __call__(self) -> int:
+        """Ask each machine, and print a line for it."""
+        from flatwater.runs.fingerprint import versions
+        from flatwater.runs.team import on_ray
+        from flatwater_watch.errors import RunError
+        from flatwater_watch.terminal import say
+        from flatwater_watch.units import format_bytes
+
+        ray, refused = on_ray(), 0
+        ray.connect(self.address)
+        mine, nodes = versions(), ray.nodes()
+        for node, theirs in zip(nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:versions"), strict=True):
+            others = [f"{name} {theirs[name]} there, {mine[name]} here" for name in mine if theirs[name] != mine[name]]
+            refused += bool(others)
+            say(
+                f"{node.name}  {node.cores:g} cores, {format_bytes(node.memory)} for workers, object store "
+                f"{format_bytes(node.store)}: {'; '.join(others) or 'computes the same'}"
+            )
+        machines = f"{len(nodes)} machine{'s' if len(nodes) > 1 else ''}"
+        if refused:
+            raise RunError(f"{machines}, of which {refused} would be refused. Install there what is installed here.")
+        say(f"{machines}, all compute what this one computes")
+        return 0

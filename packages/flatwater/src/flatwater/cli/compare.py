@@ -1,0 +1,94 @@
+"""`flatwater compare RUN RUN ...`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from flatwater_watch.files.output import PAGE, Written, check_output, write_output
+
+if TYPE_CHECKING:
+    from flatwater.comparisons.side_by_side import Compared, Rows
+
+FIRST_COLUMN = 30
+"""Characters: the longest names of settings just fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare:
+    """Compare runs: settings that differ, final numbers, and whether a difference is more than chance.
+
+    Where runs have traded the same days, the difference of their daily returns has an interval, from a block bootstrap;
+    if it contains 0, the runs cannot be told apart. Each run is compared with the first.
+    """
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Two to eight run folders, or URLs at which runs are mirrored."""
+    page: Path | None = None
+    """Also write a web page with the curves of all runs over each other: FILE.html."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+    def __call__(self) -> int:
+        """Read the runs, and show them."""
+        import json
+        import sys
+
+        from flatwater.comparisons.side_by_side import as_json, check_named, read_named
+        from flatwater_watch.terminal import terminal
+
+        check_named(self.runs)
+        if self.page is not None:
+            check_output("--page", self.page, PAGE)
+        errors = terminal(errors=True)
+        runs = read_named(self.runs, errors.print)
+        written = None if self.page is None else write_page(runs, self.page)
+        if self.json:
+            sys.stdout.write(json.dumps(as_json(runs), indent=1) + "\n")
+        else:
+            show(runs, terminal())
+        if written is not None:
+            errors.print(f"page  {written}", soft_wrap=True)
+        return 0
+
+
+def write_page(runs: "Sequence[Compared]", page: Path) -> Written:
+    """Write the page of a comparison."""
+    from datetime import datetime
+
+    from flatwater.comparisons.page import comparison_page
+
+    return write_output(page, comparison_page(runs, datetime.now().astimezone()).encode(errors="replace"), PAGE)
+
+
+def show(runs: "Sequence[Compared]", console: Any) -> None:  # noqa: ANN401  (rich's console)
+    """The letters, the settings that differ, the numbers, and a sentence for each difference."""
+    from flatwater.comparisons.side_by_side import differences, number_rows, setting_rows
+
+    for each in runs:
+        console.print(f"{each.letter}  {each.named}", soft_wrap=True)
+    settings = setting_rows(runs)
+    if settings:
+        show_rows("settings that differ", runs, settings, console)
+    else:
+        console.print("\nAll settings are the same.")
+    show_rows("numbers", runs, number_rows(runs), console)
+    for found in differences(runs):
+        console.print(found.sentence)
+
+
+def show_rows(title: str, runs: "Sequence[Compared]", rows: "Rows", console: Any) -> None:  # noqa: ANN401
+    """A table with a column for each run; a long value is broken."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(title, max_width=FIRST_COLUMN, overflow="fold")
+    width = max(6, (console.width - FIRST_COLUMN) // len(runs) - 2)
+    for each in runs:
+        table.add_column(each.letter, justify="right", max_width=width, overflow="fold")
+    for name, cells in rows:
+        table.add_row(name, *cells)
+    console.print(table)

@@ -1,0 +1,94 @@
+"""What a run has trained, used: `flatwater evaluate` and `flatwater export`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from flatwater.cli.settings import Bounded, OfSomebody
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(OfSomebody, Bounded):
+    """Play the champion or policy of a run's newest checkpoint against its baselines.
+
+    A champion plays against buy and hold, equal weights and random traders; a policy that grows networks against
+    waiting, a heuristic and random actions; a student against its teacher and random actions. The days or episodes are
+    those by which training was judged. --holdout plays others, which no part of training has seen; each look is logged
+    in the run's holdout_looks.jsonl, because every look at a holdout makes its results less trustworthy.
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or the URL at which it is mirrored."""
+    holdout: bool = False
+    """Play the holdout days or episodes, and log the look."""
+    panel: Annotated[str | None, tyro.conf.arg(metavar="PANEL_OR_FILE_OF_PRICES")] = None
+    """Where the panel of a run of traders lies now. It may have newer days than the run began with, which are left out
+    (`flatwater backtest` plays those). Left out: where it was."""
+    benchmark: Annotated[str | None, tyro.conf.arg(metavar="INSTRUMENT")] = None
+    """An instrument of the panel, such as SPY, with which a run of traders is compared as well. Left out: that of the
+    run."""
+    json: bool = False
+    """Print the result as JSON instead of a table."""
+
+    def __call__(self) -> int:
+        """Evaluate and print."""
+        import json
+        import sys
+
+        from flatwater.cli.outcome import show_result
+        from flatwater.cli.plan import print_plan
+        from flatwater.imported import GIVEN
+        from flatwater.recipe import find_recipe
+        from flatwater.runs.evaluate import evaluate, plan_evaluation
+        from flatwater_watch.terminal import terminal
+
+        errors = terminal(errors=True)
+        changes = {"panel": self.panel, "benchmark": self.benchmark, "budget": self.budget}
+        if self.plan:
+            with errors.status("building the run on a device without memory …"):
+                plan = plan_evaluation(self.run, errors.print, **changes)
+            return print_plan(plan, as_json=self.json)
+        with errors.status("reading the run and playing what it has trained …"):
+            result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
+        if self.json:
+            sys.stdout.write(json.dumps(result, indent=1) + "\n")
+        else:
+            show_result(result, terminal(), find_recipe(result.get("trainer", "erl"), GIVEN))
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(OfSomebody, Bounded):
+    """Write the trained policy of a run as one file: a program for torch or for ONNX, or its weights.
+
+    The file has the network, the scales of its observations, the bounds of its actions, and a text that describes
+    inputs and outputs. Before it is written, its numbers are compared with those of the trained policy.
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or a .safetensors file of this command."""
+    to: Path
+    """The file to write: .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `flatwater.load`
+    and other programs that read weights."""
+
+    def __call__(self) -> int:
+        """Load, export, compare."""
+        from flatwater.api import export, load
+        from flatwater.cli.plan import print_plan
+        from flatwater.runs.portable import FORMS, plan_export
+        from flatwater_watch.errors import ConfigError
+        from flatwater_watch.files.output import POLICIES, check_output
+        from flatwater_watch.terminal import say, terminal
+
+        if self.to.suffix not in FORMS:
+            raise ConfigError(f"--to {self.to}: the name must end in {' or '.join(FORMS)}. Name such a file.")
+        check_output("--to", self.to, POLICIES[self.to.suffix])
+        with terminal(errors=True).status("reading the run and exporting what it has trained …"):
+            if self.plan:
+                plan = plan_export(load(self.run).portable(), self.to.suffix, self.budget)
+                return print_plan(plan, as_json=False)
+            difference = export(self.run, self.to, budget=self.budget)
+        say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
+        return 0

@@ -1,0 +1,48 @@
+"""The last resort: an error that no user can put right, because it is ours. It is written down and said plainly."""
+
+import os
+import platform
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from flatwater import __version__
+from flatwater.border import Place
+from flatwater_watch.files.output import keep
+from flatwater_watch.masking import masked, masked_words
+
+FAULT_EXIT = 70
+"""EX_SOFTWARE of sysexits.h."""
+
+
+def describe_fault(fault: BaseException, words: list[str]) -> str:
+    """Write the traceback to a file, and say in a sentence what to do with it."""
+    where = keep_traceback(fault, words, "What is known about it")
+    return (
+        f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {where} "
+        "A run goes on with `flatwater resume`."
+    )
+
+
+def describe_own_fault(fault: BaseException, place: Place, words: list[str]) -> str:
+    """The same for an error in code of the user's."""
+    said = str(fault).strip().partition("\n")[0]
+    raised = f"{type(fault).__name__}{f': {said}' if said else ''}"
+    return f"your {place}: {raised}. {keep_traceback(fault, words)}"
+
+
+def keep_traceback(fault: BaseException, words: list[str], what: str = "The traceback") -> str:
+    """Write the traceback to a file; returns where it is."""
+    head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+    command = f"command: {masked_words(words)!r}\n\n"
+    kept = _kept(head + command + masked("".join(traceback.format_exception(fault))))
+    return f"{what} stands in {kept}." if kept else "It stands above."
+
+
+def _kept(text: str) -> Path | None:
+    name = f"fault-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    place = keep(name, text.encode(errors="backslashreplace"))
+    if place is None:
+        sys.stderr.write(text)
+    return None if place is None else place.absolute()

@@ -1,0 +1,255 @@
+"""The entry point: finds the command, reads its options, and turns errors a user can meet into one message."""
+
+import errno
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from signal import SIGINT
+from typing import Any, Protocol, TextIO, cast, runtime_checkable
+
+from flatwater.border import own_place
+from flatwater.cli.table import OVER_RECIPES, commands
+from flatwater.imported import GIVEN, trusting
+from flatwater.plugins import faults, load
+from flatwater.recipe import find_recipe, recipe_in, recipe_names
+from flatwater.runs.signals import SIGNALLED, end_on_signals
+from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
+from flatwater_watch.masking import masked
+from flatwater_watch.printable import shown
+from flatwater_watch.streams import complaints, fill_closed, lasting, output_error, own_output
+
+INTERRUPTED = 130
+NO_READER = 141
+HELP = ("-h", "--help")
+TRUST = "--trust"
+
+EXIT_CODES = """\
+exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input, or an error in code of yours
+            3 does not fit in memory · 4 stopped at its memory budget, with a checkpoint
+            70 a fault of Flatwater, please report it · 130 second Ctrl-C
+            129 SIGHUP, 138 SIGUSR1, 143 SIGTERM: training stopped with a checkpoint, other commands ended"""
+
+MACHINE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
+    | {errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EFBIG, errno.ENOMEM}
+)
+"""What the system refuses, and no program can put right."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    fill_closed()
+    errors = lasting(complaints())
+    with own_output():
+        try:
+            code = called(words, errors)
+        except Exception as fault:  # noqa: BLE001  (the edge of the process)
+            refused = output_error(fault)
+            code = last_resort(errors, fault, words) if refused is None else say_unprinted(errors, refused)
+        except SystemExit as ended:  # tyro has printed help, or what is wrong; or code of the user's ends the program
+            refused = output_error()
+            if own_place(ended) is not None:
+                return last_resort(errors, ended, words)
+            if refused is None or ended.code:
+                raise
+            return say_unprinted(errors, refused)
+        refused = output_error()
+    return code if refused is None or code else say_unprinted(errors, refused)
+
+
+def called(words: list[str], errors: TextIO) -> int:
+    """Run the command, and say why it cannot go on. Returns the exit code."""
+    try:
+        check_words(words)
+        with end_on_signals():
+            return dispatch(words, errors)
+    except FlatwaterError as error:
+        complain(errors, with_traceback(error, words))
+        return error.exit_code
+    except Terminated as ended:
+        complain(errors, "interrupted" if ended.number == SIGINT else f"ended by {ended}", label="")
+        return SIGNALLED + ended.number
+    except KeyboardInterrupt:  # of a handler that the program which calls has set
+        complain(errors, "interrupted", label="")
+        return INTERRUPTED
+
+
+def say_unprinted(errors: TextIO, refused: OSError) -> int:
+    """Say that stdout took no more. Returns the exit code."""
+    if isinstance(refused, BrokenPipeError):  # `flatwater ... | head`: the reader has seen enough
+        return NO_READER
+    complain(errors, f"stdout: {refused.strerror}. What should be printed is not. Give it another place.")
+    return FlatwaterError.exit_code
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse what no file, option or setting can be.
+
+    Raises:
+        ConfigError: a word holds a NUL character.
+    """
+    for word in words:
+        if "\0" in word:
+            raise ConfigError(f"{shown(word)}: holds a NUL character. Leave it out.")
+
+
+def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
+    """The message; where code of the user's failed, with the file in which the traceback stands."""
+    if not isinstance(fault, UserCodeError) or fault.__cause__ is None:
+        return str(fault)
+    from flatwater.cli.fault import keep_traceback
+
+    return f"{fault}. {keep_traceback(fault.__cause__, words)}"
+
+
+def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
+    """Say what nothing below has caught. Returns the exit code."""
+    place = own_place(fault)
+    if place is not None and not isinstance(fault, MemoryError):
+        from flatwater.cli.fault import describe_own_fault
+
+        complain(errors, describe_own_fault(fault, place, words))
+        return UserCodeError.exit_code
+    if isinstance(fault, ModuleNotFoundError):
+        complain(errors, f"the package {fault.name} is missing. Install it with: pip install {fault.name}")
+        return FlatwaterError.exit_code
+    if isinstance(fault, MemoryError):
+        complain(errors, "the system has no more memory for this. Ask for less, or close other programs.")
+        return MemoryLimitError.exit_code
+    if isinstance(fault, OSError) and fault.errno in MACHINE:
+        where = f"{fault.filename}: " if fault.filename is not None else ""
+        complain(errors, f"{where}{fault.strerror}. The system refuses it; Flatwater can do nothing more.")
+        return FlatwaterError.exit_code
+    from flatwater.cli.fault import FAULT_EXIT, describe_fault
+
+    complain(errors, describe_fault(fault, words))
+    return FAULT_EXIT
+
+
+def dispatch(words: Sequence[str], errors: TextIO) -> int:
+    """Find the command that the words name, and run it."""
+    if not words or words[0] in HELP:
+        sys.stdout.write(overview())
+        return 0
+    if words[0] == "--version":
+        words = ["version", *words[1:]]
+    found = find(words)
+    if found is not None:
+        return run(found, words[len(found) :])
+    below = [command for command in commands() if command[0] == words[0]]
+    if below and (len(words) == 1 or words[1] in HELP):
+        sys.stdout.write(overview(below))
+        return 0
+    return _unknown(words, errors)
+
+
+def complain(errors: TextIO, message: str, label: str = "error: ") -> None:
+    """Print a message, without secrets. A terminal breaks it between words; a log file has it on one line."""
+    from rich.text import Text  # 0.05 CPU s, which a command that goes well need not pay
+
+    from flatwater_watch.terminal import Terminal
+
+    console = Terminal(file=errors)
+    console.print(Text.assemble((label, "bold red"), masked(message)), soft_wrap=not console.is_terminal)
+
+
+def find(words: Sequence[str]) -> tuple[str, ...] | None:
+    """The command that the first words name; a recipe of somebody else's has a colon."""
+    if words[0] in OVER_RECIPES and len(words) > 1 and ":" in words[1]:
+        return words[0], words[1]
+    return next((command for command in commands() if tuple(words[: len(command)]) == command), None)
+
+
+def interface_of(command: tuple[str, ...]) -> type[Any]:
+    """The class whose fields are the command's options."""
+    verb, *recipe = command
+    if verb not in OVER_RECIPES:
+        return cast("type[Any]", load(commands()[command][0]))
+    from flatwater.cli.settings import over_recipe
+
+    return over_recipe(load(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
+
+
+def run(command: tuple[str, ...], options: Sequence[str]) -> int:
+    """Read the options into the command's class and call it."""
+    command, options = sent_on(command, options)
+    interface: object = interface_of(command)
+    program = " ".join(("flatwater", *command))
+    read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
+    with trusting(TRUST in options):  # settings in a folder are read before the options are
+        return read(program, options)()
+
+
+def sent_on(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
+    """The command that is meant: `train erl --env X` is that of the recipe for other environments than trading."""
+    if command[0] not in OVER_RECIPES or not find_recipe(command[1], GIVEN).elsewhere:
+        return command, options
+    from flatwater.cli.settings import environment_option
+
+    env, others = environment_option(options)
+    found = recipe_in(command[1], env).name
+    return (command, others) if found == command[1] else ((command[0], found), options)
+
+
+@runtime_checkable
+class _ReadsItself(Protocol):
+    """A command that reads its options in a way of its own."""
+
+    def read(self, program: str, options: Sequence[str]) -> Callable[[], int]: ...
+
+
+def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]:  # noqa: ANN401  (a dataclass)
+    from flatwater_watch.options.parsing import read_options
+
+    return lambda program, options: read_options(interface, program, options)
+
+
+def overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
+    """The help text: these commands, each with its line; all of them where none are given."""
+    if these is None:
+        lines = dict(map(_in_short, commands()))
+    else:
+        lines = {" ".join(command): commands()[command][1] for command in these}
+    width = max(map(len, lines))
+    rows = [f"  {name:<{width}}  {line}" for name, line in lines.items()]
+    return "\n".join(
+        (
+            "usage: flatwater COMMAND [options]     flatwater COMMAND --help explains each option",
+            "",
+            "Train agents for days in constant memory, and see who owns every byte.",
+            "",
+            *rows,
+            "",
+            "start here: flatwater train erl        (no options needed: a panel comes with Flatwater)",
+            "",
+            EXIT_CODES,
+            "",
+        )
+    )
+
+
+def _in_short(command: tuple[str, ...]) -> tuple[str, str]:
+    """A command and its line. Each recipe is told once, where it is trained."""
+    _, line = OVER_RECIPES.get(command[0], ("", ""))
+    return (f"{command[0]} RECIPE", line.format("a recipe")) if line else (" ".join(command), commands()[command][1])
+
+
+def _nearest(given: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(given, [*known], n=1)
+    return f' Did you mean "{near[0]}"?' if near else ""
+
+
+def _unknown(words: Sequence[str], errors: TextIO) -> int:
+    if words[0] in OVER_RECIPES and words[1:]:
+        recipes = recipe_names()
+        line = f"there is no recipe {shown(words[1])}. Known: {', '.join(recipes)}, or package.module:NAME of your own."
+        complain(errors, f"{line}{_nearest(words[1], recipes)}{faults('recipes')}")
+        return FlatwaterError.exit_code
+    same = [" ".join(command) for command in commands() if command[0] == words[0]]
+    known = same or sorted(" ".join(command) for command in commands())
+    given = " ".join(words[:2] if same else words[:1])
+    near = _nearest(given, [*known, *(command[0] for command in commands())])
+    complain(errors, f"no command {shown(given)}. Known: {', '.join(known)}.{near}{faults('commands')}")
+    return FlatwaterError.exit_code

@@ -1,0 +1,97 @@
+"""What a person sees when training ends: the table, the picture and the folder."""
+
+import faulthandler
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from flatwater.cli.settings import ShownRun
+from flatwater.description import Description, measured_numbers
+from flatwater.recipe import Recipe, ShownTable, later
+from flatwater.reports.records import read_course
+from flatwater.rundir.events import JsonLines
+from flatwater.runs.profiling import profiled_rounds
+from flatwater.runs.session import Outcome
+from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.forms import fill_form, write_value
+from flatwater_watch.terminal import WIDTH, lasting_terminal, silent_terminal
+
+STDERR = 2
+draw_run = later("flatwater.reports.picture:draw_run")
+"""Imports matplotlib, when a run has finished."""
+
+
+def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
+    """Train, and show the result where the run finished. Returns the exit code.
+
+    Args:
+        train: takes a console, `listeners`, and the rounds to `profile`.
+        shown: what of it is wanted.
+    """
+    if not faulthandler.is_enabled():
+        faulthandler.enable(STDERR)  # a write into the mapped market, say, ends the process: with its line
+    console = silent_terminal() if shown.quiet or shown.json else lasting_terminal()
+    profile = None if shown.profile is None else profiled_rounds(shown.profile)
+    outcome = train(console, listeners=[JsonLines(sys.stdout)] if shown.json else [], profile=profile)
+    folder = outcome.folder
+    if outcome.finished:
+        draw_run(folder.path, outcome.recipe)
+        result = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
+        show_result(result, console, outcome.recipe)
+        for table in outcome.recipe.tables(read_course(folder)):
+            show_table(table, console)
+        console.print(f"\npicture     {folder.picture}\nrun folder  {folder.path}", soft_wrap=True)
+        console.print(
+            f"next        flatwater evaluate {folder.path} · flatwater resume {folder.path} --rounds N",
+            highlight=False,
+            soft_wrap=True,
+        )
+    return outcome.exit_code
+
+
+def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Description) -> None:
+    """What was trained against the baselines."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
+    measured = measured_numbers(recipe, result)
+    shown = WIDE if console.width >= WIDTH else NARROW
+    numbers, others = measured[:shown], [number.title for number in measured[shown:]]
+    for number in numbers:
+        table.add_column(number.title, justify="right", no_wrap=True)
+    for who, row in result[recipe.players].items():
+        cells = [_cell(row.get(number.key, ""), number.form) for number in numbers]
+        table.add_row(who, *cells, style="bold" if who == recipe.trained else "")
+    console.print(f"\n{fill_form(recipe.title, result)}", markup=False, highlight=False, style="italic", soft_wrap=True)
+    console.print(table)
+    if others:
+        console.print(f"Also in the report and in result.json: {', '.join(others)}.", style="dim")
+    if verdict := result.get("verdict"):
+        console.print(verdict)
+    console.print(f"Note: {result['note']}.", style="dim")
+
+
+def show_table(shown: ShownTable, console: Console) -> None:
+    """A table of words and numbers."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    first, *others = shown.titles
+    table.add_column(first, no_wrap=True)
+    for title in others:
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in shown.rows:
+        table.add_row(*row)
+    console.print()
+    console.print(table)
+
+
+def _cell(value: float | str | None, form: str) -> str:
+    """A number in its form; a dash where it is none, nothing where the trader has no such number."""
+    return value if isinstance(value, str) else "-" if value is None else write_value(form, value)
+
+
+WIDE, NARROW = 8, 6
+"""Numbers shown where the terminal has `WIDTH` characters, and where it has fewer: 80 are enough for them."""

@@ -1,0 +1,154 @@
+"""`flatwater plan RECIPE`: what a run would hold by owner, and the limits that this is held against."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from flatwater.cli.settings import OfSomebody, OverRecipe
+from flatwater.memory.nodes import NodePlan, shortages
+from flatwater.memory.planner import BUDGET_SHARE, grouped
+from flatwater.memory.planner import Plan as PlannedRun
+from flatwater_watch.errors import MemoryLimitError
+from flatwater_watch.forms import counted
+from flatwater_watch.terminal import terminal
+from flatwater_watch.units import format_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(OfSomebody, OverRecipe):
+    """What planning for any recipe is given besides its settings."""
+
+    about: ClassVar[str] = "Tell what a run of `flatwater train {name}` with these options would hold, by owner."
+    help_more: ClassVar[str] = """
+        The state's bytes are exact: they come from the run's own build on a device without memory. Transients are
+        estimated from the tensors of each phase, tried out there as well; simulators of other libraries are not
+        counted. Nothing is started. Exits with 3 where the run does not fit, with
+        what to change.
+        """
+    config: Path | None = None
+    """TOML file with settings, such as a run folder's config.toml. Options on the command line win over it."""
+    json: bool = False
+    """Print the plan as JSON: what a run writes to plan.json."""
+
+    def __call__(self) -> int:
+        """Plan and print."""
+        settings = self.settings()
+        with terminal(errors=True).status("building the run on a device without memory, and trying its phases out …"):
+            from flatwater.runs.planning import checked_plan  # reading torch is half of the time
+
+            _, plan = checked_plan(settings)
+        return print_plan(plan, as_json=self.json)
+
+
+WHOSE = {"orders": "their"}
+LEAST_SHARE = 0.001
+"""Owners with less of the state than that are one line together."""
+BAR = 16
+SIZE, SHARE = 10, 6
+"""Columns of a size and of a share: they are never cut, names of owners and machines take another line."""
+
+
+def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
+    """Print a plan as a table or as JSON. Returns the exit code: 3 where it does not fit."""
+    if as_json:
+        print(json.dumps(plan.to_json(), indent=1))
+    else:
+        show_plan(plan, terminal())
+    return 0 if plan.fits else MemoryLimitError.exit_code
+
+
+def show_plan(plan: PlannedRun, console: Console) -> None:
+    """Print the plan."""
+    table = Table(title=f"what the {plan.what} will hold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("owner", overflow="fold")
+    table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)
+    table.add_column("share", justify="right", no_wrap=True, min_width=SHARE)
+    table.add_column("", no_wrap=True, style="cyan", min_width=BAR)
+    owners = sorted(grouped(plan.owners, depth=2).items(), key=lambda item: -item[1])
+    shown = [(name, size) for name, size in owners if size >= LEAST_SHARE * plan.total_bytes]
+    rest = owners[len(shown) :]
+    if rest:
+        shown.append((f"{len(rest)} smaller owners", sum(size for _, size in rest)))
+    for name, size in shown:
+        table.add_row(name, *_cells(size, plan.needed_bytes))
+    table.add_row("state, exactly", *_cells(plan.total_bytes, plan.needed_bytes), style="bold", end_section=True)
+    if plan.mapped:
+        row = _cells(plan.mapped_bytes, plan.needed_bytes)
+        table.add_row("mapped, once for all processes", *row, style="dim")
+    for name, size in plan.transients.items():
+        mark = "" if size < plan.transient_bytes else ", the highest"
+        table.add_row(f"phase {name}{mark}", *_cells(size, plan.needed_bytes), style="dim")
+    table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
+    if plan.workers:
+        state = max(sum(owners.values()) for owners in plan.worker_owners)
+        each = f"{counted(len(plan.workers), 'worker')}, {format_bytes(max(plan.workers))} each"
+        row = _cells(sum(plan.workers), plan.needed_bytes)
+        table.add_row(*([f"{each}, set aside in the cluster"] if plan.apart else [each, *row]), style="dim")
+        table.add_row("  the state in each, exactly", *_cells(state, plan.needed_bytes)[:2], style="dim")
+    table.add_row(
+        f"the {plan.what} at {WHOSE.get(plan.what, 'its')} highest",
+        *_cells(plan.needed_bytes, plan.needed_bytes),
+        style="bold",
+    )
+    console.print(table)
+    if plan.nodes:
+        console.print(by_machine(plan.nodes))
+    for name, size in plan.exchange.items():
+        console.print(f"wire    {format_bytes(size):>12}  {EXCHANGED[name]}")
+    _show_verdict(plan, console)
+
+
+def _show_verdict(plan: PlannedRun, console: Console) -> None:
+    """The limits of the plan, and whether it fits."""
+    for name, size in plan.limits.items():
+        console.print(f"limit   {format_bytes(size):>12}  {name}")
+    source = "--budget" if plan.budget is not None else f"{BUDGET_SHARE:.0%} of the tightest limit"
+    console.print(f"budget  {format_bytes(plan.budget_bytes):>12}  {source}")
+    if plan.fits:
+        console.print("it fits", style="green")
+        return
+    console.print("it does not fit", style="bold red")
+    lacking = [node for node in plan.nodes if not node.fits]
+    if lacking:
+        console.print(shortages(plan.nodes, lacking), soft_wrap=True)
+    for line in plan.suggestions:
+        console.print(f"  {line}", soft_wrap=True)
+
+
+EXCHANGED = {
+    "generation": "numbers to and from workers in a generation",
+    "round": "numbers to and from workers in a batch",
+    "evaluation": "more in a batch with held-out episodes",
+    "largest": "numbers in the largest message",
+}
+
+
+def by_machine(nodes: Sequence[NodePlan]) -> Table:
+    """The need and the room of each machine of a cluster."""
+    table = Table(
+        title="by machine, mapped file and object store once on each",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("machine", overflow="fold")
+    table.add_column("workers", justify="right", no_wrap=True)
+    for name in ("theirs", "mapped", "store", "wanted", "there"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=SIZE)
+    for node in nodes:
+        private, wants = node.workers * node.wants.worker, node.wants
+        sizes = (private, wants.mapped, node.machine.store, node.needed, node.there)
+        style = "" if node.fits else "bold red"
+        table.add_row(node.machine.name, str(node.workers), *map(format_bytes, sizes), style=style)
+    return table
+
+
+def _cells(size: int, whole: int) -> tuple[str, str, str]:
+    share = size / whole if whole else 0.0
+    return format_bytes(size), f"{share:.1%}", "█" * round(BAR * share)

@@ -1,0 +1,96 @@
+"""`flatwater report RUN`, `flatwater report STUDY` and `flatwater report told.json`."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from flatwater_watch.files.output import PAGE, Written, check_output, write_output
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Write a run as one web page: findings, memory by owner against the plan, learning, trading, speed.
+
+    The page is one file that needs no network and can be sent to others. It is made from the run's folder alone, while
+    the run goes on or after it has ended. A file that `flatwater watch --json` wrote has a page too: the findings, and
+    memory over time. A study's page has its pooled result with an interval, and the folds.
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The folder of a run or of a study, the URL at which a run is mirrored, or the JSON file of a watch."""
+    out: Path | None = None
+    """File to write. Left out: report.html in the run's folder; told.html beside told.json; NAME.html here for a
+    run at a URL."""
+    every: str | None = None
+    """Draw the page of a run again at this interval, such as 1m, until the run ends: in a terminal beside it."""
+
+    def __call__(self) -> int:
+        """Write the page, and say where it is."""
+        from flatwater_watch.units import parse_duration
+
+        if self.every is None:
+            self._draw()
+            return 0
+        interval = max(1.0, parse_duration(self.every, "--every"))
+        while self._trains():
+            self._draw()
+            time.sleep(interval)
+        self._draw()  # with how the run ended
+        return 0
+
+    def _trains(self) -> bool:
+        from flatwater.rundir.layout import open_folder
+        from flatwater.rundir.listing import state_of
+        from flatwater_watch.errors import ConfigError
+
+        if not (Path(self.run) / "config.toml").is_file():
+            raise ConfigError(f"--every is for the folder of a run, and {self.run} is none. Leave it out.")
+        return state_of(open_folder(Path(self.run)), 0, 0) == "training"
+
+    def _draw(self) -> None:
+        from flatwater.plugins import load, rows
+        from flatwater_watch.terminal import say
+        from flatwater_watch.units import format_bytes
+
+        path = Path(self.run)
+        others = [where for mark, where in rows("pages").values() if (path / mark).is_file()]
+        if path.is_file():
+            written, size = self._of_watch()
+        elif others:
+            written, size = self._written(*load(others[0])(path))
+        else:
+            written, size = self._of_run()
+        say(f"{written}  {format_bytes(size)}")
+
+    def _of_run(self) -> tuple[Written, int]:
+        from flatwater.mirror.download import at_hand
+        from flatwater.reports.page import page
+        from flatwater.reports.records import read_run
+        from flatwater.storage.objects import is_url
+        from flatwater_watch.terminal import say
+
+        with at_hand(self.run, say, shards=False) as folder:
+            run = read_run(folder.path)
+            beside = Path(f"{folder.path.name}.html") if is_url(self.run) else folder.report
+            return self._written(beside, lambda: page(run))
+
+    def _of_watch(self) -> tuple[Written, int]:
+        from datetime import datetime
+
+        from flatwater_watch.faces.page import watch_page
+        from flatwater_watch.faces.records import read_watch
+
+        told = Path(self.run)
+        seen = read_watch(told)
+        return self._written(told.with_suffix(".html"), lambda: watch_page(seen, datetime.now().astimezone()))
+
+    def _written(self, beside: Path, page: Callable[[], str]) -> tuple[Written, int]:
+        """The page of what was read, where --out or else `beside` says."""
+        out = self.out if self.out is not None else beside
+        check_output("--out" if self.out is not None else "without --out,", out, PAGE, beside=beside)
+        content = page().encode(errors="replace")
+        return write_output(out, content, PAGE, beside=beside), len(content)

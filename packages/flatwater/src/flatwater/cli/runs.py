@@ -1,0 +1,169 @@
+"""Runs as they are now: `flatwater runs` lists them, `flatwater top` shows one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+if TYPE_CHECKING:
+    from flatwater.rundir.listing import RunLine
+
+
+COLUMNS = 80
+WIDE_NAME, NARROW_NAME, NARROW_SCORE = 22, 16, 8
+"""Columns of these: a run's name at most, a name beside a score on one line, a score on two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """List the runs in a folder: recipe, state, rounds, score, size, last change."""
+
+    folder: Annotated[str, tyro.conf.Positional] = "runs"
+    """Folder that holds run folders, or the URL at which runs are mirrored."""
+    tag: Annotated[str | None, tyro.conf.arg(metavar="T")] = None  # short, so that the usage fits 80 columns
+    """Only runs with this tag (`train --tag`)."""
+    sort: Annotated[str | None, tyro.conf.arg(metavar="BY")] = None
+    """Metric or number of the result by which runs are sorted, the highest first: score, total_return, fitness/mean.
+    Left out: the latest change last."""
+    page: Path | None = None
+    """Also write a web page with all of them and links to their reports: FILE.html."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def __call__(self) -> int:
+        """List and print.
+
+        Raises:
+            FlatwaterError: there is no such folder or number, or the page cannot be written.
+        """
+        import json
+        import sys
+        from dataclasses import asdict
+
+        from flatwater.mirror.remote_listing import list_runs_at
+        from flatwater.rundir.listing import list_runs, ranked, tagged
+        from flatwater.storage.objects import is_url
+        from flatwater_watch.errors import ConfigError
+        from flatwater_watch.files.output import PAGE, check_output, write_output
+        from flatwater_watch.terminal import terminal
+
+        remote = is_url(self.folder)
+        if self.page is not None:
+            check_output("--page", self.page, PAGE)
+            if remote:
+                raise ConfigError(
+                    f"--page {self.page}: runs at a URL have no reports to link to. Give a folder of runs."
+                )
+        found = list_runs_at(self.folder) if remote else list_runs(Path(self.folder))
+        found = found if self.tag is None else tagged(found, self.tag)
+        found = found if self.sort is None else ranked(found, self.sort)
+        if self.json:
+            sys.stdout.write(json.dumps({"runs": [asdict(run) for run in found]}, indent=1) + "\n")
+        else:
+            self.show(found)
+        if self.page is not None:
+            from flatwater.reports.index_page import index_page
+
+            content = index_page(found, Path(self.folder), self.page.resolve().parent, self.sort)
+            written = write_output(self.page, content.encode(errors="replace"), PAGE)
+            terminal(errors=True).print(f"page  {written}", soft_wrap=True)
+        return 0
+
+    def show(self, found: "Sequence[RunLine]") -> None:
+        """Print the table, and below it why a run cannot be read, or not be resumed bit for bit."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        from flatwater.rundir.listing import score_of
+        from flatwater_watch.terminal import say, terminal
+        from flatwater_watch.units import short_bytes
+
+        if not found:
+            option = "" if self.tag is None else f" --tag {self.tag}"
+            tagged = "" if self.tag is None else f" with the tag {self.tag}"
+            say(f"no runs{tagged} in {self.folder}. Start one with: flatwater train erl{option}")
+            return
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+        console = terminal()
+        more = max(0, console.width - COLUMNS)
+        table.add_column("run", overflow="fold", max_width=WIDE_NAME + more)
+        crowded = max(len(run.name) for run in found) > NARROW_NAME + more
+        for title in ("recipe", "state"):
+            table.add_column(title, no_wrap=True)
+        table.add_column("rounds", justify="right", no_wrap=True)
+        score = "score" if self.sort is None else self.sort
+        table.add_column(score, justify="right", no_wrap=not crowded, max_width=NARROW_SCORE if crowded else None)
+        for title in ("size", "last change"):
+            table.add_column(title, justify="right", no_wrap=True)
+        for run in found:
+            done, score = f"{run.done}/{run.rounds}", score_of(run, self.sort)
+            state = f"{run.state}*" if run.doubt else run.state
+            table.add_row(run.name, run.trainer, state, done, score, short_bytes(run.bytes), _recent(run.changed))
+        console.print(table)
+        for run in found:
+            if run.problem:
+                console.print(Text.assemble((run.name, "red"), ": ", run.problem), soft_wrap=True)
+            if run.doubt:
+                console.print(Text.assemble("* ", (run.name, "yellow"), ": not exact: ", run.doubt), soft_wrap=True)
+
+
+def _recent(changed: str) -> str:
+    """A date and time without its year where that is this year, without its time where it is another."""
+    from datetime import datetime
+
+    this_year = f"{datetime.now().astimezone():%Y}-"
+    return changed.removeprefix(this_year) if changed.startswith(this_year) else changed[:10]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Top:
+    """Watch a run: memory by owner against the budget, phases, fitness, and what grows.
+
+    The screen reads the run's folder once a second and does not touch the run. For a finished or stopped run it shows
+    the end. Where the output is no terminal it is printed once.
+    """
+
+    run: Annotated[Path | None, tyro.conf.Positional] = None
+    """The run's folder. Left out: the newest run in ./runs, one that is training first."""
+    once: bool = False
+    """Print the screen once as text, and end."""
+    json: bool = False
+    """Print the state of the run as one JSON object, and end."""
+
+    def __call__(self) -> int:
+        """Show the run until the user quits, or print it once.
+
+        Raises:
+            RunError: there is no run, or one of its files is damaged.
+        """
+        import time
+
+        from flatwater.rundir.listing import newest_run
+        from flatwater.tui.follow import follow
+        from flatwater_watch.terminal import terminal
+
+        followed = follow(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
+        if self.json:
+            import json
+            import sys
+
+            from flatwater.tui.once import as_json
+
+            sys.stdout.write(json.dumps(as_json(followed, time.time()), indent=1) + "\n")
+            return 0
+        console = terminal()
+        if self.once or not console.is_terminal:
+            from flatwater.tui.once import print_once
+
+            print_once(followed, console, time.time())
+            return 0
+        from flatwater.tui.app import Top as Screen
+
+        screen = Screen(followed)
+        fault = screen.run()
+        if fault is not None:
+            raise fault
+        return screen.return_code or 0

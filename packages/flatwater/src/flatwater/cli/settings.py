@@ -1,0 +1,133 @@
+"""What commands have in common: a run's configuration as options on top of a file, and what of a run is shown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from flatwater.algorithms.config import AlgorithmConfig, own_algorithm
+from flatwater.config.toml import read_toml
+from flatwater.recipe import Recipe
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.options.declare import absent_settings
+from flatwater_watch.options.parsing import read_options
+
+
+class OverFile:
+    """A command that has all fields of a configuration, and fields of its own that have defaults."""
+
+    config_type: ClassVar[type[Any]]
+    """The configuration: a dataclass."""
+    help_more: ClassVar[str] = ""
+    """Help after the first paragraphs: the same for every recipe."""
+
+    @classmethod
+    def read(cls, program: str, options: Sequence[str]) -> Self:
+        """The options over the settings of the file that --config names."""
+        for name, reason in absent_settings(cls.config_type).items():
+            option = f"--{name.replace('_', '-')}"
+            if any(word.partition("=")[0] == option for word in options):
+                raise ConfigError(f"{option}: {reason}")
+        file = config_option(options)
+        base = cls.config_type() if file is None else _load(cls.config_type, file, options)
+        settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}
+        learner, algorithm = settings.get("learner"), option_value("--learner.algorithm", options)
+        if (
+            isinstance(learner, AlgorithmConfig)
+            and algorithm is not None
+            and any(map(own_algorithm, (algorithm, learner.algorithm)))
+        ):
+            settings["learner"] = learner.chosen(algorithm)  # its settings are options as well
+        return read_options(cls, program, options, cls(**settings), more=cls.help_more, later=settings)
+
+    def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
+        """The configuration without what belongs to the command."""
+        return self.config_type(**{field.name: getattr(self, field.name) for field in fields(self.config_type)})
+
+
+def _load(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
+    from flatwater.runs.trust import load_settings
+
+    given = {word[2:].partition("=")[0].replace("-", "_") for word in options if word.startswith("--")}
+    return load_settings(cls, file, given=given)
+
+
+class OverRecipe(OverFile):
+    """A command for any recipe: `flatwater train erl`."""
+
+    about: ClassVar[str]
+    """The first paragraphs of its help; `{name}` and `{guide}` stand for those of the recipe."""
+
+
+def over_recipe(command: type[OverRecipe], recipe: Recipe) -> type[Any]:
+    """The command with the settings of a recipe as its options, besides its own."""
+    text = command.about.format(name=recipe.name, guide=recipe.guide)
+    about = {"__doc__": text, "__module__": command.__module__, "config_type": recipe.config}
+    return dataclass(frozen=True, kw_only=True)(type(f"{command.__name__}Recipe", (command, recipe.config), about))
+
+
+def config_option(options: Sequence[str]) -> Path | None:
+    """The value of `--config`."""
+    file = option_value("--config", options)
+    return None if file is None else Path(file)
+
+
+def option_value(name: str, options: Sequence[str]) -> str | None:
+    """The value of `--name VALUE` or `--name=VALUE`, looked up before the options are read as a whole."""
+    for at, word in enumerate(options):
+        if word == name and at + 1 < len(options):
+            return options[at + 1]
+        if word.startswith(f"{name}="):
+            return word.removeprefix(f"{name}=")
+    return None
+
+
+def over_folder(options: Sequence[str], begun: str) -> list[str]:
+    """The options, on top of what the sweep or study in --run was begun with, which there is where it has `begun`."""
+    run = option_value("--run", options)
+    if run is None or config_option(options) is not None or not (Path(run) / begun).is_file():
+        return [*options]
+    return ["--config", str(Path(run) / "base.toml"), *options]
+
+
+def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
+    """The value of `--env`, or of `env` in the file that --config names, and the options without the former."""
+    given, file = option_value("--env", options), config_option(options)
+    if given is None:
+        return (None if file is None else read_toml(file).get("env")), [*options]
+    at = next(n for n, word in enumerate(options) if word == "--env" or word.startswith("--env="))
+    return given, [*options[:at], *options[at + (2 if options[at] == "--env" else 1) :]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfSomebody:
+    """A command that composes a run from a folder, whoever began it. Who calls it looks for the option (`cli.main`)."""
+
+    trust: bool = False
+    """Run the code that the run names (recipe, environment, teacher, host, algorithm; at a resume also trackers and the
+    command for events), though there is no record that you began it on this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """A command whose memory is planned before it allocates any, as that of a run is."""
+
+    budget: str | None = None
+    """Memory that the command may take, such as 2GiB: what would need more is refused. Left out: 90 % of what the
+    machine, the container and the shell allow."""
+    plan: bool = False
+    """Tell what the command would hold, and whether it fits; do nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownRun:
+    """A command that trains."""
+
+    quiet: bool = False
+    """Print nothing but errors; what the run says stands in its run.log."""
+    json: bool = False
+    """Print each event as a JSON object on a line of its own instead of the table: start, round with all its numbers,
+    alarm, finding, saved, signal, budget, note, end, failure."""
+    profile: str | None = None
+    """Record these rounds with torch's profiler: rounds=3 or rounds=3-5. Traces of each phase, of a bounded size, are
+    written to profile/ in the run's folder, for Perfetto and Chrome; the numbers of the run stay the same."""

@@ -1,0 +1,127 @@
+"""`flatwater sweep RECIPE`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+from flatwater.cli.settings import OfSomebody, OverRecipe, over_folder
+from flatwater_watch.options.bounds import Bounds
+
+if TYPE_CHECKING:
+    from flatwater.sweeps.folder import SweepOutcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(OfSomebody, OverRecipe):
+    """What sweeps over any recipe are given, besides the settings that all trials share."""
+
+    about: ClassVar[str] = (
+        "Search for the settings with which `flatwater train {name}` trains best: many runs, each with settings drawn "
+        "from a space."
+    )
+    help_more: ClassVar[str] = """
+        The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or
+        choices. Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the
+        sweep's folder; one that would not fit into memory is not started, and one that falls behind is ended early.
+        Ctrl-C saves the trial at work; the same command with --run goes on, also after a kill.
+        """
+    space: Path | None = None
+    """TOML file that says which settings are searched. Left out: that of the sweep in --run."""
+    trials: Annotated[int, Bounds(1, 1 << 20)] | None = None
+    """Trials in all. Left out: 20, or as many as the sweep in --run was asked for."""
+    at_once: Annotated[int, Bounds(1, 1024)] | None = None
+    """Trials that train at the same time, each in a process of its own, and the memory is divided among them. A
+    trial's settings follow from the trials so many before it, so speed changes no result. A sweep in --run goes on with
+    as many as it was begun with, or with fewer. Left out: 1."""
+    prune: bool = True
+    """End a trial when its best value so far is below the median of the trials before it at the same round."""
+    run: Path | None = None
+    """Folder for the sweep: new, empty, or one to go on with. Left out: runs/sweep-RECIPE-DATE-NUMBER."""
+    config: Path | None = None
+    """TOML file with settings that all trials share. Options on the command line win over it."""
+    json: bool = False
+    """Print the result as JSON; progress goes to stderr."""
+    quiet: bool = False
+    """Print nothing but errors, and with --json the result. What a run says stands in its run.log."""
+
+    @classmethod
+    def read(cls, program: str, options: Sequence[str]) -> Self:
+        """The options over the settings of --config, or of the sweep in --run."""
+        return super().read(program, over_folder(options, "base.toml"))
+
+    def __call__(self) -> int:
+        """Run the trials, then show them."""
+        return run_sweep(self, self.settings())
+
+
+def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig of any recipe)
+    """Run the trials that are wanted, show all, and return the exit code."""
+    import json
+    import shlex
+    import sys
+
+    from flatwater_watch.errors import ConfigError, FlatwaterError
+    from flatwater_watch.terminal import lasting_terminal, silent_terminal
+
+    try:
+        from flatwater.sweeps.opening import Order
+        from flatwater.sweeps.sweep import sweep
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            f"sweeps need the package {missing.name}, which is not installed. Install it with: "
+            "pip install 'flatwater[sweep]'"
+        ) from missing
+
+    console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
+    errors = lasting_terminal(errors=True) if command.quiet else console
+    order = Order(
+        config=config,
+        space=command.space,
+        trials=command.trials,
+        folder=command.run,
+        prune=command.prune,
+        at_once=command.at_once,
+    )
+    outcome = sweep(order, console)
+    if command.json:
+        sys.stdout.write(json.dumps(outcome.to_json(), indent=1) + "\n")
+    else:
+        show_trials(outcome, console)
+    if outcome.stop.signal:
+        again = shlex.join(["flatwater", "sweep", outcome.trainer, "--run", str(outcome.folder.path)])
+        console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
+        return outcome.stop.exit_code
+    if outcome.best is None:
+        where = "in its folder" if command.quiet else "above"
+        errors.print(f"no trial of {outcome.folder.path} has finished; the reasons stand {where}", style="red")
+        return FlatwaterError.exit_code
+    best = f"flatwater train {outcome.trainer} --config {shlex.quote(str(outcome.folder.best))}"
+    console.print(f"\nsweep folder  {outcome.folder.path}\nbest          {best}", markup=False, soft_wrap=True)
+    return 0
+
+
+def show_trials(outcome: "SweepOutcome", console: Any) -> None:  # noqa: ANN401  (rich's console)
+    """A table of all trials, the best in bold."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from flatwater.sweeps.sweep import setting_text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("trial", "round", outcome.measured):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("settings")
+    for line in outcome.lines:
+        settings = "  ".join(f"{name} {setting_text(value)}" for name, value in line.settings.items())
+        table.add_row(
+            str(line.number),
+            str(line.round),
+            "" if line.value is None else f"{line.value:.4g}",
+            line.state,
+            Text("\n".join([settings, *line.reason.splitlines()[:1]])),
+            style="bold" if line is outcome.best else "",
+        )
+    console.print(table)

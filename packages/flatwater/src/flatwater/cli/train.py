@@ -1,0 +1,92 @@
+"""`flatwater train RECIPE` and `flatwater resume`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import tyro
+
+from flatwater.cli.settings import OfSomebody, OverRecipe, ShownRun
+from flatwater_watch.options.bounds import Number, Workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun(OverRecipe):
+    """Where a run is, and what it begins with; these options come first in the help."""
+
+    run: Path | None = None
+    """Folder for the run; must be new or empty. Left out: runs/RECIPE-DATE-NUMBER."""
+    config: Path | None = None
+    """TOML file with settings. Options on the command line win over it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(OfSomebody, ShownRun, NewRun):
+    """What training by any recipe is given besides its settings."""
+
+    about: ClassVar[str] = "{guide}"
+    help_more: ClassVar[str] = """
+        Every setting below can also stand in a TOML file (--config); the run folder's config.toml is such a file, and
+        repeats the run exactly. Ctrl-C finishes the step and saves; `flatwater resume RUN` goes on bit for bit.
+        `flatwater plan` with the same options tells what the run would hold, and starts nothing.
+        """
+
+    def __call__(self) -> int:
+        """Train, then show the result."""
+        from flatwater.cli.outcome import show_outcome
+        from flatwater.runs.session import start
+
+        return show_outcome(lambda console, **told: start(self.settings(), self.run, console, **told), self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(OfSomebody, ShownRun):
+    """Go on with a run from its newest intact checkpoint, bit for bit.
+
+    A checkpoint that was damaged or half-written is recognised by its hash, and the one before it is used. A run that
+    has reached its rounds is only scored again, unless --rounds asks for more.
+    """
+
+    run: Annotated[str | None, tyro.conf.Positional] = None
+    """The run's folder, or the URL at which it is mirrored: s3://bucket/path/NAME. Left out: the run in ./runs that
+    was stopped last; with --rounds also one that has finished."""
+    into: Path | None = None
+    """Folder for a run that is brought from a URL; must be new or empty. Left out: runs/NAME."""
+    rounds: Number | None = None
+    """Rounds (generations, batches) in all. Left out: as many as the run was started with."""
+    budget: str | None = None
+    """Memory that the run may take from here on, such as 8GiB. Left out: as it was started."""
+    mirror: str | None = None
+    """Send checkpoints there from here on. Left out: as it was started, or to the URL that it comes from."""
+    trackers: tuple[str, ...] | None = None
+    """Where the numbers are shown from here on. Left out: as it was started."""
+    workers: Workers | None = None
+    """Processes that compute from here on, of a run of `erl` or `grow`: the numbers are the same. auto takes one for
+    each core that is free now. Left out: as many as before."""
+    cluster: str | None = None
+    """Ray cluster whose machines the workers compute on from here on, as at the start; "" for none. Left out: as it
+    was started."""
+    any_machine: bool | None = None
+    """Whether workers of another arithmetic are taken from here on. Left out: as it was started."""
+    allow_nan: bool | None = None
+    """Whether the run goes on from here although its environment gives NaN or infinity. Left out: as it was started."""
+    tag: tuple[str, ...] | None = None
+    """Words by which `flatwater runs --tag` finds the run. Left out: as it was started."""
+    on_event: str | None = None
+    """Command that gets events from here on; "" for none. Left out: as it was started."""
+    panel: str | None = None
+    """Where the panel lies now. It may have newer days than the run began with, which are left out. Left out: where it
+    was."""
+
+    def __call__(self) -> int:
+        """Train on, then show the result."""
+        from flatwater.cli.outcome import show_outcome
+        from flatwater.rundir.listing import newest_run
+        from flatwater.runs.session import resume
+
+        names = ["rounds", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
+        names += ["workers", "cluster", "any_machine", "allow_nan"]
+        changes = {name: getattr(self, name) for name in names}
+        more = () if self.rounds is None else ("finished",)
+        run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run
+        return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)

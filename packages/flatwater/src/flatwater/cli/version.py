@@ -1,0 +1,50 @@
+"""`flatwater version`, and `flatwater --version`."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """Print the version, and what the numbers of a run depend on besides its settings.
+
+    `arithmetic` is what this processor makes of one fixed computation: its instructions, and a hash of the bits. Where
+    two machines have the same flatwater, torch, python and arithmetic, a run on their CPUs has the same numbers, as far
+    as that computation can tell.
+    """
+
+    json: bool = False
+    """Print JSON instead of lines."""
+
+    def __call__(self) -> int:
+        """Ask the machine, and print."""
+        import json
+        import sys
+
+        found = described()
+        if self.json:
+            sys.stdout.write(json.dumps(found, indent=1) + "\n")
+            return 0
+        width = max(map(len, found))
+        sys.stdout.write("".join(f"{name:<{width}}  {value}\n" for name, value in found.items()))
+        return 0
+
+
+def described() -> dict[str, str]:
+    """Name -> value, the version first. Without torch, which the memory tools do without, it has less to say."""
+    import platform
+
+    from flatwater import __version__
+    from flatwater_watch.meters.process import allowed_cores, cpu_model
+
+    try:
+        from flatwater.runs.fingerprint import versions
+        from flatwater.runs.machine import accelerators
+    except ModuleNotFoundError as missing:
+        lacking = f"not installed ({missing.name} is missing)"
+        found = {"flatwater": __version__, "torch": lacking, "python": platform.python_version()}
+        devices = "none"
+    else:
+        found, devices = versions(), ", ".join(accelerators()) or "none"
+    count = len(allowed_cores())
+    machine = {"cpu": f"{cpu_model()}, {count} core{'s' if count != 1 else ''}", "gpu": devices}
+    return found | machine | {"system": platform.platform()}

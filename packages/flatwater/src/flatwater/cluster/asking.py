@@ -1,0 +1,216 @@
+"""A worker that is asked in messages, wherever it computes; one that is lost is started again.
+
+Messages are pickles, and both ends are this program.
+"""
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+
+from flatwater.cluster.worker import FAILED, NO_MEMORY
+from flatwater_watch.errors import BudgetError, RunError
+from flatwater_watch.units import format_bytes
+
+DEATHS = 3
+"""Deaths of a worker at one question after which the run ends."""
+
+
+class Desk(Protocol):
+    """Somewhere a worker answers: one life of it."""
+
+    @property
+    def machine(self) -> str:
+        """It computes there; known once it has answered."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process, where that is on this machine."""
+
+    @property
+    def ended(self) -> str:
+        """How it ended, as far as that is known."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds that are let pass before another takes its place."""
+
+    def send(self, message: bytes) -> None:
+        """Post a question.
+
+        Raises:
+            OSError: it is lost.
+        """
+
+    def receive(self) -> bytes | bytearray:
+        """The answer to the oldest question.
+
+        Raises:
+            OSError, EOFError: it is lost.
+        """
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Worker:
+    """Questions are posted, answers taken in the same order."""
+
+    def __init__(
+        self,
+        number: int,
+        target: str,
+        given: object,
+        *,
+        prepare: Callable[["Worker"], None],
+        open_desk: Callable[[], Desk],
+        budget: int | None = None,
+    ) -> None:
+        """Start it; it is not waited for. The first answer to take says that it has begun.
+
+        Args:
+            number: by which people know it.
+            target: `package.module:Class`, made of `given` at the desk; its methods answer.
+            given: what the class is called with.
+            prepare: tells a worker that was started in the place of a dead one what that one knew.
+            open_desk: starts a life of the worker.
+            budget: private bytes that its process may have; it is refused more.
+        """
+        self.number, self._budget = number, budget
+        self._begin = _message("__init__", target, given, budget)
+        self._prepare, self._open_desk = prepare, open_desk
+        self._waiting: deque[bytes] = deque()
+        self._preparing, self._deaths = False, 0
+        self.wire = 0
+        """Bytes of questions and answers so far."""
+        self.arrays = 0
+        """Those of the arrays in them."""
+        self.lives = 0
+        """Processes that were started for it so far."""
+        self.leaves = False
+        """Whether its process was told to end (SIGTERM): another takes its place once what it knows is at home."""
+        self._start_()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process now, where it is on this machine."""
+        return self._desk.pid
+
+    @property
+    def machine(self) -> str:
+        """Where it computes now; known once it has answered."""
+        return self._desk.machine
+
+    def post(self, name: str, *given: object) -> None:
+        """Ask a method. The answer must be taken, whatever it is."""
+        self.arrays += payload(given)
+        self._post(_message(name, *given))
+
+    def take(self) -> Any:  # noqa: ANN401  (what the method gives)
+        """The answer to the oldest question.
+
+        Raises:
+            RunError: the worker failed, or died again and again.
+            BudgetError: it came to its budget.
+        """
+        while True:
+            try:
+                kind, answer = self._answer()
+                break
+            except (EOFError, OSError):
+                if self._preparing:
+                    raise
+                self._replace_()
+        self._waiting.popleft()
+        self.arrays += payload(answer)
+        if not self._preparing:
+            self._deaths = 0
+        if kind == NO_MEMORY:
+            allowed = "" if self._budget is None else f" of {format_bytes(self._budget)}"
+            raise BudgetError(
+                f"worker {self.number} came to its memory budget{allowed}, and was refused more. The newest checkpoint "
+                "is intact: go on with more memory (--budget), or with fewer workers, which compute the same: "
+                f"flatwater resume RUN --workers 1. Its own words:\n{answer}"
+            )
+        if kind == FAILED:
+            raise RunError(f"worker {self.number} failed. Its own words:\n{answer}")
+        return answer
+
+    def ask(self, name: str, *given: object) -> Any:  # noqa: ANN401
+        """Ask a method and wait; no other answer may be outstanding."""
+        self.post(name, *given)
+        return self.take()
+
+    def renew_(self) -> None:
+        """Another process takes its place. No answer may be outstanding."""
+        self.close()
+        self._start_()
+        self.take()
+        self._prepare(self)
+
+    def close(self) -> None:
+        """End the worker."""
+        self._desk.close()
+
+    def _start_(self) -> None:
+        self._desk, self.leaves, self.lives = self._open_desk(), False, self.lives + 1
+        self._post(self._begin)
+
+    def _post(self, message: bytes) -> None:
+        self._waiting.append(message)
+        self.wire += len(message)
+        with suppress(OSError):  # of a dead one: `take` starts another and asks it
+            self._desk.send(message)
+
+    def _answer(self) -> Any:  # noqa: ANN401
+        answer = self._desk.receive()
+        self.wire += len(answer)
+        kind, said, self.leaves = pickle.loads(answer)  # noqa: S301  (from our own worker)
+        return kind, said
+
+    def _replace_(self) -> None:
+        """Start another, tell it what the dead one knew, and ask it what that one had not answered."""
+        unanswered = list(self._waiting)
+        begun = unanswered[0] is not self._begin
+        while True:
+            self.close()
+            self._deaths += 1
+            if self._deaths >= DEATHS:
+                raise RunError(
+                    f"worker {self.number} died {DEATHS} times at one question, last with {self._desk.ended}. The "
+                    "newest checkpoint is intact: go on with fewer workers, which compute the same: "
+                    "flatwater resume RUN --workers 1"
+                )
+            time.sleep(self._desk.pause)
+            self._waiting.clear()
+            self._start_()
+            if not begun:
+                break
+            self._preparing = True
+            try:
+                self.take()
+                self._prepare(self)
+                break
+            except (EOFError, OSError):
+                continue
+            finally:
+                self._preparing = False
+        for message in unanswered[not begun :]:
+            self._post(message)
+
+
+def payload(value: object) -> int:
+    """Bytes of the arrays in a message."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return sum(map(payload, value)) if isinstance(value, tuple | list) else 0
+
+
+def _message(name: str, *given: object) -> bytes:
+    return pickle.dumps((name, given), protocol=pickle.HIGHEST_PROTOCOL)

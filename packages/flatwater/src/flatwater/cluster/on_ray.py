@@ -1,0 +1,240 @@
+"""Workers as actors of a Ray cluster: one for each, with cores and memory that Ray sets aside for it on some node.
+
+Ray places processes, carries messages and notices that a node is gone. It restarts nothing and repeats nothing: the
+run's own process knows what a worker that was lost has to be told. The only module that imports Ray.
+"""
+
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import (
+    GetTimeoutError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RaySystemError,
+    WorkerCrashedError,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from flatwater.cluster.worker import Answers
+from flatwater.imported import import_object
+from flatwater.memory.nodes import STORE_SHARE
+from flatwater_watch.errors import RunError
+from flatwater_watch.units import format_bytes
+
+AUTO = "auto"
+"""The cluster that this machine belongs to."""
+ANSWER_SECONDS = 10.0
+"""How long an address may take to answer."""
+LOOK_SECONDS = 10.0
+"""After how long is looked at an actor that has not answered; at the second look one that stands still is ended."""
+PLACED_SECONDS = 300.0
+"""How long a worker may wait for a place in the cluster."""
+_LOST = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
+"""A dead actor, one whose node does not answer, and an answer that was lost with its node are one event."""
+
+
+def connect(address: str) -> None:
+    """Join a cluster, once a process.
+
+    Raises:
+        RunError: there is none at that address.
+    """
+    if ray.is_initialized():
+        return
+    main = threading.current_thread() is threading.main_thread()
+    kept = signal.getsignal(signal.SIGTERM)
+    try:
+        if address != AUTO:  # Ray itself asks for minutes where nobody answers
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except (OSError, ValueError, RuntimeError, RaySystemError) as wrong:
+        raise RunError(
+            f"cluster = {address!r}: no Ray cluster answers there: {str(wrong).splitlines()[0]} "
+            "Start one with `ray start --head`, or use --workers without --cluster."
+        ) from wrong
+    finally:
+        if main:  # Ray puts a handler of its own there, which would end the run without a checkpoint
+            signal.signal(signal.SIGTERM, kept)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster."""
+
+    name: str
+    identity: str
+    cores: float
+    memory: int
+    """Bytes that Ray may set aside for workers."""
+    store: int
+    """Bytes of its object store, in which large messages lie."""
+
+
+def nodes() -> list[Node]:
+    """The machines that are there now, in the order of their names."""
+    found = [
+        Node(
+            name=each["NodeManagerHostname"],
+            identity=each["NodeID"],
+            cores=each["Resources"].get("CPU", 0.0),
+            memory=int(each["Resources"].get("memory", 0)),
+            store=int(each["Resources"].get("object_store_memory", 0)),
+        )
+        for each in ray.nodes()
+        if each["Alive"]
+    ]
+    return sorted(found, key=lambda node: (node.name, node.identity))
+
+
+def in_stores() -> int:
+    """Bytes that the object stores of all nodes hold, each node's once."""
+    there, left = ray.cluster_resources(), ray.available_resources()
+    name = "object_store_memory"
+    return int(there.get(name, 0.0) - left.get(name, 0.0))
+
+
+def ask_nodes(asked: Sequence[Node], target: str, *given: object) -> list[Any]:
+    """What a function says on each of several nodes, asked at once.
+
+    Args:
+        asked: of `nodes`.
+        target: `package.module:function`.
+        given: to the function.
+    """
+    at = (NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False) for node in asked)
+    said = [_call_there.options(scheduling_strategy=strategy).remote(target, *given) for strategy in at]
+    answers: list[Any] = ray.get(said, timeout=PLACED_SECONDS)
+    return answers
+
+
+def _call(target: str, *given: object) -> Any:  # noqa: ANN401
+    return import_object(target)(*given)
+
+
+class _Host:
+    """The actor: answers as a worker's process does."""
+
+    def __init__(self, most: int) -> None:
+        """Nothing is made yet.
+
+        Args:
+            most: bytes that an answer may have.
+        """
+        self._answers, self._most = Answers(), most
+
+    def answer(self, message: bytes) -> bytes:
+        """To one question."""
+        answer = self._answers.to(message)
+        if len(answer) > self._most:
+            raise ValueError(too_large(len(answer), self._most))
+        return answer
+
+    def where(self) -> tuple[str, int]:
+        """The node, and the process there."""
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+
+_call_there = ray.remote(num_cpus=0, max_retries=0)(_call)
+_HostThere = ray.remote(max_restarts=0, max_task_retries=0)(_Host)
+
+
+def too_large(size: int, most: int) -> str:
+    """Why a message is not sent."""
+    return (
+        f"a message of {format_bytes(size)}, where {format_bytes(most)} are allowed, 1/{STORE_SHARE} of the smallest "
+        "object store. Start Ray with a larger --object-store-memory, or make replay and population smaller."
+    )
+
+
+class Actor:
+    """One life of a worker in the cluster."""
+
+    pause = 2.0  # a node that is lost is still offered by Ray for a while
+
+    def __init__(self, threads: int, memory: int, node: str) -> None:
+        """Ask for a place; it is not waited for.
+
+        Args:
+            threads: of the worker: cores that Ray sets aside.
+            memory: bytes that Ray sets aside.
+            node: where it shall be if that is there; wherever there is room where empty.
+        """
+        self._most = min(node.store for node in nodes()) // STORE_SHARE
+        at = NodeAffinitySchedulingStrategy(node_id=node, soft=True) if node else None
+        self._host = _HostThere.options(num_cpus=threads, memory=memory, scheduling_strategy=at).remote(self._most)
+        self._where = self._host.where.remote()
+        self._asked: deque[Any] = deque()
+        self._placed: tuple[str, int] | None = None
+        self.ended = "its actor lost"
+
+    @property
+    def machine(self) -> str:
+        """The node, as Ray knows it: several may have one name."""
+        return "" if self._placed is None else self._placed[0]
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process, where that is on this machine."""
+        if self._placed is None or self._placed[0] != ray.get_runtime_context().get_node_id():
+            return None
+        return self._placed[1]
+
+    def send(self, message: bytes) -> None:
+        """Post a question.
+
+        Raises:
+            RunError: it is larger than a node's object store can take.
+        """
+        if len(message) > self._most:
+            raise RunError(too_large(len(message), self._most))
+        self._asked.append(self._host.answer.remote(message))
+
+    def receive(self) -> bytes:
+        """The oldest answer."""
+        try:
+            if self._placed is None:
+                self._placed = ray.get(self._where, timeout=PLACED_SECONDS)
+            asked = self._asked.popleft()
+            still = False
+            while not ray.wait([asked], timeout=LOOK_SECONDS)[0]:
+                still = self._stands_still(kill=still)
+            answer: bytes = ray.get(asked)
+        except GetTimeoutError as wrong:
+            raise RunError(
+                f"the cluster had no place for a worker in {PLACED_SECONDS:.0f} s. What it has: "
+                f"{ray.available_resources()}. Use fewer --workers, or add machines."
+            ) from wrong
+        except _LOST as lost:
+            self.ended = str(lost).splitlines()[0]
+            raise EOFError(self.ended) from lost
+        return answer
+
+    def _stands_still(self, *, kill: bool) -> bool:
+        """Whether a signal has stopped the process, as its node says; one that is to be killed then is."""
+        assert self._placed is not None  # noqa: S101  (it was asked)
+        identity, pid = self._placed
+        with suppress(RayError):  # its node is gone: Ray says so of the actor as well
+            node = next((each for each in nodes() if each.identity == identity), None)
+            if node and ask_nodes([node], "flatwater_watch.meters.proc:stands_still", pid)[0]:
+                if kill:
+                    ask_nodes([node], "os:kill", pid, int(signal.SIGKILL))
+                return True
+        return False
+
+    def close(self) -> None:
+        """End the actor."""
+        with suppress(*_LOST):
+            ray.kill(self._host, no_restart=True)

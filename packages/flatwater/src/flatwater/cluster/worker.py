@@ -1,0 +1,99 @@
+"""The other end of `asking.Worker`: answers questions until nobody is left to ask.
+
+python -P -m flatwater.cluster.worker DESCRIPTOR [FOLDER WITH THE USER'S MODULES]
+"""
+
+import gc
+import pickle
+import resource
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+
+from flatwater.cluster.pipe import Pipe
+from flatwater.imported import import_object
+from flatwater_watch.meters.proc import counters_of
+
+LEFT_TO_THE_RUN = (
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+"""Signals that a terminal or a scheduler sends to all processes: the run decides what comes of them, and its end is
+the worker's."""
+
+
+FAILED, NO_MEMORY = "failed", "no memory"
+SPARE = 32 << 20
+"""What is reserved, and not used, by threads that start later: their stacks."""
+
+
+def bound_memory(budget: int) -> None:
+    """Have requests fail from here on that would bring this process above so many private bytes.
+
+    The limit is on what is reserved (RLIMIT_DATA), of which less is in RAM: the difference of this moment is granted.
+    """
+    now, (_, hard) = counters_of("/proc/self/status"), resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = now["VmData"] + max(0, budget - now["RssAnon"]) + SPARE
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def refused_memory(fault: Exception) -> bool:
+    """Whether the system refused memory: torch has no error of its own for that."""
+    return isinstance(fault, MemoryError) or "allocate memory" in str(fault)
+
+
+class Answers:
+    """What a worker says: the first question makes an object, whose methods answer all others."""
+
+    def __init__(self) -> None:
+        """Nothing is made yet. SIGTERM, the notice of a machine that is taken away, goes out with the next answer."""
+        self._desk: object = None
+        self._leaves = False
+        signal.signal(signal.SIGTERM, self._leave_)
+
+    def _leave_(self, *_: object) -> None:
+        self._leaves = True
+
+    def to(self, message: bytes | bytearray) -> bytes:
+        """One question, and the answer: what came of it or went wrong, and whether this process leaves."""
+        name, given = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
+        try:
+            if name == "__init__":
+                target, made_of, budget = given
+                make = import_object(target)
+                if budget is not None:
+                    bound_memory(budget)
+                self._desk, answer = make(made_of), None
+                gc.collect()
+                gc.freeze()  # what is alive now is out of the collector's sight: later collections are cheap
+            else:
+                answer = getattr(self._desk, name)(*given)
+            return self._said("done", answer)
+        except Exception as fault:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
+            return self._said(NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc())
+
+    def _said(self, kind: str, answer: object) -> bytes:
+        return pickle.dumps((kind, answer, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def serve(pipe: Pipe) -> None:
+    """Answer one question after the other."""
+    answers = Answers()
+    with suppress(EOFError, OSError):  # nobody is left
+        while True:
+            pipe.send(answers.to(pipe.receive()))
+
+
+if __name__ == "__main__":
+    for number in LEFT_TO_THE_RUN:
+        signal.signal(number, signal.SIG_IGN)
+    sys.path += sys.argv[2:]
+    end = socket.socket(fileno=int(sys.argv[1]))
+    end.set_inheritable(False)  # else a program that an environment starts has it open too, and lives longer
+    serve(Pipe(end))

@@ -1,0 +1,111 @@
+"""The page of a comparison: the curves of all runs over each other, their numbers, and how sure a difference is."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from statistics import quantiles
+
+from flatwater.comparisons.side_by_side import Compared, Rows, differences, number_rows, setting_rows
+from flatwater.metrics.jsonl import known
+from flatwater.recipe import find_installed
+from flatwater_watch.pages.blocks import Block, Paragraph, Section, Table, Tile
+from flatwater_watch.pages.chart import Axis, Chart, Line, round_axis
+from flatwater_watch.pages.document import document
+
+MIB = 1 << 20
+FEWEST, FENCE, MARGIN = 8, 5.0, 0.06
+"""Values of which outliers are told, quartile distances beyond which a value is one, and the room around the others."""
+
+
+def comparison_page(runs: Sequence[Compared], written: datetime) -> str:
+    """The whole page."""
+    sections = [
+        Section(title="Result", blocks=[*_result(runs)]),
+        Section(title="Curves", blocks=[*_curves(runs)]),
+        Section(title="Settings that differ", blocks=[*_settings(runs)]),
+    ]
+    return document(
+        f"{len(runs)} runs",
+        subtitle=" · ".join(f"{each.letter}: {each.named}" for each in runs),
+        tiles=_tiles(runs),
+        sections=sections,
+        footer=f"Written by Flatwater from the runs' folders, {written:%Y-%m-%d %H:%M %Z}.",
+    )
+
+
+def colour(at: int) -> str:
+    """Of the run with this place, in every chart."""
+    return f"--owner-{at + 1}"
+
+
+def _tiles(runs: Sequence[Compared]) -> Iterator[Tile]:
+    """The headline of each run."""
+    for each in runs:
+        headline, value = each.run.recipe.headline, each.trained.get(each.run.recipe.headline.key)
+        shown = "-" if value is None else headline.write(value)
+        yield Tile(f"{each.letter}: {headline.title}", shown, f"{each.run.done} of {each.run.rounds} rounds")
+
+
+def _result(runs: Sequence[Compared]) -> Iterator[Block]:
+    for found in differences(runs):
+        yield Paragraph(found.sentence)
+    yield from _own_charts(runs)
+    yield _table(runs, number_rows(runs))
+    said = "An interval that holds 0 does not tell the two apart. Runs that were chosen on the days that they are "
+    yield Paragraph(f"{said}compared on look better than they are: these are not the days of the holdout.", "reading")
+
+
+def _curves(runs: Sequence[Compared]) -> Iterator[Block]:
+    names = {metric: title for each in runs for title, metric in each.run.recipe.curves.items()}
+    charts = [_over_rounds(runs, metric, title) for metric, title in names.items()]
+    charts.append(_over_rounds(runs, "memory/resident", "resident memory, MiB", MIB))
+    drawn = [chart for chart in charts if chart is not None]
+    yield from drawn
+    if not drawn:
+        yield Paragraph("No run has recorded a round yet.", "missing")
+
+
+def _over_rounds(runs: Sequence[Compared], metric: str, title: str, unit: float = 1.0) -> Chart | None:
+    """One number of all runs over the rounds; None where no run has it."""
+    marks, rounds = [], list[float]()
+    for at, each in enumerate(runs):
+        x, y = known(each.run.metrics.get("round", []), each.run.metrics.get(metric, []))
+        if x:
+            marks.append(Line(name=each.letter, x=x, y=[value / unit for value in y], colour=colour(at), width=2))
+            rounds += x
+    if not marks:
+        return None
+    span = without_outliers([value for line in marks for value in line.y if value is not None])
+    outside = " Single values lie outside of the picture." if span else ""
+    reading = f"{metric} of each run, over its own rounds.{outside}"
+    return Chart(title=title, reading=reading, marks=marks, x=round_axis(sorted({*rounds})), y=Axis(span=span))
+
+
+def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
+    """The range of all but single values that would flatten every curve, such as a fine; None where there are none."""
+    if len(values) < FEWEST:
+        return None
+    low, _, high = quantiles(values, n=4)
+    fence = FENCE * (high - low)
+    kept = [value for value in values if low - fence <= value <= high + fence]
+    margin = MARGIN * (max(kept) - min(kept))
+    return None if len(kept) == len(values) or not margin else (min(kept) - margin, max(kept) + margin)
+
+
+def _own_charts(runs: Sequence[Compared]) -> Sequence[Chart]:
+    """Those that the recipe of the first run has for a comparison."""
+    recipe = find_installed(runs[0].run.recipe.name)
+    if recipe is None or recipe.comparison is None:
+        return []
+    found: Sequence[Chart] = recipe.comparison(
+        {each.letter: each.run for each in runs}, [*map(colour, range(len(runs)))]
+    )
+    return found
+
+
+def _settings(runs: Sequence[Compared]) -> Iterator[Block]:
+    rows = setting_rows(runs)
+    yield _table(runs, rows) if rows else Paragraph("All settings are the same.")
+
+
+def _table(runs: Sequence[Compared], rows: Rows) -> Table:
+    return Table(("", *(each.letter for each in runs)), [(name, *cells) for name, cells in rows])

@@ -1,0 +1,222 @@
+"""Two to eight runs beside each other, read from their folders alone.
+
+Whether one is better than another is not seen from two numbers. A recipe may say how sure a difference is: that of
+traders resamples the days that both have traded.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from statistics import median
+from string import ascii_uppercase
+from typing import Any, cast
+
+from flatwater.config.toml import to_mapping
+from flatwater.mirror.download import at_hand
+from flatwater.recipe import Difference, NoDifferenceError, find_installed
+from flatwater.reports.records import RunRecords, read_run
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.content import plain
+from flatwater_watch.forms import write_value
+from flatwater_watch.units import format_bytes, format_duration
+
+MOST_RUNS = 8
+"""As many colours as a page has for curves."""
+ROUNDS_OF_PACE = 8
+NOTHING = "-"
+"""What a run does not have."""
+
+Rows = list[tuple[str, list[str]]]
+"""What a row is about, and its cell for each run."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One of the runs."""
+
+    letter: str
+    """By which tables and charts name it."""
+    named: str
+    """As the user named it."""
+    run: RunRecords
+
+    @property
+    def trained(self) -> Mapping[str, Any]:
+        """The numbers of what was trained; empty where the run has no result."""
+        recipe, result = self.run.recipe, self.run.result
+        found: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
+        return found
+
+
+@dataclass(frozen=True)
+class Against:
+    """One run against the first."""
+
+    letter: str
+    first: str
+    difference: Difference | None
+    """None where they cannot be compared."""
+    reason: str = ""
+    """Why there is no difference; empty where there is one."""
+
+    @property
+    def sentence(self) -> str:
+        """What follows, in words."""
+        if self.difference is None:
+            return f"{self.letter} and {self.first}: no interval, {self.reason}."
+        same = f"the same {self.difference.count} {self.difference.units}"
+        return f"{self.letter} {self.difference.told(self.first)}, over {same}."
+
+
+def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared]:
+    """Runs that a user names, with their letters, in that order.
+
+    Args:
+        runs: their folders, or the URLs at which they are mirrored.
+        say: told about what is downloaded.
+
+    Raises:
+        ConfigError: there are too few, too many, or the same twice.
+        RunError: one is no run, or damaged.
+    """
+    check_named(runs)
+    with ExitStack() as opened:
+        return read_compared({run: opened.enter_context(at_hand(run, say, shards=False)).path for run in runs})
+
+
+def check_named(runs: Sequence[str]) -> None:
+    """That runs can be put beside each other.
+
+    Raises:
+        ConfigError: there are too few, too many, or the same twice.
+    """
+    if not 2 <= len(runs) <= MOST_RUNS:  # noqa: PLR2004  (two sides)
+        raise ConfigError(
+            f"compare: the number of runs is {len(runs)}: must be 2 to {MOST_RUNS}. Name so many run folders."
+        )
+    resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]
+    twice = next((run for at, run in enumerate(runs) if resolved[at] in resolved[:at]), None)
+    if twice is not None:
+        raise ConfigError(f"compare: {twice} is given twice. Name each run once.")
+
+
+def read_compared(folders: Mapping[str, Path]) -> list[Compared]:
+    """The runs with their letters, in the order in which they are named."""
+    letters = zip(ascii_uppercase, folders.items(), strict=False)
+    return [Compared(letter, named, read_run(path)) for letter, (named, path) in letters]
+
+
+def setting_rows(runs: Sequence[Compared]) -> Rows:
+    """Each setting that is not the same in all of them, in the order of the file."""
+    flat = [_settings(each.run) for each in runs]
+    names = dict.fromkeys(name for each in runs for name in _flat(each.run.config))
+    rows = [(name, [_setting(settings[name]) if name in settings else NOTHING for settings in flat]) for name in names]
+    return [(name, cells) for name, cells in rows if len({*cells}) > 1]
+
+
+def _settings(run: RunRecords) -> dict[str, Any]:
+    """By name; one that the run's version did not have yet has its default, with which the run is resumed.
+
+    A recipe that does not ship is not imported for its defaults: its folders have every setting.
+    """
+    shipped = find_installed(run.recipe.name)
+    return _flat({} if shipped is None else to_mapping(shipped.config())) | _flat(run.config)
+
+
+def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+    return found
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value) or '""'
+
+
+def number_rows(runs: Sequence[Compared]) -> Rows:
+    """How far each run is, the last value of its curves, and the numbers of its result."""
+    rows: Rows = [
+        ("state", [each.run.state for each in runs]),
+        ("rounds", [f"{each.run.done}/{each.run.rounds}" for each in runs]),
+        ("time a round", [_pace(each.run) for each in runs]),
+        ("resident", [format_bytes(each.run.ledger[-1].resident) if each.run.ledger else NOTHING for each in runs]),
+    ]
+    curves = {metric: title for each in runs for title, metric in each.run.recipe.curves.items()}
+    rows += [(title, [_last(each.run.metrics.get(metric, [])) for each in runs]) for metric, title in curves.items()]
+    numbers = {number.key: number for each in runs for number in each.run.recipe.numbers}
+    for key, number in numbers.items():
+        rows.append((number.title, [_formed(each.trained.get(key), number.form) for each in runs]))
+    against = {each.run.recipe.headline.against: each.run.recipe.headline for each in runs}
+    for who, headline in against.items():
+        others = [(each.run.result or {}).get(each.run.recipe.players, {}).get(who, {}) for each in runs]
+        title = numbers[headline.key].title if headline.key in numbers else headline.title
+        rows.append((f"{who}: {title}", [_formed(row.get(headline.key), headline.form) for row in others]))
+    return [(name, cells) for name, cells in rows if {*cells} != {NOTHING}]
+
+
+def _last(values: Iterable[float]) -> str:
+    known = [value for value in values if isfinite(value)]
+    return f"{known[-1]:.4g}" if known else NOTHING
+
+
+def _formed(value: float | None, form: str) -> str:
+    return NOTHING if value is None else write_value(form, value)
+
+
+def _pace(run: RunRecords) -> str:
+    times = [run.metrics[name][-ROUNDS_OF_PACE:] for name in run.metrics if name.startswith("time/")]
+    sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
+    return format_duration(median(sums)) if sums else NOTHING
+
+
+def differences(runs: Sequence[Compared]) -> list[Against]:
+    """Each run against the first."""
+    first, *others = runs
+    return [_against(each, first) for each in others]
+
+
+def _against(own: Compared, first: Compared) -> Against:
+    recipe = find_installed(first.run.recipe.name)
+    if recipe is None or recipe.difference is None:
+        return Against(own.letter, first.letter, None, f"the recipe of {first.letter} gives none")
+    try:
+        found: Difference = recipe.difference({each.letter: each.run for each in (own, first)})
+    except NoDifferenceError as fault:
+        return Against(own.letter, first.letter, None, str(fault))
+    return Against(own.letter, first.letter, found)
+
+
+def as_json(runs: Sequence[Compared]) -> dict[str, Any]:
+    """All of it as plain values."""
+    flat, differing = [_settings(each.run) for each in runs], [name for name, _ in setting_rows(runs)]
+    found = {
+        "runs": [
+            {
+                "letter": each.letter,
+                "run": each.named,
+                "state": each.run.state,
+                "done": each.run.done,
+                "rounds": each.run.rounds,
+                "settings": {name: settings.get(name) for name in differing},
+                "metrics": {name: column[-1] for name, column in each.run.metrics.items() if column},
+                "result": dict(each.trained) or None,
+            }
+            for each, settings in zip(runs, flat, strict=True)
+        ],
+        "differences": [
+            {
+                "run": one.letter,
+                "against": one.first,
+                "days": 0 if one.difference is None else one.difference.count,
+                "reason": one.reason or None,
+                "interval": None if one.difference is None else one.difference.values,
+            }
+            for one in differences(runs)
+        ],
+    }
+    return cast("dict[str, Any]", plain(found))

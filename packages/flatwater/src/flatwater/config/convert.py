@@ -1,0 +1,102 @@
+"""One plain value, as TOML or the command line gives it, into the type that a configuration field declares.
+
+msgspec decides what fits, and this module says in words what does not. The types of a field:
+`bool`, `int`, `float`,
+`str`, `Path`, a `Literal` of these, `tuple[X, ...]`, `tuple[X, Y]`, another `@config` class, and `X | None`. Nothing is
+guessed: only an `int` given for a `float` is widened.
+"""
+
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.printable import shown
+
+_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path, as text"}
+
+Nested = Callable[[type[Any], Mapping[str, Any], str], object]
+"""Builds a nested configuration from a class, its mapping and the dotted path to it."""
+
+
+def to_plain(value: object) -> object:
+    """A field's value as TOML and JSON can hold it: paths become text, tuples become lists."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object:  # noqa: ANN401
+    """`given` as a value of the `declared` type.
+
+    Raises:
+        ConfigError: it does not fit; the message names `path`, what was given and what is wanted.
+    """
+    options = [option for option in get_args(declared) if option is not types.NoneType]
+    if _is_union(declared) and len(options) == 1 and given is not None:
+        return from_plain(options[0], given, path, nested)
+    if isinstance(declared, type) and is_dataclass(declared) and isinstance(given, Mapping):
+        return nested(declared, given, path)
+    try:
+        return msgspec.convert(given, declared, strict=True, dec_hook=_path)
+    except msgspec.ValidationError as fault:
+        entry = re.search(r"at `\$\[(\d+)\]", str(fault))
+        if entry is None:
+            raise _refused(declared, given, path) from None
+        at = int(entry[1])  # asked for alone, it is refused by its own path
+        return from_plain(options[0 if options[-1] is Ellipsis else at], given[at], f"{path}[{at}]", nested)
+
+
+def _is_union(declared: object) -> bool:
+    return get_origin(declared) in {Union, types.UnionType}
+
+
+def _path(declared: type, given: object) -> Path:
+    if declared is Path and isinstance(given, str | Path):
+        return Path(given)
+    raise TypeError  # which the library shows with the place in a list
+
+
+def _refused(declared: object, given: object, path: str) -> ConfigError:
+    if get_origin(declared) is Literal:
+        known = [option for option in get_args(declared) if isinstance(option, str)]
+        hint = did_you_mean(given, known) if isinstance(given, str) else ""
+        return ConfigError(f"{path} = {shown(given)}: must be {in_words(declared)}.{hint}")
+    if isinstance(given, list | tuple) and get_origin(declared) is tuple:
+        items = get_args(declared)
+        return ConfigError(f"{path} = {shown(list(given))}: must have {len(items)} entries, not {len(given)}")
+    kind = _NAMES.get(type(given), type(given).__name__) if not isinstance(given, Mapping) else "a table"
+    kind = "a list" if isinstance(given, list | tuple) else kind
+    kind = "one of so many digits" if declared is float and type(given) is int else kind
+    return ConfigError(f"{path} = {shown(given)}: must be {in_words(declared)}, not {kind}")
+
+
+def in_words(declared: object) -> str:
+    """The declared type in words for an error message: `a whole number`, `one of "ddpg", "td3"`."""
+    origin = get_origin(declared)
+    if origin is Literal:
+        return "one of " + ", ".join(
+            f'"{option}"' if isinstance(option, str) else str(option) for option in get_args(declared)
+        )
+    if _is_union(declared):
+        return " or ".join(in_words(option) for option in get_args(declared) if option is not types.NoneType)
+    if origin is tuple:
+        items = [item for item in get_args(declared) if item is not Ellipsis]
+        return f"a list ({', '.join(in_words(item) for item in items)})"
+    if isinstance(declared, type) and is_dataclass(declared):
+        return "a table of settings"
+    return _NAMES.get(declared, str(declared)) if isinstance(declared, type) else str(declared)
+
+
+def did_you_mean(given: str, known: list[str]) -> str:
+    """` Did you mean "x"?` with the nearest known name, or an empty text where none is near."""
+    near = get_close_matches(given, known, n=1, cutoff=0.6)
+    return f' Did you mean "{near[0]}"?' if near else ""

@@ -1,0 +1,203 @@
+"""Configurations from TOML and to TOML.
+
+A text that `dumps_config` made teaches: each key stands under the sentence that documents its field, and a field
+without a value is there as a comment. `load_config(cls, file) == config` for every configuration that was dumped.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from flatwater.config.convert import did_you_mean, from_plain, in_words, to_plain
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.regular import TEXT_BYTES, read_regular
+from flatwater_watch.options.bounds import check_values
+from flatwater_watch.options.declare import absent_settings, field_docs, removed_settings, variant
+from flatwater_watch.printable import shown
+
+C = TypeVar("C")
+MOST_DOTS = 100
+"""Between two commas, brackets or ends of a line."""
+
+
+def load_config(cls: type[C], path: Path) -> C:
+    """The configuration in the file. Fields that it leaves out keep their defaults."""
+    return from_mapping(cls, read_toml(path), str(path))
+
+
+def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dict[str, Any]:
+    """The file's tables and values, unchecked.
+
+    Args:
+        path: its name.
+        most: bytes that it may have.
+        follow: whether it may be a link.
+
+    Raises:
+        ConfigError: the file is missing, no regular file, unreadable, not UTF-8 or not TOML; the last with line and
+            column.
+    """
+    text = ""
+    try:
+        content = read_regular(path, most, follow=follow)
+        if kind := next((kind for begin, kind in _OTHERS.items() if content.startswith(begin)), ""):
+            raise ConfigError(f"{path}: {kind}. Settings are a text file in UTF-8.")
+        text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
+        _require_short_keys(text)
+        return tomllib.loads(text)
+    except RecursionError as fault:
+        raise ConfigError(
+            f"{path}: its values are nested too deeply. Settings are at most three tables deep."
+        ) from fault
+    except UnicodeDecodeError as fault:
+        raise ConfigError(f"{path}: not a text file in UTF-8 (byte {fault.start}). Save it as UTF-8.") from fault
+    except ValueError as fault:  # also a number of more digits than Python converts, of which tomllib does not speak
+        raise ConfigError(f"{path}: not valid TOML: {fault}.{_line_at(text, str(fault))} {_WRITTEN}") from fault
+    except OSError as fault:
+        raise ConfigError(f"{path}: cannot be read: {fault.strerror}. Give the path of a TOML file.") from fault
+
+
+_OTHERS = {
+    b"\xff\xfe": "is a text in UTF-16. Save it as UTF-8",
+    b"\xfe\xff": "is a text in UTF-16. Save it as UTF-8",
+    b"\x1f\x8b": "is compressed with gzip. Unpack it first: gunzip FILE",
+    b"PK\x03\x04": "is a zip archive. Unpack it first: unzip FILE",
+    b"BZh": "is compressed with bzip2. Unpack it first: bunzip2 FILE",
+    b"\xfd7zXZ": "is compressed with xz. Unpack it first: unxz FILE",
+    b"\x28\xb5\x2f\xfd": "is compressed with zstd. Unpack it first: unzstd FILE",
+}
+"""How other files begin, and what they are."""
+
+
+def _require_short_keys(text: str) -> None:
+    """That no key has hundreds of parts: the time that tomllib takes grows with their square, to hours.
+
+    Raises:
+        ValueError: one has.
+    """
+    for part in re.finditer(r"[^,=\[\]{}\n#]+", text):
+        if part[0].count(".") > MOST_DOTS:
+            raise ValueError(f"{shown(part[0])}: more than {MOST_DOTS} dots")
+
+
+def _line_at(text: str, fault: str) -> str:
+    """The line that tomllib's words name."""
+    found, lines = re.search(r"at line (\d+)", fault), text.split("\n")
+    return f" That line is {shown(lines[int(found[1]) - 1])}." if found else ""
+
+
+_WRITTEN = "Write NAME = VALUE, each name once, texts in quotes, and tables as [NAME]."
+
+
+def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
+    """`mapping`, with nested mappings for nested configurations, as a `cls`.
+
+    Args:
+        cls: a `@config` class.
+        mapping: values by field name; what is left out keeps its default.
+        where: what the values come from, such as a file's name; every error begins with it.
+
+    Raises:
+        ConfigError: an unknown field (with the nearest known one, or what to do without it), a wrong type, a missing
+            value, or a value that the class itself refuses.
+    """
+    try:
+        built = _build(cls, mapping, "")
+    except ConfigError as fault:
+        raise ConfigError(f"{where}: {fault}") from fault
+    assert isinstance(built, cls)  # noqa: S101  (for the type checker: `_build` calls `cls`)
+    return built
+
+
+def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
+    cls = variant(cls, mapping)
+    known = {f.name: f for f in fields(cls)}
+    hints = get_type_hints(cls)
+    values: dict[str, object] = {}
+    for name, given in mapping.items():
+        dotted = f"{path}.{name}" if path else name
+        if name in removed_settings(cls):
+            raise ConfigError(f"{dotted}: is no longer a setting. {removed_settings(cls)[name]}")
+        if name not in known:
+            if reason := absent_settings(cls).get(name):
+                raise ConfigError(f"{dotted}: {reason}")
+            below = ", ".join(f"{path}.{table}.{name}".lstrip(".") for table in known if name in _names(hints[table]))
+            hint = f" There is {below}." if below else did_you_mean(name, list(known))
+            hint = hint or f" Known here: {', '.join(known)}."
+            raise ConfigError(f"{dotted}: there is no such setting.{hint}")
+        values[name] = from_plain(hints[name], given, dotted, _build)
+    for name, declared in known.items():
+        if name not in values and _has_no_default(declared):
+            raise ConfigError(
+                f"{f'{path}.{name}' if path else name}: is missing and has no default. Give {in_words(hints[name])}."
+            )
+    check_values(cls, values, path)
+    return cls(**values)
+
+
+def _names(declared: object) -> list[str]:
+    """The settings of a table; none of anything else."""
+    return [f.name for f in fields(declared)] if isinstance(declared, type) and is_dataclass(declared) else []
+
+
+def _has_no_default(declared: Field[Any]) -> bool:
+    return declared.default is MISSING and declared.default_factory is MISSING
+
+
+def to_mapping(config: object) -> dict[str, Any]:
+    """The configuration as nested plain values. A field that is None is in it as None."""
+    mapping: dict[str, Any] = {}
+    for name, value in _items(config):
+        mapping[name] = to_mapping(value) if is_dataclass(value) else to_plain(value)
+    return mapping
+
+
+def _items(config: object) -> Iterator[tuple[str, object]]:
+    assert is_dataclass(config)  # noqa: S101  (for the type checker)
+    assert not isinstance(config, type)  # noqa: S101
+    for f in fields(config):
+        yield f.name, getattr(config, f.name)
+
+
+def dumps_config(config: object) -> str:
+    """The configuration as TOML, with the field documentation as comments."""
+    return "\n".join(_lines(config, "")).strip("\n") + "\n"
+
+
+def _lines(config: object, table: str) -> Iterator[str]:
+    cls: Any = type(config)
+    documented = field_docs(cls)
+    nested: list[tuple[str, object]] = []
+    for name, value in _items(config):
+        if is_dataclass(value):
+            nested.append((name, value))
+            continue
+        yield from _comment(documented.get(name, ""))
+        yield f"# {name} =" if value is None else f"{name} = {_literal(to_plain(value))}"
+    for name, value in nested:
+        dotted = f"{table}.{name}" if table else name
+        yield ""
+        yield from _comment(documented.get(name, ""))
+        yield f"[{dotted}]"
+        yield from _lines(value, dotted)
+
+
+def _comment(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        yield f"# {line}".rstrip()
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
+    raise TypeError(f"a configuration cannot hold a {type(value).__name__}")

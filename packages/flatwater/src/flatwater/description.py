@@ -1,0 +1,167 @@
+"""What a list, a page and the live screen need of a recipe, as values: names, forms and texts.
+
+A run folder describes itself by them (`description.json`), so that who reads a run of somebody else's recipe imports
+nothing. Recipes of installed packages are described by these, whatever a folder says of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+from flatwater.metrics.console import Column, Layout, percent, share, signed_percent, whole, whole_share
+from flatwater.metrics.figures import short_number, short_seconds
+from flatwater.recipe import SECTIONS, Headline, Number, Recipe
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.forms import check_form, fill_form
+from flatwater_watch.printable import printable, shown
+
+MOST_BYTES = 256 << 10
+"""Of a description's file."""
+MOST_TEXT, MOST_ENTRIES = 200, 64
+"""Characters of a text, and entries of a list."""
+WAYS: Mapping[str, Callable[[float], str]] = {
+    "short": short_number,
+    "whole": whole,
+    "percent": percent,
+    "share": share,
+    "whole share": whole_share,
+    "signed percent": signed_percent,
+    "seconds": short_seconds,
+}
+"""How the live screen shows a number, by name; a function of the recipe's own cannot be written down."""
+
+
+@dataclass(frozen=True)
+class Glance:
+    """A number of the last round that the live screen shows."""
+
+    title: str
+    name: str
+    way: str
+    """One of `WAYS`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """A recipe as readers know it. The fields are those of `Recipe`, where nothing else is said."""
+
+    name: str
+    round: str
+    """What a round is called."""
+    short: str
+    """The same in at most 8 characters."""
+    glance: tuple[Glance, ...]
+    curves: dict[str, str]
+    """One or more."""
+    journal: str
+    players: str
+    trained: str
+    title: str
+    headline: Headline
+    numbers: tuple[Number, ...]
+    said: tuple[str, ...]
+    trained_on: str
+    """The data or environment, in a few words."""
+    own_parts: bool = False
+    """Whether the page has parts of the recipe's own, which a run of it writes into its folder."""
+
+    @property
+    def layout(self) -> Layout:
+        """How its rounds are called and shown; without the columns of the terminal, which only training has."""
+        glance = tuple(Column("", each.title, 0, each.name, WAYS[each.way]) for each in self.glance)
+        return Layout(round=self.round, short=self.short, columns=(), dispensable=frozenset(), glance=glance)
+
+    @property
+    def judged(self) -> tuple[str, str]:
+        """Title and metric of the curve that a run is judged by."""
+        return list(self.curves.items())[-1]
+
+    def title_of(self, result: Mapping[str, Any]) -> str:
+        """What stands above the table of a result."""
+        return fill_form(self.title, result)
+
+    def to_json(self) -> dict[str, Any]:
+        """As in description.json."""
+        return asdict(self)
+
+
+def measured_numbers(recipe: Recipe | Description, result: Mapping[str, Any]) -> tuple[Number, ...]:
+    """Those of its numbers that a row of a result has."""
+    rows = result[recipe.players].values()
+    return tuple(number for number in recipe.numbers if any(row.get(number.key) is not None for row in rows))
+
+
+def describe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
+    """The recipe, as a run with these settings is shown.
+
+    Raises:
+        ConfigError: a form asks for more than a number or a text by its name, or there is no curve.
+    """
+    layout = recipe.layout
+    found = Description(
+        name=recipe.name,
+        round=layout.round,
+        short=layout.short,
+        glance=tuple(Glance(column.title, column.name, _way_of(column)) for column in layout.glance),
+        curves=dict(recipe.curves),
+        journal=recipe.journal,
+        players=recipe.players,
+        trained=recipe.trained,
+        title=recipe.title,
+        headline=recipe.headline,
+        numbers=tuple(recipe.numbers),
+        said=tuple(recipe.said),
+        trained_on=printable(str(recipe.trained_on(settings)))[:MOST_TEXT],
+        own_parts=recipe.sections is not SECTIONS,
+    )
+    try:
+        _check(found)
+    except ValueError as fault:
+        raise ConfigError(f"recipe {shown(recipe.name)}: {fault}") from fault
+    return found
+
+
+def _way_of(column: Column) -> str:
+    return next((name for name, way in WAYS.items() if way is column.show), "short")
+
+
+def parse_description(raw: bytes) -> Description:
+    """The description that a folder holds, of anybody's making.
+
+    Raises:
+        ValueError: it is none, or holds something that cannot be shown.
+    """
+    found = convert_to(parse_json(raw), Description)
+    _check(found)
+    return found
+
+
+def _check(found: Description) -> None:
+    """That it can be shown, whoever wrote it.
+
+    Raises:
+        ValueError: it cannot; says what is in the way.
+    """
+    entries = (found.glance, found.curves, found.numbers, found.said)
+    if not found.curves or max(map(len, entries)) > MOST_ENTRIES:
+        raise ValueError(f"expected 1 to {MOST_ENTRIES} curves, numbers and texts, got {[*map(len, entries)]}")
+    for text in _texts(found):
+        if len(text) > MOST_TEXT or printable(text) != text or len(text.splitlines()) > 1:
+            raise ValueError(f"{shown(text)}: expected one line of at most {MOST_TEXT} printable characters")
+    if not found.journal.isidentifier():
+        raise ValueError(f"journal = {shown(found.journal)}: expected a name such as lineage")
+    for each in found.glance:
+        if each.way not in WAYS:
+            raise ValueError(f"{shown(each.way)}: expected one of {', '.join(WAYS)}")
+    check_form(found.title, names=True)
+    for form in (found.headline.form, found.headline.said, *(number.form for number in found.numbers)):
+        check_form(form, names=False)
+
+
+def _texts(found: Description) -> Iterator[str]:
+    yield from (found.name, found.round, found.short, found.players, found.trained, found.title, found.trained_on)
+    yield from (text for pair in found.curves.items() for text in pair)
+    yield from found.said
+    shapes: tuple[Headline | Number | Glance, ...] = (found.headline, *found.numbers, *found.glance)
+    yield from (text for shape in shapes for text in astuple(shape))

@@ -1,0 +1,496 @@
+"""A conformance suite for any environment: what a long run takes for granted, and Gymnasium's checker does not ask.
+
+    assert check_env_conformance(lambda: MyEnv()) == []
+
+It takes a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, a parallel environment of PettingZoo, or a `World`; the last
+three are played as one env whose episode is over when every environment, or agent, has come to its end.
+
+It plays episodes in both orders, which must agree to the bit, as the start of a run does (`flatwater.envs.exact`); and
+again and again, which must not grow.
+Observations are compared by digest, so a large one costs no memory here. The tests of the suite hold an env for each
+finding.
+"""
+
+import gc
+import hashlib
+import random
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+import torch
+
+from flatwater.envs.exact import Shown, try_exactness
+from flatwater.envs.kept import keeps, load_state_, state_of
+from flatwater.envs.world import Array, Spaces, split_legal
+from flatwater_watch.errors import ConfigError
+
+Env = Any
+"""A `gymnasium.Env`, or what plays others as one."""
+_STEP_PARTS = 5
+_MASK = "action_mask"
+"""Where an info says which actions are legal, if there are any that are not."""
+_RESET_PARTS = 2
+SECONDS, STEPS = 60.0, 256
+"""Of the test whether episodes can be played again."""
+_SMALL_BLOCK = 128
+"""Bytes. Smaller blocks are not weighed, because torch 2.13 keeps some for each address at which it made a tensor. A
+leak of small things shows in the list or dict that grows to hold them."""
+
+
+@dataclass
+class _Record:
+    """What was seen: one entry for each call, and sentences about what should not have been."""
+
+    calls: list[tuple[str, float, bool, bool]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+    def find(self, sentence: str) -> None:
+        """Note a finding once."""
+        if sentence not in self.findings:
+            self.findings.append(sentence)
+
+
+def check_env_conformance(
+    make_env: Callable[[], object], *, episodes: int = 3, seed: int = 0, max_steps: int = 10_000
+) -> list[str]:
+    """Play episodes and tell what would break a long run.
+
+    Args:
+        make_env: called several times; the envs must behave alike. A world is made with its number of environments:
+            `lambda: MyWorld(4)`.
+        episodes: for each of the comparisons; at least 2.
+        seed: of the resets and of the actions, which are drawn from the action space.
+        max_steps: an episode that is longer counts as one that does not end.
+
+    Returns:
+        Sentences, one for each kind of finding; empty if the env conforms.
+
+    Raises:
+        ConfigError: what is made is no environment of these kinds.
+    """
+    env = _as_one(make_env())
+    first = _play(env, episodes, seed, max_steps)
+    findings = first.findings
+    if not first.calls:
+        return findings
+    verdict = try_exactness(lambda _: _Player(make_env), seconds=SECONDS, steps=min(max_steps, STEPS))
+    if verdict.tested and verdict.why:
+        findings.append(f"{verdict.why[0].upper()}{verdict.why[1:]}.")
+    used = _global_generators_used(env, seed, max_steps)
+    if used and "global generator" not in verdict.why:
+        findings.append(
+            f"The global generator of {' and '.join(used)} was used or seeded: draw from self.np_random instead."
+        )
+    return findings + _growth(env, episodes, seed, max_steps)
+
+
+@runtime_checkable
+class _World(Protocol):
+    """A `World`, told from what is none."""
+
+    def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
+
+    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None: ...
+
+
+@runtime_checkable
+class _Parallel(Protocol):
+    """A parallel environment of PettingZoo, told from what is none."""
+
+    possible_agents: list[Any]
+
+    def observation_space(self, agent: Any) -> Any: ...  # noqa: ANN401
+
+    def action_space(self, agent: Any) -> Any: ...  # noqa: ANN401
+
+
+def _as_one(env: object) -> Env:
+    if isinstance(env, gymnasium.Env):
+        return env
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return _VectorAsOne(env)
+    if isinstance(env, _World):
+        return _WorldAsOne(env)
+    if isinstance(env, _Parallel):
+        return _ParallelAsOne(env)
+    raise ConfigError(
+        f"make_env() gave a {type(env).__name__}: must be a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel "
+        "environment of PettingZoo, or a world with begin_ and step_"
+    )
+
+
+class _VectorAsOne:
+    """All environments of a vector env; it goes on with new episodes by itself where one has ended."""
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401  (a VectorEnv)
+        self._env, self.action_space, self.observation_space = env, env.action_space, env.observation_space
+
+    def reset(self, **seed: int) -> Any:  # noqa: ANN401  (whatever it gives)
+        self._over = np.zeros(self._env.num_envs, np.bool_)
+        return self._env.reset(**seed)
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        step: Any = self._env.step(action)
+        if not isinstance(step, tuple) or len(step) != _STEP_PARTS:
+            return step
+        reward, ended = np.asarray(step[1]), np.asarray(step[2]) | np.asarray(step[3])
+        if reward.shape != self._over.shape or ended.shape != self._over.shape:
+            return step
+        self._over |= ended.astype(np.bool_)
+        return step[0], float(reward.sum()), bool(self._over.all()), False, step[4]
+
+
+class _ParallelAsOne:
+    """All agents of a parallel environment; it is its own space of actions and of observations."""
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401  (a ParallelEnv)
+        self._env = env
+        self.action_space = self.observation_space = self
+
+    def seed(self, seed: int) -> None:
+        for number, agent in enumerate(self._env.possible_agents):
+            self._env.action_space(agent).seed(seed + number)
+
+    def sample(self) -> dict[Any, Any]:
+        return {agent: self._env.action_space(agent).sample() for agent in self._env.agents}
+
+    def contains(self, seen: Any) -> bool:  # noqa: ANN401
+        return isinstance(seen, dict) and all(self._env.observation_space(each).contains(seen[each]) for each in seen)
+
+    def reset(self, **seed: int) -> Any:  # noqa: ANN401
+        return self._env.reset(**seed)
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        step: Any = self._env.step(action)
+        if not isinstance(step, tuple) or len(step) != _STEP_PARTS or not all(isinstance(part, dict) for part in step):
+            return step
+        seen, paid, terminated, truncated, told = step
+        wrong = [each for each in paid.values() if not isinstance(each, Real) or not np.isfinite(float(each))]
+        over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
+        return seen, wrong[0] if wrong else float(sum(paid.values())), over, False, told
+
+
+class _WorldAsOne:
+    """All environments of a world, which begin again where they are over; it is its own space, too."""
+
+    def __init__(self, world: Any) -> None:  # noqa: ANN401  (a World)
+        self._world, self._next = world, 0
+        self._spaces: Spaces = world.spaces
+        self.action_space = self.observation_space = self
+        shape = (self._spaces.envs, self._spaces.agents)
+        self._obs = np.zeros((*shape, *self._spaces.obs), np.uint8 if self._spaces.form == "tokens" else np.float32)
+        self._legal = [np.ones((*shape, self._spaces.legal), np.bool_)] if self._spaces.masked else []
+        """What may be chosen, where the world says it."""
+        self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
+
+    def seed(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def sample(self) -> Array:
+        spaces = self._spaces
+        shape = (spaces.envs, spaces.agents, *spaces.action_shape)
+        if spaces.bounds is not None:
+            low, high = np.array(spaces.bounds, np.float32).T
+            return self._rng.uniform(low, high, shape).astype(np.float32)
+        if not self._legal:
+            return self._rng.integers(spaces.choices or len(spaces.actions), size=shape)
+        lists = split_legal(spaces, self._legal[0])
+        return np.stack([(self._rng.random(each.shape) * each).argmax(-1) for each in lists], -1).reshape(shape)
+
+    def contains(self, _seen: Any) -> bool:  # noqa: ANN401
+        """Shape and type are those of our array; of each list something must be legal."""
+        return all(part.any(-1).all() for mask in self._legal for part in split_legal(self._spaces, mask))
+
+    def _seen(self) -> Any:  # noqa: ANN401
+        return (self._obs.copy(), self._legal[0].copy()) if self._legal else self._obs.copy()
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        self._next = self._next if seed is None else seed
+        self._over = np.zeros(self._spaces.envs, np.bool_)
+        self._begin_(np.ones(self._spaces.envs, np.bool_))
+        return self._seen(), {}
+
+    def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward, terminated, truncated = self._outcome
+        if self._obs.dtype.kind == "f":
+            self._obs.fill(np.nan)
+        reward.fill(np.nan)
+        self._world.step_(action, self._obs, *self._outcome, *self._legal)
+        seen, ended = self._seen(), np.asarray((terminated | truncated).all(axis=1))
+        self._over |= ended
+        if ended.any():
+            self._begin_(ended)
+        return seen, float(reward.sum()), bool(self._over.all()), False, {}
+
+    def _begin_(self, which: Array) -> None:
+        if self._obs.dtype.kind == "f":
+            self._obs[which] = np.nan  # what is not written is found
+        self._world.begin_(which, np.arange(len(which)) + self._next, self._obs, *self._legal)
+        self._next += len(which)
+
+
+class _Player:
+    """What was made as a `flatwater.envs.exact.Player`; a second one is played beside it, step by step."""
+
+    def __init__(self, make_env: Callable[[], object]) -> None:
+        made = [make_env(), make_env()]
+        self._first = made[0]
+        self._envs = [_as_one(env) for env in made]
+        self._infos: list[dict[str, Any]] = [{}, {}]
+        self._over, self._masked = [True, True], False
+
+    @property
+    def saves(self) -> bool:
+        return isinstance(self._first, gymnasium.Env | gymnasium.vector.VectorEnv) and keeps(self._first)
+
+    def save(self) -> Any:  # noqa: ANN401
+        return state_of(self._first)
+
+    def load(self, state: Any) -> None:  # noqa: ANN401
+        load_state_(self._first, state)
+
+    def begin(self, seed: int) -> Shown:
+        shown = self._begin(0, seed)
+        if self._over[1]:
+            self._begin(1, seed + 1)
+        return shown
+
+    def _begin(self, which: int, seed: int) -> Shown:
+        self._envs[which].action_space.seed(seed)
+        seen, self._infos[which] = self._envs[which].reset(seed=seed)
+        self._over[which], self._masked = False, _MASK in self._infos[0]
+        return self._shown(seen, self._infos[which])
+
+    def choose(self, rng: np.random.Generator) -> Any:  # noqa: ANN401
+        env = self._envs[0]
+        env.action_space.seed(int(rng.integers(1 << 30)))
+        return _sample(env, self._infos[0], _Record(), masked=self._masked)
+
+    def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
+        seen, reward, terminated, truncated, self._infos[0] = self._envs[0].step(action)
+        shown = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
+        if not self._over[1]:
+            beside = _sample(self._envs[1], self._infos[1], _Record(), masked=self._masked)
+            *_, ends, cut, self._infos[1] = self._envs[1].step(beside)
+            self._over[1] = bool(ends or cut)
+        return {**self._shown(seen, self._infos[0]), **shown}, bool(terminated or truncated)
+
+    def _shown(self, seen: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
+        parts = {f"observations{path}": np.array(part) for path, part in _parts(seen)}
+        parts |= {f"masks{path}": np.array(part) for path, part in _parts(info.get(_MASK, ()))}
+        return {name: np.array(repr(part)) if part.dtype.hasobject else part for name, part in parts.items()}
+
+    def close(self) -> None:
+        """What was made is the caller's."""
+
+
+def _play(env: Env, episodes: int, seed: int, max_steps: int) -> _Record:
+    """Reset with the seed, then without; each episode to its end."""
+    record = _Record()
+    env.action_space.seed(seed)
+    kept: tuple[Any, str, str] | None = None
+    for episode in range(episodes):
+        answer: Any = env.reset(seed=seed) if episode == 0 else env.reset()
+        if not (isinstance(answer, tuple) and len(answer) == _RESET_PARTS and isinstance(answer[1], dict)):
+            record.find(f"reset() returned {_kind(answer)}: must be an observation and an info dict.")
+            return record
+        _check_kept(kept, record)
+        kept = _check_observation(env, answer[0], "reset()", record)
+        info, masked = answer[1], _MASK in answer[1]
+        record.calls.append((kept[1] + _digest(info.get(_MASK)), 0.0, False, False))
+        for _ in range(max_steps):
+            step: Any = env.step(_sample(env, info, record, masked=masked))
+            if not (isinstance(step, tuple) and len(step) == _STEP_PARTS and isinstance(step[4], dict)):
+                record.find(
+                    f"step() returned {_kind(step)}: must be observation, reward, terminated, truncated and an info."
+                )
+                return record
+            _check_kept(kept, record)
+            kept = _check_observation(env, step[0], "step()", record)
+            info = step[4]
+            record.calls.append((kept[1] + _digest(info.get(_MASK)), *_check_outcome(step, record)))
+            if step[2] or step[3]:
+                break
+        else:
+            record.find(f"An episode was not over after {max_steps} steps: terminated or truncated must become True.")
+            return record
+    return record
+
+
+def _check_observation(env: Env, observation: Any, call: str, record: _Record) -> tuple[Any, str, str]:  # noqa: ANN401
+    """Note what is wrong with the observation; returns it with its digest and where it came from."""
+    if isinstance(env, _WorldAsOne) and not env.contains(observation):
+        record.find(f"{call} left an agent nothing to choose: in each list something must be legal.")
+    elif not env.observation_space.contains(observation):
+        record.find(f"{call} returned an observation that is not in the observation space: {_described(observation)}.")
+    for path, part in _parts(observation):
+        if isinstance(part, np.ndarray) and part.dtype.kind == "f" and not np.isfinite(part).all():
+            record.find(f"{call} returned an observation{path} with NaN or infinity: no network survives it.")
+    return observation, _digest(observation), call
+
+
+def _sample(env: Env, info: dict[str, Any], record: _Record, *, masked: bool) -> Any:  # noqa: ANN401
+    """An action, one of the legal ones where the info says which; notes what is wrong with what it says."""
+    space = env.action_space
+    sizes = [int(space.n)] if isinstance(space, gymnasium.spaces.Discrete) else []
+    sizes = [int(size) for size in space.nvec.ravel()] if isinstance(space, gymnasium.spaces.MultiDiscrete) else sizes
+    if not masked or not sizes:
+        return space.sample()
+    found = info.get(_MASK)
+    parts = found if isinstance(found, tuple | list) else (found,)
+    row = np.concatenate([np.ravel(part) for part in parts])
+    wrong = ""
+    if found is None:
+        wrong = "is missing from the info of a step that did not end the episode, where reset() gave one"
+    elif len(row) != sum(sizes):
+        wrong = f"has {len(row)} numbers: must be {sum(sizes)}, one an action"
+    elif not np.isin(row, (0, 1)).all():
+        wrong = "has other numbers than 0 (illegal) and 1 (legal)"
+    elif not all(part.any() for part in np.split(row, np.cumsum(sizes)[:-1])):
+        wrong = "leaves nothing to choose in an episode that goes on"
+    if wrong:
+        record.find(f"The {_MASK} {wrong}.")
+        return space.sample()
+    masks = tuple(part.astype(np.int8) for part in np.split(row, np.cumsum(sizes)[:-1]))
+    return space.sample(masks[0] if isinstance(space, gymnasium.spaces.Discrete) else masks)
+
+
+def _check_kept(kept: tuple[Any, str, str] | None, record: _Record) -> None:
+    """An observation must still be what it was when the next one has been made."""
+    if kept is not None and _digest(kept[0]) != kept[1]:
+        record.find(
+            f"An observation returned by {kept[2]} was changed by the next call: who keeps it keeps something else. "
+            "Return a copy, or a view of something that is never written."
+        )
+
+
+def _check_outcome(step: tuple[Any, ...], record: _Record) -> tuple[float, bool, bool]:
+    _, reward, terminated, truncated, _ = step
+    if not isinstance(reward, Real) or not np.isfinite(float(reward)):
+        record.find(f"step() returned the reward {reward!r} ({_kind(reward)}): must be a finite number.")
+        reward = 0.0
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            record.find(f"step() returned {name} = {flag!r} ({_kind(flag)}): must be a bool.")
+    return float(reward), bool(terminated), bool(truncated)
+
+
+def _growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str]:
+    """Replay the same episodes: what is held afterwards must be what was held before.
+
+    Only growth in every single round counts, so a cache that fills once is no finding.
+    """
+    traced, tensors = [], []
+    with _memory_traced():
+        # The first round may fill caches; its end is where counting begins.
+        for _ in range(episodes + 1):
+            _play(env, episodes, seed, max_steps)
+            gc.collect()
+            traced.append(_traced_bytes())
+            tensors.append(_tensor_bytes())
+    findings = []
+    for what, held in (("Python and NumPy memory", traced), ("tensors", tensors)):
+        growth = np.diff(held)
+        if (growth > 0).all():
+            findings.append(
+                f"{int(np.median(growth))} bytes more of {what} are held after each round of {episodes} episodes: "
+                "something is kept across resets."
+            )
+    return findings
+
+
+@contextmanager
+def _memory_traced() -> Iterator[None]:
+    """Trace allocations, and set aside what exists already, so that collecting looks at what is new alone."""
+    was_tracing = tracemalloc.is_tracing()
+    if not was_tracing:
+        tracemalloc.start()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if not was_tracing:
+            tracemalloc.stop()
+
+
+def _traced_bytes() -> int:
+    """Bytes of the blocks that were allocated since tracing began and are still held."""
+    return sum(trace.size for trace in tracemalloc.take_snapshot().traces if trace.size > _SMALL_BLOCK)
+
+
+def _tensor_bytes() -> int:
+    """Bytes of the tensors made since `gc.freeze` that the garbage collector knows."""
+    alive = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in alive}.values())
+
+
+def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
+    """The global generators that move while reset and step run, in one episode."""
+    env.action_space.seed(seed)
+    before = _global_generators()
+    _, info = env.reset(seed=seed)
+    masked = _MASK in info
+    used = {name for name, state in _global_generators().items() if state != before[name]}
+    for _ in range(max_steps):
+        action = _sample(env, info, _Record(), masked=masked)
+        before = _global_generators()
+        step = env.step(action)
+        info = step[-1]
+        used |= {name for name, state in _global_generators().items() if state != before[name]}
+        if step[2] or step[3]:
+            break
+    return sorted(used)
+
+
+def _global_generators() -> dict[str, str]:
+    return {
+        "random": _hexdigest(repr(random.getstate()).encode()),
+        "numpy.random": repr(np.random.get_state(legacy=False)),  # noqa: NPY002  (whether it is used is the question)
+        "torch": _hexdigest(torch.get_rng_state().numpy().tobytes()),
+    }
+
+
+def _parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """The arrays and numbers of a nested observation, with their paths."""
+    if isinstance(observation, dict):
+        for key in sorted(observation):
+            yield from _parts(observation[key], f"{path}[{key!r}]")
+    elif isinstance(observation, tuple | list):
+        for index, part in enumerate(observation):
+            yield from _parts(part, f"{path}[{index}]")
+    else:
+        yield path, observation
+
+
+def _digest(observation: Any) -> str:  # noqa: ANN401
+    whole = hashlib.sha256()
+    for path, part in _parts(observation):
+        array = np.asarray(part)
+        whole.update(f"{path}{array.dtype.str}{array.shape}".encode())
+        whole.update(array.tobytes() if array.dtype != object else repr(part).encode())
+    return whole.hexdigest()
+
+
+def _hexdigest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _kind(value: Any) -> str:  # noqa: ANN401
+    return f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple) else type(value).__name__
+
+
+def _described(observation: Any) -> str:  # noqa: ANN401
+    shown = [f"{path} {_kind(part)}" for path, part in _parts(observation) if not isinstance(part, np.ndarray)]
+    shown += [
+        f"{path} {part.dtype} {part.shape} from {part.min()} to {part.max()}"
+        for path, part in _parts(observation)
+        if isinstance(part, np.ndarray) and part.size
+    ]
+    return ", ".join(text.strip() for text in shown)

@@ -1,0 +1,209 @@
+"""Hosts of the user's: a class is found, and tried out before the run, so that a run never fails of it."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from flatwater.border import own_place
+from flatwater.envs.growing.config import HostConfig
+from flatwater.envs.growing.simulator import host_of
+from flatwater.imported import find_object
+from flatwater.nets.grafts import ConvGraft, DenseGraft, Graft
+from flatwater.nets.hosts import TAPS, Host, Images
+from flatwater.nets.own_host import OwnHost, made
+from flatwater.nets.slots import Gates
+from flatwater.nets.stack import init_, views
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.printable import shown
+
+WANTED = (
+    "a class of torch.nn.Module, made from (channels, height, width, classes), whose forward takes images [N, C, H, W] "
+    "and returns logits [N, classes], and whose `slots` name the submodules that seeds grow behind"
+)
+TRIED = 4
+"""Images that a class is tried out with."""
+SEEDS = (1, 2)
+"""What the two networks that are tried out begin with."""
+NEAR = 1e-3
+"""How far a stacked network may be from the same one alone, relative to its largest logit: float32 in another order."""
+CONVOLVED, DENSE = 4, 2
+"""Dimensions of a slot's output, [N, C, H, W] and [N, F]."""
+
+
+class Seen(NamedTuple):
+    """What one network did alone."""
+
+    logits: Tensor
+    outputs: Mapping[str, list[Any]]
+    """Of each slot, one for each time that it was called."""
+
+
+def find_host(name: str | None, config: HostConfig, images: Images, device: torch.device) -> Host:
+    """What computes with the hosts' weights.
+
+    Args:
+        name: `package.module:Class` of the user's, or None for the hosts of `config`.
+        config: of the hosts that ship; `rank` is that of all dense seeds.
+        images: what they see.
+        device: where they compute; `meta` makes a plan.
+
+    Raises:
+        ConfigError: there is no such class, or it cannot be stacked; says what is wrong with it, and what is wanted.
+    """
+    if name is None:
+        return host_of(config, images)
+    given = f"host = {shown(name)}"
+    if ":" not in name:
+        raise ConfigError(f"{given}: must be package.module:Class. The hosts that ship are named by env.host.kind")
+    build = find_object(name, given=f"{given}: it", wanted="package.module:Class of a torch.nn.Module")
+    try:
+        return _tried(build, images, config.rank, device)
+    except ConfigError as wrong:
+        raise ConfigError(f"{given}: {wrong}") from wrong
+
+
+def _tried(build: Any, images: Images, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
+    slots = _check_class(build, images)
+    one, again, other = (made(build, images, seed) for seed in (SEEDS[0], *SEEDS))
+    _check_weights(one, again)
+    rng = torch.Generator().manual_seed(0)
+    shown_ = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
+    before = {name: buffer.clone() for name, buffer in one.named_buffers()}
+    alone = [_alone(network, slots, shown_) for network in (one, other)]
+    _check_constants(before, one, other)
+    _check_logits(alone[0].logits, images)
+    grafts = {slot: _graft(slot, outputs, rank) for slot, outputs in alone[0].outputs.items()}
+    constants = {name: buffer.to(device) for name, buffer in before.items()}
+    host = OwnHost(build, images, again.to("meta"), grafts, before)
+    try:
+        _check_stacked(host, [one, other], [each.logits for each in alone], shown_)
+    except RuntimeError as refused:
+        raise ConfigError(
+            f"it computes alone, but not stacked for many hosts by torch.func.vmap: {what_torch_says(refused)}. Leave "
+            "dropout and other random numbers, branches on values and .item() out of its forward"
+        ) from refused
+    return replace(host, constants=constants)
+
+
+def what_torch_says(error: Exception) -> str:
+    """Without its advice, and with the line of the user's that asked for it."""
+    said, place = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!"), own_place(error)
+    return said if place is None else f"{said} ({place.file}, line {place.line})"
+
+
+def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
+    """Its slots."""
+    if not isinstance(build, type) or not issubclass(build, nn.Module):
+        raise ConfigError(f"it is a {type(build).__name__}, no class of torch.nn.Module. Wanted is {WANTED}")
+    slots = inspect.getattr_static(build, "slots", None)
+    if not isinstance(slots, tuple | list) or not slots or not all(isinstance(slot, str) for slot in slots):
+        raise ConfigError(
+            f'its `slots` are {shown(slots)}: wanted are names of submodules, such as slots = ("conv1", "conv2")'
+        )
+    if len({*slots}) < len(slots):
+        raise ConfigError(f"its `slots` {shown(tuple(slots))} name a submodule twice: one seed grows behind each")
+    try:
+        inspect.signature(build).bind(images.channels, images.height, images.width, images.classes)
+    except TypeError as wrong:
+        raise ConfigError(f"it cannot be made from (channels, height, width, classes): {wrong}") from wrong
+    return tuple(slots)
+
+
+def _check_weights(one: nn.Module, again: nn.Module) -> None:
+    named = dict(one.named_parameters())
+    if not named:
+        raise ConfigError("it has no parameters: there is nothing to learn")
+    repeated = dict(again.named_parameters())
+    for name, value in named.items():
+        if value.dtype != torch.float32 or not value.requires_grad:
+            kind = str(value.dtype).removeprefix("torch.") if value.requires_grad else "frozen"
+            raise ConfigError(
+                f"its parameter {name} is {kind}: all are trained, as float32. What is not trained is a buffer"
+            )
+        if not torch.equal(value, repeated[name]):
+            raise ConfigError(
+                f"its parameter {name} begins with other numbers each time that it is made after torch.manual_seed: "
+                "draw from torch's own generator in __init__, so that an episode follows from its seed"
+            )
+
+
+def _alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> Seen:
+    """One network on some images, and what passed its slots."""
+    places, outputs = dict(network.named_modules()), {slot: list[Any]() for slot in slots}
+    for slot, seen in outputs.items():
+        if not slot or slot not in places:
+            known = ", ".join(name for name in places if name)
+            raise ConfigError(f"its slot {shown(slot)} is no submodule: it has {known}")
+        places[slot].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
+    with torch.no_grad():
+        return Seen(network(images), outputs)
+
+
+def _check_constants(before: Mapping[str, Tensor], one: nn.Module, other: nn.Module) -> None:
+    after, others = dict(one.named_buffers()), dict(other.named_buffers())
+    for name, buffer in before.items():
+        if not torch.equal(buffer, after[name]):
+            raise ConfigError(
+                f"its buffer {name} changes while it computes, as BatchNorm's statistics do: what a host learns must "
+                "be weights, which a reset and a rollback bring back. Use GroupNorm or LayerNorm, or BatchNorm with "
+                "track_running_stats=False"
+            )
+        if not torch.equal(buffer, others[name]):
+            raise ConfigError(f"its buffer {name} differs from host to host: make it a parameter, or the same for all")
+
+
+def _check_logits(logits: Any, images: Images) -> None:  # noqa: ANN401  (whatever it returns)
+    wanted = (TRIED, images.classes)
+    if not isinstance(logits, Tensor) or logits.shape != wanted or logits.dtype != torch.float32:
+        found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+        seen = (TRIED, images.channels, images.height, images.width)
+        raise ConfigError(f"from images {seen} its forward returns {found}: wanted are logits, float32 {wanted}")
+
+
+def _graft(slot: str, outputs: list[Any], rank: int) -> Graft:
+    if len(outputs) != 1:
+        raise ConfigError(f"its slot {slot} is called {len(outputs)} times in a forward: wanted is once")
+    (features,) = outputs
+    dimensions = features.ndim if isinstance(features, Tensor) and len(features) == TRIED else 0
+    if dimensions == CONVOLVED:
+        return ConvGraft(features.shape[1])
+    if dimensions == DENSE:
+        return DenseGraft(features.shape[1], min(rank, features.shape[1]))
+    found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+    raise ConfigError(
+        f"its slot {slot} returns {found} for {TRIED} images: a seed grows behind features [N, C, H, W] or [N, F]"
+    )
+
+
+def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor], images: Tensor) -> None:
+    """Two networks at once compute what each computes alone, and all their weights learn."""
+    hosts, flat = len(networks), images.flatten(1)
+    own, seeds, gates = _arena(host, hosts)
+    stacked = host.logits(own, seeds, gates, flat[:, None].expand(-1, hosts, -1))
+    for row, wanted in enumerate(alone):
+        if not torch.allclose(stacked[:, row], wanted, rtol=0, atol=NEAR * float(wanted.abs().max())):
+            raise ConfigError(
+                "stacked it computes something else than alone: whatever it draws or learns must be an nn.Parameter, "
+                "and a forward must not depend on those before it"
+            )
+    found: Sequence[Tensor | None] = torch.autograd.grad(stacked.square().sum(), [*own.values()], allow_unused=True)
+    idle = [name for name, grad in zip(own, found, strict=True) if grad is None]
+    if idle:
+        raise ConfigError(f"its parameter {idle[0]} does not reach the logits, so it cannot learn: leave it out")
+    host.ablations(own, seeds, gates, flat)
+
+
+def _arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], Gates]:
+    """Weights of a few hosts and seeds, and gates that shut these out."""
+    slots, layouts = len(host.grafts), (host.layout, *host.seeds)
+    blocks = [torch.zeros(hosts, layout.size) for layout in layouts]
+    for block, layout in zip(blocks[1:], host.seeds, strict=True):
+        init_(block, layout, torch.Generator().manual_seed(0))
+    host.draw_(blocks[0], torch.tensor(SEEDS))
+    own, *seeds = [views(block.requires_grad_(), layout) for block, layout in zip(blocks, layouts, strict=True)]
+    shut = torch.zeros(hosts, slots)
+    return own, seeds, Gates(torch.ones(hosts, TAPS), shut.long(), shut, shut)

@@ -1,0 +1,280 @@
+"""E hosts in training as one arena: everything is allocated by `build_envs` and written in place, without a host sync.
+
+A step carries out one operation in each host, trains all hosts and their seeds, and validates them with every seed and
+without each. All episodes begin together, with `reset_`, and last `config.steps` steps. What happens in env e depends
+on its seed and its actions alone: no env's numbers enter another's, whatever the others do.
+"""
+
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.envs.growing.config import GrowingConfig, HostConfig
+from flatwater.envs.growing.fitting import fit_, validate
+from flatwater.envs.growing.lifecycle import Masks, Slots, Tables, act_, build_slots, build_tables, masks_of
+from flatwater.envs.growing.measures import (
+    Measures,
+    accuracy_of,
+    build_measures,
+    is_good,
+    note_gradients_,
+    note_operation_,
+    note_worth_,
+)
+from flatwater.envs.growing.observation import observation
+from flatwater.envs.growing.reward import Alone, accuracy_alone, build_alone, credit, reward_of
+from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, image_numbers, key
+from flatwater.envs.growing.task import Task
+from flatwater.envs.growing.weights import Part, build_part, forget_
+from flatwater.nets.host_mlp import MLPHost
+from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Host, Images
+from flatwater.nets.own_host import OwnHost
+from flatwater.nets.slots import Gates
+from flatwater.state.tree import derived, leaves, state
+from flatwater_watch.errors import ConfigError
+
+
+@state
+class GrowingEnvs:
+    """The pool: E hosts with their slots, optimizers, streams and measures."""
+
+    host: Part
+    seeds: list[Part]
+    """The seeds of each slot."""
+    slots: Slots
+    measures: Measures
+    seed: Int[Tensor, " E"]
+    """What each env's weights and images are drawn from."""
+    step: Int[Tensor, " E"]
+    """Steps of the episode taken."""
+    drawn: Int[Tensor, " E"]
+    """Images drawn since the reset."""
+    kernel: Float[Tensor, "E 9"]
+    """Taps of each host's kernels that exist."""
+    alone: Alone
+    """What hosts reach in which nothing is grown. The same for all episodes: a reset leaves it."""
+    constants: dict[str, Tensor] = derived()
+    """What a host of the user's computes with besides weights."""
+    seed_share: Float[Tensor, "S 3"] = derived()
+    """Weights of a seed as a share of the host's own, by slot and blueprint."""
+    tables: Tables = derived()
+    task: Task = derived()
+    config: GrowingConfig = derived()
+
+
+@cache
+def host_of(config: HostConfig, images: Images) -> Host:
+    """What computes with the weights of hosts that ship with Flatwater, for such images."""
+    if config.kind == "conv":
+        return ConvHost(images, config.channels)
+    return MLPHost(images, config.hidden, config.rank)
+
+
+def net_of(envs: GrowingEnvs) -> Host:
+    """What computes with the weights of the pool's hosts."""
+    return _nets[envs]
+
+
+def build_envs(
+    config: GrowingConfig, *, count: int, data: Task, device: torch.device, net: Host | None = None
+) -> GrowingEnvs:
+    """Envs that wait for `reset_`.
+
+    Args:
+        config: of all of them.
+        count: E.
+        data: images, on the same device.
+        device: `meta` makes a plan.
+        net: hosts of the user's, for such images; None for those of `config.host`.
+    """
+    net, adam = net or host_of(config.host, data.images), config.fit.optimizer == "adam"
+    slots = len(net.seeds)
+
+    def whole() -> Tensor:
+        return torch.empty(count, dtype=torch.int64, device=device).fill_(0)
+
+    # Divided where there is memory: on the meta device that would import torch's compiler.
+    share = torch.tensor(net.seed_sizes(), dtype=torch.float32) / net.layout.size
+    pool = GrowingEnvs(
+        host=build_part(count, net.layout, adam=adam, device=device),
+        seeds=[build_part(count, layout, adam=adam, device=device) for layout in net.seeds],
+        slots=build_slots(count, slots, device),
+        measures=build_measures(count, slots, history=config.history, chance=1 / data.images.classes, device=device),
+        seed=whole(),
+        step=whole(),
+        drawn=whole(),
+        kernel=torch.empty(count, TAPS, dtype=torch.float32, device=device).fill_(0),
+        alone=build_alone(config.steps, device),
+        constants=dict(net.constants),
+        seed_share=share.to(device),
+        tables=build_tables(config.lifecycle, device),
+        task=data,
+        config=config,
+    )
+    _nets[pool] = net
+    _alive.add(pool)
+    return pool
+
+
+_alive: WeakSet[GrowingEnvs] = WeakSet()
+"""Every pool that something still holds."""
+_nets: WeakKeyDictionary[GrowingEnvs, Host] = WeakKeyDictionary()
+"""What computes with the weights of a pool, or of a part of one: functions, which no state can hold."""
+OF_EACH = ("host", "seeds", "slots", "measures", "seed", "step", "drawn", "kernel")
+"""Fields of a pool that have a row for each of its hosts."""
+
+
+def part_of(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
+    """Hosts [low, high) of a pool as a pool of their own, in the same storage."""
+
+    def rows(branch: Any) -> Any:  # noqa: ANN401  (whatever a state holds)
+        if isinstance(branch, Tensor):
+            return branch[low:high]
+        if isinstance(branch, list):
+            return [rows(each) for each in branch]
+        if is_dataclass(branch) and not isinstance(branch, type):
+            return replace(branch, **{f.name: rows(getattr(branch, f.name)) for f in fields(branch)})
+        return branch
+
+    part = replace(envs, **{name: rows(getattr(envs, name)) for name in OF_EACH})
+    _nets[part] = _nets[envs]
+    return part
+
+
+def live_pools() -> int:
+    """Pools of this process that something still holds: a training run has one, and no more after any round."""
+    return len(_alive)
+
+
+@torch.no_grad()
+def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
+    """Begin an episode in every env, in the same storage, as if it had just been built.
+
+    Args:
+        envs: written in place.
+        seeds: 0 or more; equal seeds make equal episodes.
+    """
+    for branch in (envs.host, envs.seeds, envs.slots, envs.measures):
+        for leaf in leaves(branch):
+            if isinstance(leaf.value, Tensor):
+                leaf.value.zero_()
+    envs.measures.good_loss.fill_(torch.inf)
+    envs.step.zero_()
+    envs.drawn.zero_()
+    envs.seed.copy_(seeds)
+    net, start = net_of(envs), key(seeds, WEIGHTS)
+    impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
+    is_centre = torch.arange(TAPS, device=seeds.device) == CENTRE
+    envs.kernel.copy_(~(impaired & net.has_kernels)[:, None] | is_centre)
+    if isinstance(net, OwnHost):
+        net.draw_(envs.host.weights, start)
+    else:
+        draw_weights_(envs.host.weights, net.layout, start, torch.ones_like(seeds, dtype=torch.bool))
+    envs.host.good.copy_(envs.host.weights)
+
+
+@torch.no_grad()
+def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
+    """One operation in each host, some updates, one validation; returns the rewards.
+
+    Args:
+        envs: written in place.
+        action: columns as in `HEADS`. An impossible operation is a WAIT without success.
+
+    Raises:
+        ConfigError: the action has another shape.
+    """
+    wanted = (len(envs.seed), len(envs.tables.relevant[0]))
+    if action.shape != wanted:
+        raise ConfigError(
+            f"action {tuple(action.shape)}: must be {wanted}, hosts by heads. Build the envs for this batch."
+        )
+    changed = act_(envs.slots, envs.tables, action)
+    note_operation_(envs.measures, action[:, 0], changed)
+    plant_(envs, germinated=changed.germinated, pruned=changed.pruned)
+    train_(envs)
+    accuracy, mixed_in = measure_(envs)
+    envs.step.add_(1)
+    measures, slots = envs.measures, envs.slots
+    share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
+    alone = accuracy_alone(envs.alone, impaired=is_impaired(envs), step=envs.step)
+    credits_ = credit(measures.contribution, accuracy=accuracy, started_from=measures.started_from, alone=alone)
+    return reward_of(
+        envs.config.reward,
+        credits_=credits_ * mixed_in,
+        weights=share * envs.tables.hosted[slots.stage],
+        changes=(changed.germinated | changed.pruned).sum(1).float(),
+        accuracy=accuracy,
+        last=envs.step == envs.config.steps,
+    )
+
+
+def plant_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: Bool[Tensor, "E S"]) -> None:
+    """Draw new seeds, and remove pruned ones with their optimizers."""
+    layouts = net_of(envs).seeds
+    for slot, (part, layout) in enumerate(zip(envs.seeds, layouts, strict=True)):
+        new, gone = germinated[:, slot], pruned[:, slot]
+        start = key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
+        draw_weights_(part.weights, layout, start, new)
+        part.weights.masked_fill_(gone[:, None], 0)
+        # A rollback must bring back neither the seed that was here nor the time before this one.
+        part.good.copy_(torch.where((new | gone)[:, None], part.weights, part.good))
+        forget_(part, new | gone)
+
+
+def gates_of(envs: GrowingEnvs) -> Gates:
+    """What tells the hosts apart now."""
+    slots = envs.slots
+    return Gates(envs.kernel, slots.blueprint, slots.alpha, (slots.stage == Stage.TRAINING).float())
+
+
+def train_(envs: GrowingEnvs) -> None:
+    """The step's updates of every host and of its live seeds."""
+    config, stage = envs.config.fit, envs.slots.stage
+    net, gates = net_of(envs), gates_of(envs)
+    learns = envs.tables.hosted[stage] & (stage != Stage.GERMINATED)
+    images, wanted = len(envs.task.train_labels), config.updates * config.batch_size
+    drawn = image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images)
+    envs.drawn.add_(wanted)
+    for rows in torch.split(drawn, config.batch_size):
+        fit_(envs.host, envs.seeds, net, gates, task=envs.task, rows=rows, learns=learns, config=config)
+    norm = torch.stack([torch.linalg.vector_norm(part.grad, dim=1) for part in envs.seeds], 1)
+    note_gradients_(envs.measures, norm, learnt=learns)
+
+
+def measure_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"]]:
+    """Validate; keep the weights of hosts that are well, and take the others back to the last ones that were.
+
+    Returns:
+        Accuracies, and which seeds can change them.
+    """
+    worth = validate(envs.host, envs.seeds, net_of(envs), gates_of(envs), envs.task)
+    mixed_in = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
+    good = is_good(envs.measures, worth, envs.config.fit.spike)
+    for part in (envs.host, *envs.seeds):
+        part.good.copy_(torch.where(good[:, None], part.weights, part.good))
+        part.weights.copy_(part.good)
+        forget_(part, ~good)
+    note_worth_(envs.measures, worth, good=good, measured=mixed_in)
+    return accuracy_of(envs.measures), mixed_in
+
+
+def is_impaired(envs: GrowingEnvs) -> Bool[Tensor, " E"]:
+    """Which hosts lack taps of their kernels."""
+    return envs.kernel.sum(1) < TAPS
+
+
+def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:
+    """What an agent sees of each host."""
+    return observation(envs.step, envs.slots, envs.measures, envs.tables, envs.config)
+
+
+def masks(envs: GrowingEnvs) -> Masks:
+    """What each host can do now."""
+    return masks_of(envs.slots, envs.tables, envs.config.lifecycle)

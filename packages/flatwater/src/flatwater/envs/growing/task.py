@@ -1,0 +1,136 @@
+"""What the hosts learn: images or vectors of some classes, split once and for all into training and validation."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.border import Border
+from flatwater.imported import find_object
+from flatwater.nets.hosts import Images
+from flatwater.state.tree import state
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.printable import shown
+
+SHIPPED = {"digits": "flatwater.envs.growing.digits:digits"}
+"""Tasks that have a short name."""
+WANTED = (
+    "a function without arguments that returns images and their classes, or images and classes to train on and then "
+    "images and classes to validate with"
+)
+FEWEST, MOST_CLASSES = 8, 1 << 14
+"""Images of a part at least, and classes at most."""
+PART, LEAST, MOST = 10, 200, 2000
+"""One in ten images is kept to validate with, and within these bounds: 200 tell accuracies 1 % apart."""
+_SHUFFLE = 20261121
+"""Which images are in which part, the same in every run."""
+
+
+@state
+class Task:
+    """Images [.., P], pixels 0 to 1, and their classes 0 to K - 1."""
+
+    train_images: Float[Tensor, "N P"]
+    train_labels: Int[Tensor, " N"]
+    valid_images: Float[Tensor, "V P"]
+    valid_labels: Int[Tensor, " V"]
+    images: Images
+
+
+def load_task(name: str, device: torch.device) -> Task:
+    """The task of a name.
+
+    Args:
+        name: `digits`, or `package.module:function`, installed or in the folder where the command runs.
+        device: where it will lie; `meta` makes a plan.
+
+    Raises:
+        ConfigError: there is none, or what it returns cannot be learned.
+    """
+    where = SHIPPED.get(name, name)
+    if ":" not in where:
+        raise ConfigError(f"task = {shown(name)}: must be {', '.join(SHIPPED)}, or package.module:function, {WANTED}")
+    made = find_object(where, given=f"task = {shown(name)}: it", wanted="package.module:function")
+    if not callable(made):
+        raise ConfigError(f"task = {shown(name)}: it is a {type(made).__name__}. Wanted is {WANTED}")
+    with Border(f"task {shown(name)}", made, wanted="a function without arguments"):
+        given = cast("Callable[[], Any]", made)()
+    try:
+        return task_of(given, device)
+    except ConfigError as wrong:
+        raise ConfigError(f"task = {shown(name)}: {wrong}") from wrong
+
+
+def task_of(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whatever a function returned)
+    """Check what a function returned, and put it on a device.
+
+    Args:
+        given: two arrays, images and classes, or four, to train on and to validate with. Images [N, C, H, W],
+            [N, H, W] or vectors [N, D], uint8 0 to 255 or numbers; classes [N], 0 to K - 1.
+        device: where it will lie.
+
+    Raises:
+        ConfigError: what is wrong, and what is wanted.
+    """
+    arrays = [np.asarray(each) for each in given] if isinstance(given, tuple | list) else []
+    if len(arrays) not in {2, 4}:
+        raise ConfigError(f"it returned {type(given).__name__} of {len(arrays)} arrays. Wanted is {WANTED}")
+    images, labels = (arrays, None) if len(arrays) == 2 else (arrays[:2], arrays[2:])  # noqa: PLR2004
+    parts = _split(*images) if labels is None else ((images[0], images[1]), (labels[0], labels[1]))
+    for part, (seen, classes) in zip(("train on", "validate with"), parts, strict=True):
+        _check(part, seen, classes)
+    (train, train_labels), (valid, valid_labels) = parts
+    if train.shape[1:] != valid.shape[1:]:
+        raise ConfigError(f"images to train on are {train.shape[1:]}, those to validate with {valid.shape[1:]}")
+    count = int(max(train_labels.max(), valid_labels.max())) + 1
+    if not 2 <= count <= MOST_CLASSES:  # noqa: PLR2004
+        raise ConfigError(f"there are {count} classes: wanted are 2 to {MOST_CLASSES:,}, numbered from 0")
+    return Task(
+        train_images=_put(train, device),
+        train_labels=torch.tensor(train_labels.astype(np.int64), device=device),
+        valid_images=_put(valid, device),
+        valid_labels=torch.tensor(valid_labels.astype(np.int64), device=device),
+        images=_images(train.shape[1:], count),
+    )
+
+
+def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """At random, but always alike."""
+    _check("learn", images, labels)
+    order = np.random.default_rng(_SHUFFLE).permutation(len(images))
+    held = min(max(len(images) // PART, LEAST), MOST, len(images) // 2)
+    return (images[order[held:]], labels[order[held:]]), (images[order[:held]], labels[order[:held]])
+
+
+def _check(part: str, images: np.ndarray, labels: np.ndarray) -> None:
+    if images.ndim not in {2, 3, 4} or 0 in images.shape[1:]:
+        raise ConfigError(
+            f"images to {part} have the shape {images.shape}: wanted is [N, C, H, W], [N, H, W] or [N, D]"
+        )
+    if len(images) < FEWEST:
+        raise ConfigError(f"there are {len(images)} images to {part}: wanted are at least {FEWEST}")
+    if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
+        raise ConfigError(
+            f"classes to {part} are {labels.dtype} {labels.shape}: wanted is one whole number for each of the "
+            f"{len(images)} images"
+        )
+    if labels.min() < 0:
+        raise ConfigError(f"there is a class {labels.min()} among those to {part}: they are numbered from 0")
+    if images.dtype.kind not in "iufb" or not np.isfinite(images).all():
+        raise ConfigError(f"images to {part} are {images.dtype}, or not all finite: wanted are uint8 or finite numbers")
+
+
+def _put(images: np.ndarray, device: torch.device) -> Tensor:
+    """Pixels in a row; bytes become shares of 255."""
+    flat = images.reshape(len(images), -1)
+    scaled = flat / np.float32(255) if flat.dtype == np.uint8 else flat
+    return torch.tensor(scaled, dtype=torch.float32, device=device)
+
+
+def _images(shape: tuple[int, ...], classes: int) -> Images:
+    """A vector is an image of one row."""
+    channels, height, width = (1,) * (3 - len(shape)) + shape
+    return Images(channels, height, width, classes)

@@ -1,0 +1,312 @@
+"""What environments keep over episodes, as bytes of a size that is known before a run begins.
+
+An environment of its own says what it keeps by `state_dict` and `load_state_dict`; of Gymnasium's wrappers it is known.
+Nothing is pickled: a head in JSON says how dicts, lists and numbers are put together, arrays follow as they lie.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from math import prod
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from gymnasium import wrappers
+from gymnasium.wrappers.utils import RunningMeanStd
+
+from flatwater.envs.world import Array
+from flatwater_watch.errors import CheckpointError
+
+STATISTICS = ("mean", "var", "count")
+"""Of a `RunningMeanStd`."""
+_RECORDED = ("episode_count", "return_queue", "length_queue")
+"""Times of episodes are left out: they follow from the clock, and two runs never have the same."""
+KNOWN: dict[type, tuple[str, ...]] = {
+    wrappers.NormalizeObservation: ("obs_rms",),
+    wrappers.NormalizeReward: ("return_rms", "discounted_reward"),
+    wrappers.RecordEpisodeStatistics: _RECORDED,
+    wrappers.vector.NormalizeObservation: ("obs_rms",),
+    wrappers.vector.NormalizeReward: ("return_rms", "accumulated_reward", "_prev_dones"),
+    wrappers.vector.RecordEpisodeStatistics: (*_RECORDED, "prev_dones"),
+}
+"""What Gymnasium's wrappers keep over episodes. What others keep they forget at a reset."""
+SPARE = 4096
+"""Bytes left for numbers and text that become longer, besides twice of what they take at first."""
+_WORD = 8
+"""Bytes of each of the two lengths at the beginning."""
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """What gives its state and takes it back."""
+
+    def state_dict(self) -> Any:  # noqa: ANN401
+        """Nested dicts, lists and tuples of numbers, text, arrays and tensors."""
+
+    def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401
+        """Take it back."""
+
+
+def layers_of(env: object) -> Iterator[object]:
+    """An environment's wrappers, the outermost first, and itself."""
+    layer: object | None = env
+    while layer is not None:
+        yield layer
+        layer = _own(layer).get("env")
+
+
+def _own(layer: object) -> Mapping[str, Any]:
+    """Its attributes; none of what has slots alone."""
+    try:
+        return vars(layer)
+    except TypeError:
+        return {}
+
+
+def _attributes(layer: object) -> tuple[str, ...]:
+    """What is known to be kept in a layer: by its class, and statistics wherever they are."""
+    known = next((names for kind, names in KNOWN.items() if isinstance(layer, kind)), ())
+    found = _own(layer).items()
+    return known + tuple(name for name, value in found if isinstance(value, RunningMeanStd) and name not in known)
+
+
+def keeps(env: object) -> bool:
+    """Whether an environment, or one of its wrappers, can give what it keeps over episodes."""
+    return any(isinstance(layer, Keeps) or _attributes(layer) for layer in layers_of(env))
+
+
+def state_of(env: object) -> list[Any]:
+    """What the layers of an environment keep, an entry each, the outermost first."""
+    return [_layer_state(layer) for layer in layers_of(env)]
+
+
+def _layer_state(layer: object) -> Any:  # noqa: ANN401
+    if isinstance(layer, Keeps):
+        return layer.state_dict()
+    return {name: _given(vars(layer)[name]) for name in _attributes(layer)}
+
+
+def _given(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, RunningMeanStd):
+        return {name: getattr(value, name) for name in STATISTICS}
+    if isinstance(value, deque):  # as long as it will be, so that it has its room from the beginning
+        room = np.zeros(value.maxlen or len(value))
+        room[: len(value)] = value
+        return {"filled": len(value), "values": room}
+    return value
+
+
+def load_state_(env: object, state: Sequence[Any]) -> None:
+    """Give the layers of an environment back what `state_of` found.
+
+    Raises:
+        CheckpointError: it is of other layers.
+    """
+    layers = list(layers_of(env))
+    if len(layers) != len(state):
+        raise CheckpointError(f"what was saved is of {len(state)} wrappers and an environment; there are {len(layers)}")
+    for layer, kept in zip(layers, state, strict=True):
+        if isinstance(layer, Keeps):
+            layer.load_state_dict(kept)
+            continue
+        for name, value in kept.items():
+            _take_(layer, name, value)
+
+
+def _take_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401
+    now = vars(layer).get(name)
+    if isinstance(now, RunningMeanStd):
+        for part in STATISTICS:
+            setattr(now, part, value[part])
+    elif isinstance(now, deque):
+        now.clear()
+        whole = name == "length_queue"
+        now.extend(int(each) if whole else float(each) for each in value["values"][: value["filled"]])
+    else:
+        setattr(layer, name, value)
+
+
+class Beginnings:
+    """What copies of one environment kept when their running episodes began, from where these are played again.
+
+    Not what they keep now: a wrapper further out may hold what statistics made of an observation then, and an episode
+    that is played again brings both to where they were.
+    """
+
+    def __init__(self, copies: Sequence[Any], make: Callable[[], Any]) -> None:
+        """Look at what one more environment keeps after a reset.
+
+        Args:
+            copies: of the environment, just made.
+            make: makes that one.
+        """
+        self.copies = copies
+        self._states: list[Any] = []
+        """An entry for each copy, once all have begun."""
+        self.room = 0
+        """Bytes for all; 0 where nothing is kept, or it cannot be saved."""
+        self.unsaved = ""
+        """Why it cannot."""
+        if keeps(copies[0]):
+            self._measure_(make())
+
+    def _measure_(self, env: Any) -> None:  # noqa: ANN401
+        try:
+            state_of(env)
+        except AttributeError:  # a class that has nothing before its first reset
+            for copy in self.copies:
+                copy.reset(seed=0)
+        try:
+            env.reset(seed=0)
+            self.room = len(self.copies) * room_for(state_of(env))
+        except TypeError as wrong:
+            self.unsaved = f"its {wrong}, which cannot be saved"
+        finally:
+            env.close()
+
+    def note_(self, which: Array) -> None:
+        """Remember what the copies of `which`, bool [E], keep; called before they are reset."""
+        if self.room:
+            self._states = self._states or [None] * len(self.copies)
+            for env in np.flatnonzero(which).tolist():
+                self._states[env] = deepcopy(state_of(self.copies[env]))
+
+    def states(self) -> list[Any]:
+        """An entry for each copy; none where nothing has begun."""
+        return self._states
+
+    def load_(self, which: Array, states: Sequence[Any]) -> None:
+        """Give the copies of `which` what they kept; called before they are reset.
+
+        Raises:
+            CheckpointError: the states are of other copies.
+        """
+        if len(states) != len(self.copies):
+            raise CheckpointError(f"what was saved is of {len(states)} environments; there are {len(self.copies)}")
+        for env in np.flatnonzero(which).tolist():
+            load_state_(self.copies[env], states[env])
+
+
+@runtime_checkable
+class Repeats(Protocol):
+    """A world of copies, whose episodes are played again from what they kept when these began."""
+
+    beginnings: Beginnings
+
+
+def encode(state: object) -> bytes:
+    """A state as bytes, from which `decode` makes an equal one.
+
+    Raises:
+        TypeError: something in it is no number, text, array or tensor; the message names its place.
+    """
+    blobs: list[bytes] = []
+    head = json.dumps(_plain(state, "state", blobs)).encode()
+    body = b"".join(blobs)
+    return len(head).to_bytes(_WORD, "little") + len(body).to_bytes(_WORD, "little") + head + body
+
+
+def _plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401
+    """The value as JSON has it: what is no number, text or None is a list of its kind and its content."""
+    if value is None or type(value) in {bool, int, float, str}:
+        return value
+    if isinstance(value, Mapping):
+        return ["dict", [[_key(key, place), _plain(below, f"{place}[{key!r}]", blobs)] for key, below in value.items()]]
+    if type(value) in {list, tuple}:
+        return [type(value).__name__, [_plain(below, f"{place}[{at}]", blobs) for at, below in enumerate(value)]]
+    if isinstance(value, bytes):
+        return ["bytes", _put(value, blobs)]
+    kind = "tensor" if isinstance(value, torch.Tensor) else "array" if isinstance(value, np.ndarray) else "number"
+    if not isinstance(value, torch.Tensor | np.ndarray | np.generic):
+        raise TypeError(f"{place} is a {type(value).__name__}")
+    array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    if array.dtype.hasobject or array.dtype.fields is not None:
+        raise TypeError(f"{place} is an array of {array.dtype}")
+    return [kind, [array.dtype.str, list(array.shape), _put(array.tobytes(), blobs)]]
+
+
+def _key(key: object, place: str) -> str | int:
+    if type(key) is str or type(key) is int:
+        return key
+    raise TypeError(f"{place} has the key {key!r}")
+
+
+def _put(content: bytes, blobs: list[bytes]) -> list[int]:
+    at = sum(map(len, blobs))
+    blobs.append(content)
+    return [at, len(content)]
+
+
+def decode(content: bytes) -> Any:  # noqa: ANN401
+    """The state that was encoded.
+
+    Raises:
+        CheckpointError: these are bytes of something else.
+    """
+    try:
+        size = int.from_bytes(content[:_WORD], "little")
+        head, body = content[2 * _WORD : 2 * _WORD + size], memoryview(content)[2 * _WORD + size :]
+        return _made(json.loads(head), body)
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as wrong:
+        raise CheckpointError(f"what the environments kept cannot be read from the checkpoint ({wrong})") from wrong
+
+
+def _made(form: Any, body: memoryview) -> Any:  # noqa: ANN401
+    if not isinstance(form, list):
+        return form
+    kind, inside = form
+    if kind == "dict":
+        return {key: _made(below, body) for key, below in inside}
+    if kind in {"list", "tuple"}:
+        found = [_made(below, body) for below in inside]
+        return found if kind == "list" else tuple(found)
+    if kind == "bytes":
+        return bytes(_cut(inside, body))
+    name, shape, place = inside
+    dtype = np.dtype(name)
+    if dtype.hasobject or prod(shape) * dtype.itemsize != place[1]:
+        raise ValueError(f"{shape} of {name}")
+    array: Array = np.frombuffer(_cut(place, body), dtype).reshape(shape).copy()
+    makers: dict[str, Callable[[], Any]] = {
+        "array": lambda: array,
+        "number": lambda: array[()],
+        "tensor": lambda: torch.from_numpy(array),
+    }
+    return makers[kind]()
+
+
+def _cut(place: Sequence[int], body: memoryview) -> memoryview:
+    at, size = place
+    if min(at, size) < 0 or at + size > len(body):
+        raise ValueError(f"{size} bytes at {at} of {len(body)}")
+    return body[at : at + size]
+
+
+def room_for(state: object) -> int:
+    """Bytes to be allocated for a state like this one: its arrays stay as they are, the rest may become longer."""
+    content = encode(state)
+    head = int.from_bytes(content[:_WORD], "little")
+    return len(content) + head + SPARE
+
+
+def put_(room: Array, state: object) -> str:
+    """Write a state into bytes that were allocated for it. Returns why it cannot be, empty where it could."""
+    try:
+        content = encode(state)
+    except TypeError as wrong:
+        room[:] = 0
+        return f"{wrong}, which cannot be saved: expected numbers, text, arrays, and dicts, lists and tuples of them"
+    if len(content) > len(room):
+        room[:] = 0
+        return f"its state has become {len(content):,} bytes, more than the {len(room):,} that were allocated for it"
+    room[: len(content)] = np.frombuffer(content, np.uint8)
+    room[len(content) :] = 0
+    return ""
+
+
+def take(room: Array) -> Any:  # noqa: ANN401
+    """The state that was put there; None where nothing was."""
+    head, body = (int.from_bytes(room[at : at + _WORD].tobytes(), "little") for at in (0, _WORD))
+    return decode(room[: 2 * _WORD + head + body].tobytes()) if head else None

@@ -1,0 +1,214 @@
+"""A world: environments of several agents each, which write what they see into the arrays that they are given.
+
+Axes: E environments, A agents in each. An observation is [*obs] for one agent: tokens [K, 3], or a vector [N].
+
+No world resets itself. Whoever steps it looks at `terminated` and `truncated`, takes from the last observation what it
+needs, and calls `begin_` for the environments that are over, with seeds of its own. So an environment's state follows
+from the seed of its episode and the actions since, and a run that was interrupted in an episode plays it again up to
+there.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+
+from flatwater_watch.errors import RunError, require
+from flatwater_watch.forms import counted
+
+Array = np.ndarray[Any, Any]
+
+PADDING = 255
+"""Position of a token that is none."""
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What the agents of a world see and do."""
+
+    envs: int
+    """E."""
+    agents: int
+    """A."""
+    form: Literal["tokens", "vector"]
+    """`tokens`: uint8 [K, 3], each a packed position, a feature and a value. `vector`: float32 [N]."""
+    obs: tuple[int, ...]
+    """Shape of one agent's observation."""
+    actions: tuple[str, ...]
+    """Names. An action is a position in them; with `bounds` it is a number for each of them, and with
+    `choices` a position in a list of its own."""
+    steps: int
+    """An episode is truncated after so many, at the latest."""
+    bounds: tuple[tuple[float, float], ...] | None = None
+    """Lowest and highest of each number of an action; None where actions are chosen."""
+    choices: tuple[int, ...] | None = None
+    """Lengths of the lists that an action chooses from at once; None where there is one list."""
+    masked: bool = False
+    """Whether not all that can be chosen may be: then the world is a `MaskedWorld`."""
+    measures: tuple[int, ...] = ()
+    """Positions of a vector's numbers that are quantities on a scale of their own, such as a speed. The others are
+    places that are 0 or 1, or counts."""
+    kept: int = 0
+    """Bytes of what the world keeps over episodes, at most: then it has `state_dict` and `load_state_dict`, and goes on
+    from there after a resume. 0 where it keeps nothing, or cannot be asked."""
+
+    def __post_init__(self) -> None:
+        """Numbers have bounds, and no masks; measures are numbers of a vector."""
+        require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
+        known = range(self.obs[0] if self.form == "vector" else 0)
+        fine = all(number in known for number in self.measures) and len(set(self.measures)) == len(self.measures)
+        require(fine, "measures", self.measures, f"positions among the {len(known)} of a vector, each once")
+
+    @property
+    def lists(self) -> tuple[int, ...]:
+        """Lengths of the lists that are chosen from."""
+        return self.choices or (len(self.actions),)
+
+    @property
+    def legal(self) -> int:
+        """R, length of an agent's row of `legal`: one list after the other. 0 without masks."""
+        return sum(self.lists) if self.masked else 0
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of one agent's action."""
+        return () if self.bounds is None and self.choices is None else (len(self.actions),)
+
+    @property
+    def action_dtype(self) -> torch.dtype:
+        """Of the array of actions that a world is given."""
+        return torch.int64 if self.bounds is None else torch.float32
+
+
+class World(Protocol):
+    """What a trainer steps."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """What the agents see and do."""
+
+    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+        """Start an episode in some environments; the rows of the others are left alone.
+
+        Args:
+            which: bool [E].
+            seeds: int64 [E]; only those of `which` are read. The episode follows from its seed, whatever came before.
+            obs: [E, A, *obs], to be written.
+        """
+
+    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
+        """One step of every environment. An agent that is over sees padding and is paid 0 until its episode is.
+
+        Args:
+            actions: int64 [E, A] or [E, A, H], or float32 [E, A, D] within the bounds.
+            obs: [E, A, *obs], to be written: what follows, of an episode that ends its last.
+            reward: float32 [E, A], to be written.
+            terminated: bool [E, A], to be written: nothing follows for the agent.
+            truncated: bool [E, A], to be written: the time is over, and the world would go on.
+        """
+
+    def close(self) -> None:
+        """Give back what the world holds outside of Python."""
+
+
+class MaskedWorld(Protocol):
+    """A world that says what may be chosen: `legal`, bool [E, A, R], to be written, as long as the lists together.
+
+    At least one of each list is legal, and all is for an agent that is over. What is illegal is never given to `step_`.
+    All else is as in a `World`.
+    """
+
+    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:
+        """Start an episode in some environments; the rows of the others are left alone, also those of `legal`."""
+
+    def step_(  # noqa: PLR0917  (those of a `World`, and one more)
+        self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, legal: Array
+    ) -> None:
+        """One step of every environment; `legal` is of the next one."""
+
+
+class Teacher(Protocol):
+    """What shows the agents what to do. One state for each environment, forgotten where an episode begins.
+
+    In a `MaskedWorld` its `step_batch` is called with `legal` as a third argument; what it shows must be legal.
+    """
+
+    def begin_(self, which: Array) -> None:
+        """Forget the environments of `which`, bool [E]; called after their world has begun an episode."""
+
+    def step_batch(self, obs: Array, actions_out: Array) -> None:
+        """Write an action for every agent.
+
+        Args:
+            obs: [E, A, *obs].
+            actions_out: int64 [E, A] or [E, A, H], or float32 [E, A, D]; the caller poisons it, and refuses what was
+                not written.
+        """
+
+
+def split_legal(spaces: Spaces, legal: Array) -> list[Array]:
+    """The masks of each list, [..., size]."""
+    return np.split(legal, np.cumsum(spaces.lists)[:-1], axis=-1)
+
+
+def any_legal(spaces: Spaces, legal: Array) -> Array:
+    """The first legal action of each agent, int64 [E, A] or [E, A, H]."""
+    first = [part.argmax(-1) for part in split_legal(spaces, legal)]
+    return first[0] if spaces.choices is None else np.stack(first, -1)
+
+
+def check_legal(spaces: Spaces, legal: Array) -> None:
+    """Refuse masks that leave an agent nothing.
+
+    Raises:
+        RunError: names the environment, the agent and the list.
+    """
+    for number, part in enumerate(split_legal(spaces, legal)):
+        if not (able := part.any(-1)).all():
+            env, agent = np.argwhere(~able)[0]
+            raise RunError(
+                f"the world's masks leave agent {agent} of environment {env} nothing to choose from list {number}: "
+                "wanted is one legal action of each list at least, and all of them where the agent is over"
+            )
+
+
+def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> None:
+    """Refuse actions that are illegal.
+
+    Raises:
+        RunError: names the environment, the agent and the action.
+    """
+    chosen = actions.reshape(*legal.shape[:2], -1)
+    for number, part in enumerate(split_legal(spaces, legal)):
+        fine = np.take_along_axis(part, chosen[..., number, None], -1)[..., 0]
+        if not fine.all():
+            env, agent = np.argwhere(~fine)[0]
+            raise RunError(
+                f"{of} chose {int(chosen[env, agent, number])} from list {number} for agent {agent} of environment "
+                f"{env}, which is illegal there"
+            )
+
+
+def described(spaces: Spaces) -> str:
+    """One line: environments, agents, what they see, what they can do."""
+    seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
+    done = _listed(spaces.actions)
+    if spaces.bounds is not None:
+        done = f"actions of {counted(len(spaces.actions), 'number')}"
+    elif spaces.choices is not None:
+        done = f"actions of {counted(len(spaces.choices), 'choice')} ({_few(map(str, spaces.choices))})"
+    done += " with masks" if spaces.masked else ""
+    envs, agents = counted(spaces.envs, "environment"), counted(spaces.agents, "agent")
+    return f"{envs} of {agents}, {seen}, {done}"
+
+
+def _listed(actions: Sequence[str]) -> str:
+    return f"{len(actions)} actions ({_few(actions)})"
+
+
+def _few(names: Iterable[str]) -> str:
+    """The first five."""
+    every = list(names)
+    return ", ".join(every[:5]) + (", ..." if len(every) > 5 else "")  # noqa: PLR2004

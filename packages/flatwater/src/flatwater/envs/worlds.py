@@ -1,0 +1,176 @@
+"""Worlds and teachers by name."""
+
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Protocol, cast, runtime_checkable
+
+import gymnasium
+import torch
+
+from flatwater.envs.foraging.config import ForagingConfig
+from flatwater.envs.foraging.search import SearchTeacher
+from flatwater.envs.foraging.world import ForagingWorld
+from flatwater.envs.world import Array, Teacher, World
+from flatwater.envs.wrapped.cartpole_world import CARTPOLES, CartPoleWorld
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
+from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
+from flatwater.imported import find_object
+from flatwater.plugins import faults, rows
+from flatwater_watch.errors import ConfigError
+
+WORLDS = (
+    "forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
+    "package.module:Class of a Gymnasium environment or a world of yours"
+)
+TEACHERS = "search, babyai, random, or package.module:Class of a teacher of yours"
+
+
+@runtime_checkable
+class _Teaches(Teacher, Protocol):
+    """A `Teacher`, as `issubclass` can ask for it."""
+
+
+@runtime_checkable
+class _Stepped(Protocol):
+    """A `World`, as `issubclass` can ask for it: without its property `spaces`."""
+
+    def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
+
+    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class RandomTeacher:
+    """A `Teacher` that knows nothing: any legal action, each as likely as the others; numbers uniform within bounds."""
+
+    def __init__(self, world: World, rng: torch.Generator) -> None:
+        self._lists, self._rng = world.spaces.lists, rng
+        bounds = world.spaces.bounds
+        self._bounds = None if bounds is None else torch.tensor(bounds).T
+
+    def begin_(self, which: Array) -> None:
+        """Nothing to forget."""
+
+    def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:  # noqa: ARG002  (it does not look)
+        """Draw from the generator that it was given, on the CPU."""
+        drawn = torch.from_numpy(actions_out)
+        columns = drawn.view(-1, len(self._lists)).unbind(1) if self._bounds is None else ()
+        if legal is not None:
+            clocks = torch.empty(legal.shape).exponential_(generator=self._rng)  # a race, as in `nets.actions`
+            race = (torch.from_numpy(legal) / clocks).flatten(0, 1).split_with_sizes(self._lists, 1)
+            for column, part in zip(columns, race, strict=True):
+                column.copy_(part.argmax(1))
+        elif self._bounds is None:
+            for column, size in zip(columns, self._lists, strict=True):
+                column.random_(size, generator=self._rng)
+        else:
+            low, high = self._bounds
+            drawn.uniform_(generator=self._rng).mul_(high - low).add_(low)
+
+
+def build_world(
+    name: str, *, envs: int, foraging: ForagingConfig, wrapped: WrappedConfig, allow_nan: bool = False
+) -> World:
+    """The world of a name.
+
+    Args:
+        name: as `WORLDS` lists them, or one that an installed package has (`plugins.py`).
+        envs: E.
+        foraging: of the world `forage`.
+        wrapped: of all others.
+        allow_nan: whether NaN and infinities of an environment are passed on; else they end the run.
+
+    Raises:
+        ConfigError: if there is none, or a package is missing, or it cannot be used.
+    """
+    name = rows("environments").get(name, name)
+    kind, _, what = name.partition(":")
+    if kind == "forage" and not what:
+        return ForagingWorld(foraging, envs)
+    if kind == "gymnasium" and what in CARTPOLES and wrapped.form in {"auto", "vector"}:
+        return CartPoleWorld(what, wrapped, envs)
+    if kind == "gymnasium" and what:
+        return GymnasiumWorld(what, wrapped, envs, allow_nan=allow_nan)
+    if kind == "pettingzoo" and what:
+        return PettingZooWorld(what, wrapped, envs, allow_nan=allow_nan)
+    if what and kind not in {"forage", "gymnasium", "pettingzoo"}:
+        return _own_world(name, wrapped, envs, allow_nan=allow_nan)
+    raise ConfigError(
+        f"there is no environment of this name. Give {WORLDS}.{_registered_like(name)}{faults('environments')}"
+    )
+
+
+def _registered_like(name: str) -> str:
+    """Gymnasium's name of an environment that was perhaps meant."""
+    ids = {each.lower(): each for each in gymnasium.registry}
+    near = get_close_matches(name.lower(), ids, n=1)
+    return f' Did you mean "gymnasium:{ids[near[0]]}"?' if near else ""
+
+
+def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
+    """A class of the user's, by where it is."""
+    named = find_object(name, given="it", wanted=WORLDS)
+    if isinstance(named, type) and issubclass(named, gymnasium.Env):
+        return GymnasiumWorld(named, wrapped, envs, allow_nan=allow_nan)
+    if not isinstance(named, type) or not issubclass(named, _Stepped):
+        raise ConfigError(
+            "wanted is a class: a gymnasium.Env that is made without arguments, or a world with `spaces`, `begin_`, "
+            "`step_` and `close` that is made from a number of environments"
+        )
+    build = cast("Callable[[int], World]", named)
+    try:
+        inspect.signature(build).bind(envs)
+    except TypeError as wrong:
+        raise ConfigError(f"it cannot be made from a number of environments alone: {wrong}") from wrong
+    return OwnWorld(build, envs, allow_nan=allow_nan)
+
+
+def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
+    """The teacher of a name.
+
+    Args:
+        name: one of `TEACHERS`. A class of one's own is called with the world.
+        world: whose agents it teaches.
+        rng: a CPU generator, for `random`.
+
+    Raises:
+        ConfigError: if there is none, or it does not teach in this world.
+    """
+    if name == "random":
+        return RandomTeacher(world, rng)
+    if name == "search":
+        if not isinstance(world, ForagingWorld):
+            raise ConfigError("the teacher `search` knows the world `forage` only")
+        return SearchTeacher(world)
+    if name == "babyai":
+        return _babyai(world)
+    if ":" in name:
+        return _own(name, world)
+    raise ConfigError(f"teacher = {name!r}: there is no such teacher. Give {TEACHERS}.")
+
+
+def _babyai(world: World) -> Teacher:
+    try:
+        from flatwater.envs.wrapped.babyai import BabyAITeacher  # noqa: PLC0415  (imports minigrid: an extra)
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            f"the teacher `babyai` needs {missing.name}, which is not installed: pip install 'flatwater[teach]'"
+        ) from missing
+    return BabyAITeacher(world)
+
+
+def _own(name: str, world: World) -> Teacher:
+    """A class of the user's, by where it is."""
+    named = find_object(name, given=f"teacher = {name!r}: it", wanted="package.module:Class")
+    if not isinstance(named, type) or not issubclass(named, _Teaches):
+        raise ConfigError(f"teacher = {name!r}: must be a class with the methods begin_ and step_batch")
+    build: Callable[[World], Teacher] = named
+    try:
+        inspect.signature(build).bind(world)
+    except TypeError as wrong:
+        raise ConfigError(f"teacher = {name!r}: it cannot be made from a world alone: {wrong}") from wrong
+    return OwnTeacher(build, world)

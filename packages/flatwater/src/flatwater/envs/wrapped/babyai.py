@@ -1,0 +1,68 @@
+"""MiniGrid's expert as a teacher: one bot for each environment, which plans again from the action that was executed."""
+
+import numpy as np
+from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
+
+from flatwater.envs.world import Array, World
+from flatwater.envs.wrapped.gymnasium_world import NOTHING, GymnasiumWorld
+from flatwater_watch.errors import ConfigError
+
+REST = "done"
+"""The action where no bot finds one: it changes nothing in a level."""
+FAILURES = (AssertionError, AttributeError, DisappearedBoxError, IndexError, KeyError, TypeError, ValueError)
+"""How a bot ends that does not know what to do: its assertions, and what follows from a plan that no longer fits."""
+
+
+class BabyAITeacher:
+    """A `Teacher` for BabyAI's levels. It looks into the level, where it sees no more than the agent has seen.
+
+    A bot that fails is replaced by a new one, which knows nothing of the level but what is in sight. If that fails as
+    well, the action is `REST`.
+    """
+
+    def __init__(self, world: World) -> None:
+        """Look up the levels.
+
+        Raises:
+            ConfigError: if the world has none.
+        """
+        copies = world.copies if isinstance(world, GymnasiumWorld) else []
+        if not isinstance(world, GymnasiumWorld) or not isinstance(copies[0].unwrapped, RoomGridLevel):
+            raise ConfigError(
+                "the teacher `babyai` knows BabyAI's levels only, such as gymnasium:BabyAI-GoToRedBall-v0"
+            )
+        self._levels, self._executed = copies, world.executed
+        self._rest = world.spaces.actions.index(REST)
+        self._bots: list[BabyAIBot | None] = [None] * len(copies)
+        self.failures = 0
+        """How often no bot found an action."""
+
+    def begin_(self, which: Array) -> None:
+        """Let bots go; the next step starts new ones, which read the new level's instructions."""
+        for env in np.flatnonzero(which):
+            self._bots[env] = None
+
+    def step_batch(self, obs: Array, actions_out: Array) -> None:
+        """Write each bot's advice."""
+        for env in range(len(obs)):
+            actions_out[env, 0] = self._advice_(env)
+
+    def _advice_(self, env: int) -> int:
+        for bot in (self._bots[env], None):
+            try:
+                return self._ask_(env, bot)
+            except FAILURES:
+                self._bots[env] = None
+        self.failures += 1
+        return self._rest
+
+    def _ask_(self, env: int, bot: BabyAIBot | None) -> int:
+        """What a bot says, a new one if there is none. A new bot has not seen the last action, and is told of none."""
+        if bot is None:
+            bot = BabyAIBot(self._levels[env])  # type: ignore[no-untyped-call]
+            executed = None
+        else:
+            executed = int(self._executed[env, 0])
+        self._bots[env] = bot
+        return int(bot.replan(None if executed == NOTHING else executed))  # type: ignore[no-untyped-call]

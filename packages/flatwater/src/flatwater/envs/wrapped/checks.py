@@ -1,0 +1,108 @@
+"""What an environment gives is looked at before it is written: shapes, flags, and numbers that are none."""
+
+from typing import Any
+
+import numpy as np
+
+from flatwater.border import name_of, source_of
+from flatwater.envs.world import Array
+from flatwater_watch.errors import UserCodeError
+
+LARGEST = float(np.finfo(np.float32).max)
+"""Rewards and observations are float32."""
+ANYWAY = "--allow-nan trains with it all the same"
+
+
+REFUSED = (TypeError, ValueError, KeyError, IndexError, OverflowError)
+"""What writing raises of something that is not what was announced."""
+
+
+def not_finite(part: str, number: float) -> ValueError:
+    """Of an observation."""
+    return ValueError(f"{part} is {number}: expected are finite numbers. {ANYWAY}")
+
+
+def flag_of(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an environment gives)
+    """Whether an episode is over.
+
+    Raises:
+        TypeError: what is given says neither yes nor no, such as a text.
+    """
+    if given is True or given is False:
+        return given
+    found = np.asarray(given)
+    if found.size != 1 or found.dtype.kind not in "biu" or found.ravel()[0] not in {0, 1}:
+        raise TypeError(f"{name} is {_shortly(given)}: expected True or False")
+    return bool(found.ravel()[0])
+
+
+def reward_of(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (same)
+    """A reward that a float32 can hold; anything that is a number, where NaN and infinities are allowed.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is none that can be learned from.
+    """
+    if isinstance(given, float) and -LARGEST <= given <= LARGEST:  # of nearly all environments, also NumPy's
+        return given
+    found = np.asarray(given)
+    if found.size != 1 or (found.dtype.kind not in "biuf" and not isinstance(given, int)):
+        raise TypeError(f"the reward is {_shortly(given)}: expected a number")
+    paid = given if isinstance(given, int) else float(found.ravel()[0])
+    if -LARGEST <= paid <= LARGEST:
+        return paid
+    if not allow_nan:
+        raise ValueError(f"the reward is {_shortly(given)}: expected a finite number below 3.4e38. {ANYWAY}")
+    return np.inf if paid > 0 else -np.inf if paid < 0 else np.nan
+
+
+def row_of(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (same)
+    """An observation of a box, in the shape of its space.
+
+    Raises:
+        TypeError: it holds no numbers.
+        ValueError: it has another shape, and would be spread over the row, or be read in another order.
+    """
+    row = np.asarray(given)
+    if row.shape != shape:
+        raise ValueError(f"the observation has the shape {row.shape}: expected {shape}, that of its space")
+    if row.dtype.kind not in "fiub":
+        raise TypeError(f"the observation is of {row.dtype}: expected are numbers")
+    return row
+
+
+def info_of(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
+    """The info of a reset or a step.
+
+    Raises:
+        TypeError: it is no dict.
+    """
+    if not isinstance(given, dict):
+        raise TypeError(f"the info is {_shortly(given)}: expected a dict")
+    return given
+
+
+def unlike(env: object, method: str, wrong: Exception, when: str = "") -> UserCodeError:
+    """What a method gave is not what Gymnasium's interface says."""
+    parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
+    said = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
+    return UserCodeError(
+        f"environment {name_of(env)}: {type(env).__name__}.{method}() does not give {parts}, with an observation of "
+        f"its observation_space{f', {when}' if when else ''}: {said}{at(env, method)}. "
+        "flatwater.check_env_conformance looks at an environment before a run"
+    )
+
+
+def at(env: object, method: str = "") -> str:
+    """` (boat.py, line 12, in Boat.step)`; nothing where no text is to be had."""
+    place = source_of(env, method)
+    return f" ({place})" if place else ""
+
+
+def _shortly(given: object) -> str:
+    """What was given, with its class; a number of 400 digits not in full."""
+    try:
+        said = repr(given)
+    except ValueError:  # Python does not print an integer of thousands of digits
+        said = "a number of thousands of digits"
+    return f"{said if len(said) <= 60 else f'{said[:60]} ...'} ({type(given).__name__})"  # noqa: PLR2004

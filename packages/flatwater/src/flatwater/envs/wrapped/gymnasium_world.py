@@ -1,0 +1,206 @@
+"""Copies of a Gymnasium environment as a world of one agent each."""
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from flatwater.border import Border, name_of
+from flatwater.envs.kept import Beginnings
+from flatwater.envs.world import Array, Spaces
+from flatwater.envs.wrapped.checks import REFUSED, at, flag_of, info_of, not_finite, reward_of, unlike
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.spaces import MASK, actions_of, reader_of, write_mask
+from flatwater.envs.wrapped.step_limit import StepLimit
+from flatwater.imported import import_named
+from flatwater_watch.errors import ConfigError, UserCodeError
+
+REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
+"""Packages to import for names that start so. For others, Gymnasium takes `package:Name-v0`."""
+TALKATIVE = "minigrid.envs.babyai.core.roomgrid_level"
+"""Prints a line for each map that it throws away before an episode: thousands in a run of `teach`."""
+MOST_STEPS = 1000
+"""Of an episode where nobody knows better."""
+NOTHING = -1
+"""In `executed`: no action yet in this episode."""
+
+
+class GymnasiumWorld:
+    """A `World` of E copies of one environment, A = 1. An observation is written into the row it belongs to."""
+
+    def __init__(
+        self,
+        name: str | type[gymnasium.Env[Any, Any]],
+        config: WrappedConfig,
+        envs: int,
+        *,
+        allow_nan: bool = False,
+    ) -> None:
+        """Build the copies.
+
+        Args:
+            name: as Gymnasium's `make` takes it, or a class that is called without arguments.
+            config: how long they go on.
+            envs: E, copies, stepped one after another.
+            allow_nan: whether NaN and infinities are passed on; else they end the run.
+        """
+
+        def make() -> gymnasium.Env[Any, Any]:
+            return named_env(name) if isinstance(name, str) else _made(name)
+
+        self.copies: list[gymnasium.Env[Any, Any]] = [make() for _ in range(envs)]
+        """The environments, wrapped as Gymnasium does."""
+        first = self.copies[0]
+        called = self._name = name if isinstance(name, str) else name.__name__
+        env = first.unwrapped if isinstance(name, str) else first
+        what = f"environment {name if isinstance(name, str) else name_of(name)}"
+        self._stepping, self._closing = Border(what, env, "step"), Border(what, env, "close")
+        self._resetting = Border(what, env, "reset", wanted="reset(self, *, seed=None, options=None)")
+        self._seeding = Border(what, env, "observation_space", call="its spaces", passing=(AttributeError,))
+        self._own, self._allow_nan = env, allow_nan
+        seen, done = self._given_spaces = self._spaces_of(first)
+        self._reader = reader_of(seen, called, config.form)
+        self._actions = actions_of(done, first.unwrapped, called)
+        for copy in self.copies[1:]:
+            self._check_spaces(copy)
+        steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
+        names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
+        masked = bounds is None and MASK in self._reset(first, 0)[1]
+        reader, self.beginnings = self._reader, Beginnings(self.copies, make)
+        first_six = envs, 1, reader.form, reader.shape, names, steps
+        self._spaces = Spaces(*first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.room)
+        self._looks = not allow_nan and bool(reader.measures)
+        self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
+        """The last action of each copy, or `NOTHING`."""
+        self._limit = StepLimit(envs, steps)
+
+    @property
+    def spaces(self) -> Spaces:
+        """What the agents see and do."""
+        return self._spaces
+
+    def _spaces_of(self, copy: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
+        try:
+            with self._seeding:
+                found = copy.observation_space, copy.action_space
+        except AttributeError as missing:
+            raise ConfigError(f"{self._name} is incomplete: {missing}") from missing
+        for name, space in zip(("observation_space", "action_space"), found, strict=True):
+            if not isinstance(space, gymnasium.Space):
+                raise ConfigError(f"{self._name}.{name} is of {type(space)}: expected a space of gymnasium.spaces")
+        return found
+
+    def _check_spaces(self, copy: gymnasium.Env[Any, Any]) -> None:
+        """They were asked for once: of another copy, or of a later episode, they are the same."""
+        for before, now in zip(self._given_spaces, self._spaces_of(copy), strict=True):
+            if now is not before and now != before:
+                raise UserCodeError(
+                    f"environment {name_of(self._own)}: a space is {now} now, and was {before}: expected are the same "
+                    f"spaces of each instance, in each episode{at(self._own)}"
+                )
+
+    def _reset(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:
+        with self._resetting:
+            given: Any = copy.reset(seed=seed)
+        try:
+            observation, info = given
+            return observation, info_of(info)
+        except (TypeError, ValueError) as wrong:
+            raise unlike(self._own, "reset", wrong) from wrong
+
+    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
+        """Reset copies with seeds."""
+        self.beginnings.note_(which)
+        for env in np.flatnonzero(which):
+            observation, info = self._reset(self.copies[env], int(seeds[env]) % 2**32)
+            self._check_spaces(self.copies[env])
+            try:
+                self._reader.write(observation, obs[env, 0])
+            except REFUSED as wrong:
+                raise unlike(self._own, "reset", wrong, f"with seed {int(seeds[env]) % 2**32}") from wrong
+            if legal is not None:
+                write_mask(info, legal[env, 0], self._name)
+        self.executed[which] = NOTHING
+        self._limit.begin_(which, seeds)
+        if self._looks:
+            self._look(obs, "reset")
+
+    def step_(  # noqa: PLR0917  (those of a world with masks)
+        self,
+        actions: Array,
+        obs: Array,
+        reward: Array,
+        terminated: Array,
+        truncated: Array,
+        legal: Array | None = None,
+    ) -> None:
+        """Step every copy."""
+        self.executed[...] = actions
+        write, stepping = self._reader.write, self._stepping
+        for env, (copy, action) in enumerate(zip(self.copies, self._actions.given(actions[:, 0]), strict=True)):
+            with stepping:
+                given = copy.step(action)
+            try:
+                seen, paid, terminal, cut, info = given
+                reward[env] = reward_of(paid, allow_nan=self._allow_nan)
+                terminated[env], truncated[env] = flag_of("terminated", terminal), flag_of("truncated", cut)
+                write(seen, obs[env, 0])
+                info_of(info)
+            except REFUSED as wrong:
+                raise unlike(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
+            if legal is not None:
+                legal[env] = True
+                if not (terminated[env, 0] or truncated[env, 0]):
+                    write_mask(info, legal[env, 0], self._name)
+        if self._looks:
+            self._look(obs, "step")
+        self._limit.truncate_(terminated, truncated)
+
+    def _look(self, obs: Array, method: str) -> None:
+        """Refuse numbers that are none, all copies at once."""
+        if np.isfinite(obs).all():
+            return
+        env, _, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
+        wrong = not_finite(self._reader.part(number), obs[env, 0, number])
+        raise unlike(self._own, method, wrong, self._limit.place(env, method))
+
+    def close(self) -> None:
+        """Close the copies."""
+        for copy in self.copies:
+            with self._closing:
+                copy.close()
+
+
+def _made(name: type[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
+    wanted = "a class that is made without arguments"
+    with Border(f"environment {name_of(name)}", name, "__init__", call=f"{name.__name__}()", wanted=wanted):
+        return name()
+
+
+def named_env(name: str) -> gymnasium.Env[Any, Any]:
+    """The environment that Gymnasium knows by a name.
+
+    Raises:
+        ConfigError: if there is none, or a package is missing.
+    """
+    refused = (ImportError, gymnasium.error.Error)
+    package = next((package for start, package in REGISTERED_BY.items() if name.startswith(start)), None)
+    try:
+        if ":" in name:  # Gymnasium imports what stands before it
+            import_named(name.partition(":")[0])
+        with Border(f"environment gymnasium:{name}", None, call="gymnasium.make()", passing=refused):
+            env = gymnasium.make(f"{package}:{name}" if package else name, disable_env_checker=True)
+    except ModuleNotFoundError as missing:
+        remedy = "pip install 'flatwater[teach]'" if package else f"install the package that has {name}"
+        raise ConfigError(f"world gymnasium:{name} needs {missing.name}, which is not installed: {remedy}") from missing
+    except refused as wrong:
+        said = str(wrong)
+        raise ConfigError(
+            f"world gymnasium:{name}: {said}{'' if said.endswith(('.', '?')) else '.'} Give gymnasium: and an ID that "
+            'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists those that are '
+            "installed), or package.module:Class"
+        ) from wrong
+    if (level := sys.modules.get(TALKATIVE)) is not None:
+        vars(level)["print"] = lambda *_: None  # the module's own name: other code prints as before
+    return env

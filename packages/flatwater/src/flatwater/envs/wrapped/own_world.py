@@ -1,0 +1,122 @@
+"""A world and a teacher of the user's own classes: each call crosses the border."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from flatwater.border import Border, name_of
+from flatwater.envs.kept import Keeps
+from flatwater.envs.world import Array, Spaces, Teacher, World
+from flatwater.envs.wrapped.checks import ANYWAY, at
+from flatwater_watch.errors import ConfigError, UserCodeError
+
+
+class OwnWorld:
+    """A `World`, or a `MaskedWorld`, around that of a class of the user's."""
+
+    def __init__(self, build: Callable[[int], World], envs: int, *, allow_nan: bool = False) -> None:
+        """Make the world.
+
+        Args:
+            build: the class.
+            envs: E, its only argument.
+            allow_nan: whether NaN and infinities are passed on; else they end the run.
+
+        Raises:
+            ConfigError: it does not say what its agents see and do.
+        """
+        self._what = f"environment {name_of(build)}"
+        with Border(self._what, build, "__init__", call=f"{cast('Any', build).__name__}({envs})"):
+            self.inner = build(envs)
+            """What the class has made."""
+            self._spaces = self.inner.spaces
+        said: object = self._spaces
+        if not isinstance(said, Spaces) or said.envs != envs:
+            raise ConfigError(f"its `spaces` are {said!r}: expected are flatwater.envs.world.Spaces of {envs} copies")
+        self._beginning, self._stepping, self._closing = (
+            Border(self._what, self.inner, method) for method in ("begin_", "step_", "close")
+        )
+        self._looks_at = (not allow_nan, not allow_nan and self._spaces.form == "vector")
+        """Rewards and observations: whether NaN in them ends the run."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """What the agents see and do."""
+        return self._spaces
+
+    def begin_(self, which: Array, seeds: Array, obs: Array, *legal: Array) -> None:
+        """Begin episodes; arguments as of `World` and `MaskedWorld`."""
+        with self._beginning:
+            self.inner.begin_(which, seeds, obs, *legal)
+        if self._looks_at[1]:
+            self._look("begin_", "observation", obs)
+
+    def step_(
+        self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, *legal: Array
+    ) -> None:
+        """Step every environment; arguments as of `World` and `MaskedWorld`."""
+        with self._stepping:
+            self.inner.step_(actions, obs, reward, terminated, truncated, *legal)
+        if self._looks_at[0]:
+            self._look("step_", "reward", reward)
+        if self._looks_at[1]:
+            self._look("step_", "observation", obs)
+
+    def state_dict(self) -> Any:  # noqa: ANN401  (of the class)
+        """What the world keeps over episodes."""
+        with Border(self._what, self.inner, "state_dict"):
+            return self._keeper.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (same)
+        """Have the world take it back."""
+        with Border(self._what, self.inner, "load_state_dict"):
+            self._keeper.load_state_dict(state)
+
+    @property
+    def _keeper(self) -> Keeps:
+        """The class may promise too much."""
+        if not isinstance(self.inner, Keeps):
+            raise ConfigError(
+                f"{type(self.inner).__name__}: its spaces say kept = {self._spaces.kept}: give it state_dict and "
+                "load_state_dict"
+            )
+        return self.inner
+
+    def close(self) -> None:
+        """Have the world let go of what it holds."""
+        with self._closing:
+            self.inner.close()
+
+    def _look(self, method: str, name: str, written: Array) -> None:
+        if np.isfinite(written).all():
+            return
+        place = tuple(int(number) for number in np.argwhere(~np.isfinite(written))[0])
+        env, agent, *number = place
+        raise UserCodeError(
+            f"{self._what}: {method} wrote the {name} {written[place]} for agent {agent} of environment {env}"
+            f"{f', in number {number[0]}' if number else ''}{at(self.inner, method)}: expected are finite numbers. "
+            f"{ANYWAY}"
+        )
+
+
+class OwnTeacher:
+    """A `Teacher` around that of a class of the user's, which is given the world that it may know."""
+
+    def __init__(self, build: Callable[[World], Teacher], world: World) -> None:
+        """Make the teacher."""
+        what, known = f"teacher {name_of(build)}", world.inner if isinstance(world, OwnWorld) else world
+        with Border(what, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
+            self.inner = build(known)
+            """What the class has made."""
+        self._beginning, self._showing = (Border(what, self.inner, method) for method in ("begin_", "step_batch"))
+
+    def begin_(self, which: Array) -> None:
+        """Forget environments; arguments as of `Teacher`."""
+        with self._beginning:
+            self.inner.begin_(which)
+
+    def step_batch(self, obs: Array, actions_out: Array, *legal: Array) -> None:
+        """Write an action for every agent; arguments as of `Teacher`."""
+        with self._showing:
+            self.inner.step_batch(obs, actions_out, *legal)

@@ -1,0 +1,183 @@
+"""Copies of a PettingZoo environment as a world, all agents at once (its parallel face)."""
+
+from typing import Any
+
+import numpy as np
+
+from flatwater.border import Border
+from flatwater.envs.kept import Beginnings
+from flatwater.envs.world import Array, Spaces
+from flatwater.envs.wrapped.checks import REFUSED, flag_of, info_of, not_finite, reward_of, unlike
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.gymnasium_world import MOST_STEPS
+from flatwater.envs.wrapped.spaces import MASK, actions_of, reader_of, write_mask
+from flatwater.envs.wrapped.step_limit import StepLimit
+from flatwater.imported import import_named
+from flatwater_watch.errors import ConfigError
+
+
+class PettingZooWorld:
+    """A `World` of E copies of one environment; its agents are the environment's `possible_agents`, in order.
+
+    An agent that is over stays marked as terminated or truncated, so an episode has ended when all of a row are marked.
+    """
+
+    def __init__(self, module: str, config: WrappedConfig, envs: int, *, allow_nan: bool = False) -> None:
+        """Build the copies.
+
+        Args:
+            module: where `parallel_env` is, such as `mpe2.simple_spread_v3`.
+            config: how long they go on.
+            envs: E, copies, stepped one after another.
+            allow_nan: whether NaN and infinities are passed on; else they end the run.
+        """
+        self._name, self._copies = module, [_make(module) for _ in range(envs)]
+        first = self._copies[0]
+        what, self._own, self._allow_nan = f"environment pettingzoo:{module}", first.unwrapped, allow_nan
+        self._stepping, self._closing = Border(what, self._own, "step"), Border(what, self._own, "close")
+        self._resetting = Border(what, self._own, "reset", wanted="reset(self, seed=None, options=None)")
+        with Border(what, self._own, "observation_space", call="what it says of its agents"):
+            self._agents = list(first.possible_agents)
+            spaces = [{a: of(a) for a in self._agents} for of in (first.observation_space, first.action_space)]
+        if not self._agents:
+            raise ConfigError(f"world pettingzoo:{module}: there is no agent in possible_agents")
+        seen, done = (
+            _common(each, name, module) for each, name in zip(spaces, ("observations", "actions"), strict=True)
+        )
+        self._reader = reader_of(seen, module, config.form)
+        self._actions = actions_of(done, first.unwrapped, module)
+        shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
+        names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
+        masked = bounds is None and any(MASK in info for info in self._reset(first, 0)[1].values())
+        reader, self.beginnings = self._reader, Beginnings(self._copies, lambda: _make(module))
+        self._spaces = Spaces(
+            *shape,
+            reader.form,
+            reader.shape,
+            names,
+            steps,
+            bounds,
+            choices,
+            masked,
+            reader.measures,
+            kept=self.beginnings.room,
+        )
+        self._over = np.zeros((2, *shape), np.bool_)
+        """Agents that have terminated, and agents that were truncated."""
+        self._limit = StepLimit(envs, steps)
+        self._looks = not allow_nan and bool(reader.measures)
+
+    @property
+    def spaces(self) -> Spaces:
+        """What the agents see and do."""
+        return self._spaces
+
+    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
+        """Reset copies with seeds."""
+        self._over[:, which] = False
+        self.beginnings.note_(which)
+        for env in np.flatnonzero(which):
+            seen, infos = self._reset(self._copies[env], int(seeds[env]) % 2**32)
+            try:
+                self._write_(obs[env], seen)
+            except REFUSED as wrong:
+                raise unlike(self._own, "reset", wrong, f"with seed {int(seeds[env]) % 2**32}") from wrong
+            if legal is not None:
+                self._write_legal_(legal[env], infos, self._copies[env].agents)
+        self._limit.begin_(which, seeds)
+        if self._looks:
+            self._look(obs, "reset")
+
+    def step_(  # noqa: PLR0917  (those of a world with masks)
+        self,
+        actions: Array,
+        obs: Array,
+        reward: Array,
+        terminated: Array,
+        truncated: Array,
+        legal: Array | None = None,
+    ) -> None:
+        """Step every copy with the actions of the agents that are still in it."""
+        for env, copy in enumerate(self._copies):
+            given = self._actions.given(actions[env])
+            acts = {a: given[at] for at, a in enumerate(self._agents) if a in copy.agents}
+            with self._stepping:
+                parts = copy.step(acts)
+            try:
+                seen, paid, ended, cut, infos = (info_of(each) for each in parts)
+                self._write_(obs[env], seen)
+                for at, agent in enumerate(self._agents):
+                    reward[env, at] = reward_of(paid.get(agent, 0.0), allow_nan=self._allow_nan)
+                    self._over[0, env, at] |= flag_of("terminated", ended.get(agent, False))
+                    self._over[1, env, at] |= flag_of("truncated", cut.get(agent, False))
+            except REFUSED as wrong:
+                raise unlike(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
+            if legal is not None:
+                self._write_legal_(legal[env], infos, copy.agents)
+        if self._looks:
+            self._look(obs, "step")
+        terminated[...], truncated[...] = self._over
+        self._limit.truncate_(terminated, truncated)
+
+    def close(self) -> None:
+        """Close the copies."""
+        for copy in self._copies:
+            with self._closing:
+                copy.close()
+
+    def _reset(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
+        with self._resetting:
+            given = copy.reset(seed=seed)
+        try:
+            seen, infos = given
+            return info_of(seen), info_of(infos)
+        except (TypeError, ValueError) as wrong:
+            raise unlike(self._own, "reset", wrong) from wrong
+
+    def _look(self, obs: Array, method: str) -> None:
+        """Refuse numbers that are none, all copies and agents at once."""
+        if np.isfinite(obs).all():
+            return
+        env, agent, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
+        wrong = not_finite(f"{self._agents[agent]}'s {self._reader.part(number)}", obs[env, agent, number])
+        raise unlike(self._own, method, wrong, self._limit.place(env, method))
+
+    def _write_(self, obs: Array, seen: dict[str, Any]) -> None:
+        for at, agent in enumerate(self._agents):
+            if agent in seen:
+                self._reader.write(seen[agent], obs[at])
+            else:
+                obs[at] = self._reader.padding
+
+    def _write_legal_(self, legal: Array, infos: dict[str, Any], left: list[str]) -> None:
+        """Masks of the agents that are left, in their infos; the others may do anything."""
+        legal[...] = True
+        for at, agent in enumerate(self._agents):
+            if agent in left:
+                write_mask(infos.get(agent, {}), legal[at], self._name)
+
+
+def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)
+    try:
+        found = import_named(module)
+    except ImportError as missing:
+        raise ConfigError(
+            f"world pettingzoo:{module} cannot be imported ({missing}): name a module with a parallel_env, such as "
+            "mpe2.simple_spread_v3, and install its package beside 'flatwater[teach]'"
+        ) from missing
+    if "parallel_env" not in vars(found):
+        raise ConfigError(f"world pettingzoo:{module}: the module has no parallel_env")
+    with Border(f"environment pettingzoo:{module}", found.parallel_env, wanted="parallel_env()"):
+        return found.parallel_env()
+
+
+def _common(spaces: dict[str, Any], what: str, module: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
+    """The space that all agents have."""
+    first, *others = spaces
+    for other in others:
+        if spaces[other] != spaces[first]:
+            raise ConfigError(
+                f"world pettingzoo:{module}: {what} of {first} are of {spaces[first]}, those of {other} of "
+                f"{spaces[other]}: wanted is one space for all agents"
+            )
+    return spaces[first]

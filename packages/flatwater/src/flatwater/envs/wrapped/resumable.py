@@ -1,0 +1,98 @@
+"""A Gymnasium environment whose running episode can be saved: its seed and its actions are kept, and played again."""
+
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from flatwater.envs.kept import keeps, load_state_, state_of
+from flatwater_watch.errors import CheckpointError
+
+
+class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """The outermost wrapper of an environment that does the same after the same seed and actions.
+
+    A reset without a seed draws one, so that each episode has its own. What is kept are the actions of the episode
+    under way: an episode that never ends would keep them all. Restoring plays them, and compares what is seen. Wrappers
+    within that keep something over episodes, such as Gymnasium's running statistics, are saved as they were when the
+    episode began.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], seed: int = 0) -> None:
+        """Wrap `env`.
+
+        Args:
+            env: with every other wrapper already around it.
+            seed: of the draws that seed episodes; another one for each of several environments.
+        """
+        super().__init__(env)
+        self._draws = np.random.default_rng(seed)
+        self._seed: int | None = None
+        self._actions: list[np.ndarray[Any, Any]] = []
+        self._seen: np.ndarray[Any, Any] | None = None
+        self._keeps = keeps(env)
+        self._kept: list[Any] | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode, from a seed that is drawn where none is given."""
+        if options:
+            raise ValueError(f"options = {options}: an episode that is begun with options cannot be played again")
+        if seed is not None:
+            self._draws = np.random.default_rng(seed)
+        self._seed, self._actions = int(self._draws.integers(1 << 31)) if seed is None else seed, []
+        self._note_kept()
+        seen, info = self.env.reset(seed=self._seed)
+        self._note(seen)
+        return seen, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:  # noqa: ANN401  (of its spaces)
+        """Act, and keep the action."""
+        self._actions.append(np.array(action))
+        seen, reward, terminated, truncated, info = self.env.step(action)
+        self._note(seen)
+        return seen, reward, terminated, truncated, info
+
+    def state_dict(self) -> dict[str, Any]:
+        """The seed and the actions of the episode under way, the draws of later ones, and what is seen now."""
+        return {
+            "draws": self._draws.bit_generator.state,
+            "seed": self._seed,
+            "actions": np.array(self._actions),
+            "seen": self._seen,
+            "kept": self._kept,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Play the episode again.
+
+        Raises:
+            CheckpointError: what is seen then is not what was seen when it was saved.
+        """
+        self._seed, self._actions, self._seen = state["seed"], [], None
+        if self._seed is not None:
+            if state.get("kept") is not None:
+                load_state_(self.env, state["kept"])
+            self._note_kept()
+            seen, _ = self.env.reset(seed=self._seed)
+            self._note(seen)
+            for action in state["actions"]:
+                self.step(action)
+        self._draws.bit_generator.state = state["draws"]
+        if not _same(self._seen, state["seen"]):
+            raise CheckpointError(
+                f"{self.env} does not come to where the checkpoint has it, by the same seed and actions: its package "
+                "is another version, or it draws numbers that do not follow from its seed"
+            )
+
+    def _note_kept(self) -> None:
+        self._kept = deepcopy(state_of(self.env)) if self._keeps else None
+
+    def _note(self, seen: object) -> None:
+        self._seen = np.array(seen) if isinstance(seen, np.ndarray | int | float | np.generic) else None
+
+
+def _same(now: np.ndarray[Any, Any] | None, saved: np.ndarray[Any, Any] | None) -> bool:
+    if now is None or saved is None:
+        return now is saved
+    return np.array_equal(now, saved, equal_nan=now.dtype.kind in "fc")

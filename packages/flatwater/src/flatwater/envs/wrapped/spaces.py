@@ -1,0 +1,321 @@
+"""How observations of Gymnasium's spaces are written as tokens or as vectors, and which actions can be named.
+
+An image of small numbers (uint8, at most 254 pixels) becomes a token for each channel of each pixel: its position is
+the pixel's number, row by row, its feature the channel. Discrete numbers beside it are tokens at no pixel, with
+features after the channels. Words beside it are left out. Everything else becomes one vector of float32.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import EnumType
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from gymnasium import spaces as gym
+
+from flatwater.envs.world import PADDING, Array
+from flatwater.envs.wrapped.checks import row_of
+from flatwater_watch.errors import ConfigError, RunError
+
+# What no float32 can hold becomes an infinity, and the world says so in a sentence of its own.
+warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, re.escape(__name__))
+
+BESIDE = PADDING - 1
+"""Position of a token that is at no pixel. Pixels are numbered up to here."""
+TOKEN, TOKEN_AXES = 3, 2
+"""Bytes of a token, and axes of an array of them."""
+Form = Literal["auto", "tokens", "image", "vector"]
+_RANKS = (1, 2, 3)
+"""A row of pixels, an image of one channel, an image with its channels last."""
+
+
+class Reader(NamedTuple):
+    """How an observation is written."""
+
+    form: Literal["tokens", "vector"]
+    shape: tuple[int, ...]
+    write: Callable[[Any, Array], None]
+    """Write an observation into an array of `shape`."""
+    measures: tuple[int, ...] = ()
+    """As in `Spaces`."""
+    keys: tuple[tuple[int, str], ...] = ()
+    """Where each part of a vector ends, and how an observation is asked for it: `['speed']`."""
+
+    def part(self, number: int) -> str:
+        """Which number of an observation stands at a place of the vector: `observation['speed'][2]`."""
+        begins = 0
+        for end, key in self.keys:
+            if number < end:
+                return f"observation{key}[{number - begins}]"
+            begins = end
+        return f"observation[{number}]"
+
+    @property
+    def padding(self) -> int:
+        """What an agent sees that is over: tokens that are none, or zeros."""
+        return PADDING if self.form == "tokens" else 0
+
+
+def reader_of(space: gym.Space[Any], name: str, form: Form = "auto") -> Reader:
+    """How observations of a space are written.
+
+    Args:
+        space: the space.
+        name: of the environment, for errors.
+        form: what they are, as in `WrappedConfig.form`.
+
+    Raises:
+        ConfigError: if they cannot be.
+    """
+    if form == "tokens":
+        return _as_they_are(space, name)
+    if form == "vector":
+        return _vector(space, name)
+    if form == "auto" and _may_be_tokens(space):
+        raise ConfigError(
+            f'{name}: observations of {space} may be tokens or an image. Say which: wrapped.form = "tokens" where each '
+            'row is a position, a feature and a value; "image" or "vector" otherwise'
+        )
+    if isinstance(space, gym.Dict) and _is_image(space.get("image")):
+        return _tokens(space["image"], _numbers(space), name)
+    if _is_image(space):
+        return _image(space, name)
+    if form == "image":
+        raise ConfigError(f"{name}: observations of {space} are no image: wanted is a Box of uint8 with 1 to 3 axes")
+    return _vector(space, name)
+
+
+def _may_be_tokens(space: gym.Space[Any]) -> bool:
+    """Rows of three bytes, more of them than an image of one channel has where it is 3 pixels wide."""
+    return _is_image(space) and len(space.shape or ()) == TOKEN_AXES and (space.shape or ())[1] == TOKEN
+
+
+def _as_they_are(space: gym.Space[Any], name: str) -> Reader:
+    """Tokens that the environment itself gives."""
+    shape = space.shape or ()
+    if not isinstance(space, gym.Box) or space.dtype != np.uint8 or len(shape) != TOKEN_AXES or shape[1] != TOKEN:
+        raise ConfigError(
+            f"{name}: observations of {space} are no tokens: wanted is a Box of uint8 [K, 3], each row a position, a "
+            f"feature and a value; a row whose position is {PADDING} is left out"
+        )
+
+    def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        out[...] = row_of(observation, shape)
+
+    return Reader("tokens", (shape[0], TOKEN), write)
+
+
+def _vector(space: gym.Space[Any], name: str) -> Reader:
+    """All numbers in a row."""
+    if not space.is_np_flattenable or _has_words(space):
+        raise ConfigError(
+            f"{name}: observations of {space} cannot be used: wanted is a Box, a Discrete or a Dict of them, or a Dict "
+            "with an `image` of uint8. Wrap the environment with gymnasium.wrappers.TransformObservation"
+        )
+    size = gym.flatdim(space)
+    if size == 0:
+        raise ConfigError(f"{name}: observations of {space} hold no number: there is nothing to see")
+    parts = [*_parts(space, "", lambda observation: observation, 0)]
+    measures = tuple(np.flatnonzero(_measured(space)).tolist())
+
+    def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        for part in parts:
+            part.write(part.of(observation), out[part.begins : part.ends])
+
+    alone = parts[0].write if len(parts) == 1 and parts[0].key == "" else write
+    return Reader("vector", (size,), alone, measures, tuple((part.ends, part.key) for part in parts))
+
+
+class _Part(NamedTuple):
+    """What is written of an observation in one go."""
+
+    key: str
+    """How an observation is asked for it."""
+    of: Callable[[Any], Any]
+    """Asks an observation for it."""
+    begins: int
+    ends: int
+    """Where it stands in the vector."""
+    write: Callable[[Any, Array], None]
+
+
+def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: int) -> Iterator[_Part]:
+    """Of a vector, as Gymnasium's flattening orders them."""
+    if isinstance(space, gym.Dict | gym.Tuple):
+        inside = space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
+        for name, each in inside:
+
+            def asked(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
+                return of(observation)[name]
+
+            size = gym.flatdim(each)
+            yield from _parts(each, f"{key}[{name!r}]", asked, begins)
+            begins += size
+    elif size := gym.flatdim(space):
+        yield _Part(key, of, begins, begins + size, _writer(space))
+
+
+def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
+    """Writes what a space holds that has no others inside."""
+    shape = space.shape or ()
+
+    def write_box(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        # Gymnasium's flattening of a Box is the same, and takes five times as long.
+        out[:] = row_of(observation, shape).ravel()
+
+    def write_flat(observation: Any, out: Array) -> None:  # noqa: ANN401  (same)
+        if not space.contains(observation):
+            raise ValueError(f"{observation!r} is not in {space}")
+        out[:] = gym.flatten(space, observation)
+
+    return write_box if isinstance(space, gym.Box) else write_flat
+
+
+def _measured(space: gym.Space[Any]) -> Array:
+    """Which numbers of a vector are of a Box of floats, whose scale is its own: neither places nor pixels."""
+    if isinstance(space, gym.Dict | gym.Tuple):
+        return np.concatenate([_measured(each) for each in _inside(space)])
+    floats = isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
+    return np.full(gym.flatdim(space), floats)
+
+
+MASK = "action_mask"
+"""Where an environment's info says what is legal: 1 for each action that is, 0 for the others; of several lists one
+array each, or all in a row."""
+
+
+def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
+    """Write what is legal next, from an info, into a row [R].
+
+    Raises:
+        RunError: the info does not say it.
+    """
+    found = info.get(MASK)
+    parts = found if isinstance(found, tuple | list) else (found,)
+    row = np.concatenate([np.ravel(part) for part in parts])
+    if found is None or len(row) != len(legal):
+        given = "missing" if found is None else f"{len(row)} numbers"
+        raise RunError(
+            f"{name}: info[{MASK!r}] is {given}: wanted are {len(legal)} numbers, one an action, at each reset and step"
+        )
+    legal[:] = row
+
+
+class Actions(NamedTuple):
+    """What an agent can do."""
+
+    names: tuple[str, ...]
+    start: int | Array
+    """The environment's number of the first; of each list, where there are several."""
+    bounds: tuple[tuple[float, float], ...] | None = None
+    """Of each number, where an action is a vector."""
+    choices: tuple[int, ...] | None = None
+    """Length of each list, where an action is several choices at once."""
+
+    def given(self, actions: Array) -> Sequence[Any]:
+        """Actions [N], [N, H] or [N, D] as environments take them."""
+        if self.bounds is not None:
+            return list(actions.clip(*np.array(self.bounds, np.float32).T))
+        if isinstance(self.start, int):
+            return [action + self.start for action in actions.tolist()]
+        return list((actions + self.start).astype(self.start.dtype))
+
+
+@runtime_checkable
+class NamesActions(Protocol):
+    """An environment that says what its actions are called, as MiniGrid's do."""
+
+    actions: EnumType
+
+
+def actions_of(space: gym.Space[Any], env: object, name: str) -> Actions:
+    """The actions, with the environment's own names, if it has an enum of them, or numbers.
+
+    Raises:
+        ConfigError: they are neither choices nor a bounded vector.
+    """
+    if isinstance(space, gym.Box) and len(space.shape) == 1 and np.isfinite([space.low, space.high]).all():
+        bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
+        if not bounds:
+            raise ConfigError(f"{name}: actions of {space} hold no number: there is nothing to do")
+        return Actions(tuple(str(number) for number in range(len(bounds))), 0, bounds)
+    if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
+        return _choices(space)
+    if not isinstance(space, gym.Discrete):
+        raise ConfigError(
+            f"{name}: actions of {space} cannot be used: wanted is a Discrete, a MultiDiscrete or MultiBinary of one "
+            "axis, or a Box of one axis with finite bounds. Wrap the environment with "
+            "gymnasium.wrappers.TransformAction"
+        )
+    numbers = range(int(space.start), int(space.start + space.n))
+    members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, NamesActions) else []
+    if [each.value for each in members] == list(numbers):
+        return Actions(tuple(each.name for each in members), numbers.start)
+    return Actions(tuple(str(number) for number in numbers), numbers.start)
+
+
+def _choices(space: gym.MultiDiscrete | gym.MultiBinary) -> Actions:
+    """A choice for each place of the action."""
+    sizes = space.nvec if isinstance(space, gym.MultiDiscrete) else np.full(space.shape, 2)
+    start = space.start if isinstance(space, gym.MultiDiscrete) else np.zeros(space.shape)
+    choices = tuple(int(size) for size in sizes)
+    return Actions(tuple(str(number) for number in range(len(choices))), start.astype(space.dtype), choices=choices)
+
+
+def _is_image(space: gym.Space[Any] | None) -> bool:
+    return isinstance(space, gym.Box) and space.dtype == np.uint8 and len(space.shape) in _RANKS
+
+
+def _has_words(space: gym.Space[Any]) -> bool:
+    """Whether flattening would make numbers of letters."""
+    return isinstance(space, gym.Text) or any(_has_words(each) for each in _inside(space))
+
+
+def _inside(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
+    """The spaces of a Dict or a Tuple, as flattening orders them."""
+    if isinstance(space, gym.Dict):
+        return space.values()
+    return space.spaces if isinstance(space, gym.Tuple) else ()
+
+
+def _numbers(space: gym.Dict) -> dict[str, int]:
+    """Of the discrete numbers beside an image, the least of each; what is wider than a byte is no token."""
+    beside = {key: each for key, each in space.items() if isinstance(each, gym.Discrete) and each.n <= PADDING}
+    return {key: int(each.start) for key, each in beside.items()}
+
+
+def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Reader:
+    """An image, and discrete numbers beside it."""
+    pixels, channels = _size(space)
+    if pixels > BESIDE:
+        raise ConfigError(
+            f"{name}: images of {pixels} pixels cannot be tokens: at most {BESIDE} can. Make them smaller with "
+            "gymnasium.wrappers.ResizeObservation, or floats with gymnasium.wrappers.RescaleObservation"
+        )
+    size, shape = pixels * channels, space.shape or ()
+    known = np.zeros((size + len(numbers), 2), np.uint8)
+    known[:size, 0] = np.repeat(np.arange(pixels), channels)
+    known[:size, 1] = np.tile(np.arange(channels), pixels)
+    known[size:, 0] = BESIDE
+    known[size:, 1] = channels + np.arange(len(numbers))
+
+    def write(observation: dict[str, Any], out: Array) -> None:
+        out[:, :2] = known
+        out[:size, 2] = row_of(observation["image"], shape).ravel()
+        for at, (key, least) in enumerate(numbers.items()):
+            out[size + at, 2] = observation[key] - least
+
+    return Reader("tokens", (len(known), 3), write)
+
+
+def _image(space: gym.Space[Any], name: str) -> Reader:
+    reader = _tokens(space, {}, name)
+    return reader._replace(write=lambda observation, out: reader.write({"image": observation}, out))
+
+
+def _size(space: gym.Space[Any]) -> tuple[int, int]:
+    """Pixels and channels."""
+    shape = space.shape or ()
+    channels = shape[2] if len(shape) == max(_RANKS) else 1
+    return int(np.prod(shape)) // channels, channels

@@ -1,0 +1,149 @@
+"""What a user names by where it is: recipes, environments and teachers of somebody else's, as `package.module:Name`."""
+
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from flatwater.border import Border, is_ours
+from flatwater.sources import here, places_of, run_folder_of
+from flatwater_watch.errors import ConfigError, FlatwaterError
+from flatwater_watch.printable import shown
+
+_only_ours = ContextVar("only_ours", default=False)
+"""Whether files are only read now: what they name is then not imported."""
+
+
+class ForeignNameError(ConfigError):
+    """A name that stands in a file would have been imported where a file is only read."""
+
+
+@contextmanager
+def importing_only_ours() -> Iterator[None]:
+    """Within this, no name is imported but those of Flatwater itself: for whatever only reads what others wrote.
+
+    Readers import no name that stands in a file by themselves; this holds also where a setting that they check leads
+    to an import several calls further down.
+    """
+    token = _only_ours.set(True)
+    try:
+        yield
+    finally:
+        _only_ours.reset(token)
+
+
+_trusted = ContextVar("trusted", default=False)
+"""What the user has said of the command at work: a run may lead to others, as to its teacher. A thread that it starts
+knows nothing of it, and is refused."""
+
+
+@contextmanager
+def trusting(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
+    """Take the user's word, for as long as this lasts, that code which runs name may be run (`runs.trust`)."""
+    before = _trusted.set(trust or _trusted.get())
+    try:
+        yield
+    finally:
+        _trusted.reset(before)
+
+
+def is_trusted() -> bool:
+    """Whether the user has said so."""
+    return _trusted.get()
+
+
+@dataclass(frozen=True)
+class Permit:
+    """That code of somebody's may be imported: asked for by what imports it, so that nobody forgets to find out.
+
+    Names come from a user who gives them now (`GIVEN`), or from a file, and then `runs.trust` decides.
+    """
+
+    names: frozenset[str] | None = None
+    """Those that may be; None for any."""
+
+    def covers(self, name: str) -> bool:
+        """Whether this one may be."""
+        return self.names is None or name in self.names
+
+
+GIVEN = Permit()
+"""For what a user gives now, in a command or in Python, and for settings that were made from it."""
+SHIPPED = Permit(frozenset())
+"""For what comes with Flatwater alone."""
+
+
+def import_named(name: str) -> ModuleType:
+    """The module of a dotted name, installed or in the folder where the command runs.
+
+    Raises:
+        ImportError: there is none, it lies in the folder of a run, or the name cannot be one: relative to nothing,
+            empty, with spaces.
+        ForeignNameError: it is not Flatwater's own, and files are only read now.
+    """
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ImportError(f"{shown(name)} is no name of a module")
+    if is_ours(name):  # without the folder where the command runs: nothing there is asked for
+        return importlib.import_module(name)
+    if _only_ours.get():
+        raise ForeignNameError(
+            f"{shown(name)} stands in a file and is not imported: reading executes no code of a file"
+        )
+    for place in places_of(name):
+        if (run := run_folder_of(place)) is not None:
+            # Whoever sends a run would send its code along, and a folder without __init__.py is a package as well.
+            raise ImportError(f"{place} lies in the folder of a run ({run}), from where no code is taken: move it")
+    for folder in here():
+        if folder not in sys.path and "" not in sys.path:
+            sys.path.append(folder)  # last: a file of the folder must not stand in for an installed package
+    return importlib.import_module(name)
+
+
+def import_object(where: str) -> Any:  # noqa: ANN401  (whatever is there)
+    """What `package.module:Name` names.
+
+    Raises:
+        ImportError: there is no such module.
+        AttributeError: it has nothing of that name.
+    """
+    module, _, name = where.partition(":")
+    return getattr(import_named(module), name)
+
+
+def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterError] = ConfigError) -> Any:  # noqa: ANN401
+    """What the user names as `package.module:Name`.
+
+    Args:
+        where: the name.
+        given: how the message begins: `teacher 'a:B'`, or `it` where the setting and its value stand before.
+        wanted: what it should be, in the words of the setting.
+        error: what is raised.
+
+    Raises:
+        FlatwaterError: there is none; of the class `error`.
+    """
+    refused = (ImportError, AttributeError, SyntaxError)
+    try:
+        with Border(shown(where), None, call="the import of its module", passing=refused):
+            return import_object(where)
+    except refused as missing:
+        raise error(
+            f"{given} cannot be imported ({missing}). Wanted is {wanted}, installed or in the folder where the command "
+            "runs"
+        ) from missing
+
+
+def version_of(found: Any) -> str:  # noqa: ANN401  (a class or a function)
+    """A hash of the text of its module: what was computed with one text is not what another computes.
+
+    Raises:
+        OSError: there is no text.
+        TypeError: it stands in no module.
+    """
+    return hashlib.sha256(inspect.getsource(inspect.getmodule(found) or found).encode()).hexdigest()[:12]

@@ -1,0 +1,98 @@
+"""The ledger: after each round, resident = files + base + owned + slack + unaccounted.
+
+`owned` is weighed leaf by leaf, `files` and `slack` are read from the system and the allocator, `base` is what the
+interpreter and the libraries had when the state was complete, less what they have given back since. The rest is
+nobody's: a flat run keeps it flat.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from flatwater_watch.meters.allocator import Heap, heap
+from flatwater_watch.meters.mappings import Footprint, footprint
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a phase of the round took."""
+
+    seconds: float
+    cpu_seconds: float
+    """Of all threads of this process."""
+    steps: int
+    peak: int | None
+    """Bytes above what was resident when the phase began, at its highest; None where nobody counts it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As in ledger.jsonl."""
+        return asdict(self) | {"steps_per_second": self.steps / self.seconds if self.seconds else None}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Where the resident memory of one moment is."""
+
+    resident: int
+    file_mapped: int
+    """Libraries and mapped files: the system takes these pages back when it needs them."""
+    owned: Mapping[str, int]
+    """Bytes of RAM that each leaf of the state has; its pages count once they are touched."""
+    base: int
+    """Interpreter and libraries, without their files."""
+    heap: Heap | None
+    """The C allocator's totals."""
+
+    @property
+    def owned_bytes(self) -> int:
+        """The state, as far as it is in RAM."""
+        return sum(self.owned.values())
+
+    @property
+    def slack(self) -> int:
+        """Freed, and kept by the allocator in pages that are partly in use."""
+        return 0 if self.heap is None else self.heap.kept
+
+    @property
+    def unaccounted(self) -> int:
+        """What nobody owns."""
+        return self.resident - self.file_mapped - self.base - self.owned_bytes - self.slack
+
+    @property
+    def explained(self) -> float:
+        """Share of the resident memory that has an owner."""
+        return 1 - abs(self.unaccounted) / self.resident
+
+    def to_json(self) -> dict[str, Any]:
+        """As in ledger.jsonl."""
+        return {
+            "resident": self.resident,
+            "file_mapped": self.file_mapped,
+            "owned": {path: size for path, size in self.owned.items() if size > SCALAR_BYTES},
+            "owned_bytes": self.owned_bytes,
+            "base": self.base,
+            "slack": self.slack,
+            "unaccounted": self.unaccounted,
+            "allocator": None if self.heap is None else asdict(self.heap),
+        }
+
+
+SCALAR_BYTES = 8
+"""Leaves of one number are in the sum, but not listed."""
+
+
+def base_of(owned: Mapping[str, int]) -> int:
+    """What is resident now besides the files, the state and the allocator's slack."""
+    return state_of(owned, base=0).unaccounted
+
+
+def state_of(owned: Mapping[str, int], *, base: int) -> Statement:
+    """The statement of this moment; best right after freed memory was released.
+
+    Args:
+        owned: bytes of RAM of each leaf.
+        base: from `base_of`, when the state was complete.
+    """
+    now: Footprint = footprint()
+    found = Statement(now.resident, now.file_mapped, owned, base, heap())
+    return replace(found, base=base + min(0, found.unaccounted))  # what is missing, the libraries have given back

@@ -1,0 +1,132 @@
+"""What a run would hold on each machine of a cluster, and whether it fits there.
+
+Private bytes of workers add up; the market's file and the object store are there once for all workers of a machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flatwater_watch.errors import MemoryLimitError
+from flatwater_watch.units import format_bytes
+
+STORE_SHARE = 2
+"""Messages of the largest size fit into an object store at once. Ray itself takes more than its store holds."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of a cluster."""
+
+    name: str
+    identity: str
+    """By which the cluster knows it."""
+    cores: int
+    memory: int
+    """Bytes that may be set aside for workers."""
+    store: int
+    """Bytes of its object store, in which messages lie."""
+    limit: int
+    """Bytes that a process there could come to."""
+
+
+@dataclass(frozen=True)
+class Wants:
+    """The needs of workers on a machine."""
+
+    worker: int
+    """Private bytes of the largest."""
+    threads: int
+    """Cores of each."""
+    mapped: int
+    """Bytes of the file that all of a machine map."""
+    store: int
+    """Bytes that an object store must have."""
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """The workers of a machine."""
+
+    machine: Machine
+    wants: Wants
+    workers: int
+
+    @property
+    def needed(self) -> int:
+        """Bytes, with the object store whole: it stays full of messages that were read."""
+        return self.workers * self.wants.worker + self.wants.mapped + self.machine.store
+
+    @property
+    def there(self) -> int:
+        """Bytes that they may take."""
+        aside = self.machine.memory + self.wants.mapped + self.machine.store
+        return min(aside, self.machine.limit)
+
+    @property
+    def room(self) -> int:
+        """Workers that fit."""
+        memory = max(0, self.there - self.wants.mapped - self.machine.store) // max(1, self.wants.worker)
+        return min(self.machine.cores // self.wants.threads, memory) if self.store_suffices else 0
+
+    @property
+    def store_suffices(self) -> bool:
+        """Whether the largest message and its answer lie in the object store together."""
+        return self.machine.store >= self.wants.store
+
+    @property
+    def fits(self) -> bool:
+        """Whether all of it does; a machine without workers always does."""
+        return self.workers <= self.room
+
+    def to_json(self) -> dict[str, Any]:
+        """As in plan.json."""
+        return {**asdict(self), "needed": self.needed, "there": self.there, "fits": self.fits}
+
+    def shortage(self) -> str:
+        """The machine that lacks something, with its need and its room."""
+        name, wants, there = self.machine.name, self.wants, self.machine
+        if not self.store_suffices:
+            return (
+                f"{name}: its object store has {format_bytes(there.store)}, where messages need "
+                f"{format_bytes(wants.store)}: start Ray there with --object-store-memory={wants.store}"
+            )
+        return (
+            f"{name}: room for {self.room} of {self.workers}: {format_bytes(self.needed)} and "
+            f"{self.workers * wants.threads} cores are wanted, {format_bytes(self.there)} and {there.cores} are there"
+        )
+
+
+def dealt_to(machines: Sequence[Machine], count: int, wants: Wants) -> list[NodePlan]:
+    """Workers go one by one to the machine with the most room left, and then with the most memory."""
+    room = [NodePlan(each, wants, 0).room for each in machines]
+    given = [0] * len(machines)
+    for _ in range(count if machines else 0):
+        at = max(range(len(machines)), key=lambda n: (room[n] - given[n], machines[n].memory - given[n] * wants.worker))
+        given[at] += 1
+    return [NodePlan(each, wants, workers) for each, workers in zip(machines, given, strict=True)]
+
+
+def room_of(nodes: Sequence[NodePlan]) -> int:
+    """Workers that the cluster has room for."""
+    return sum(node.room for node in nodes)
+
+
+def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
+    """Stop a run whose workers do not fit.
+
+    Raises:
+        MemoryLimitError: with each machine that lacks something, and what to change.
+    """
+    if lacking := [node for node in nodes if not node.fits]:
+        raise MemoryLimitError(shortages(nodes, lacking))
+
+
+def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
+    """The machines that lack something, and the remedy."""
+    wants, wanted, room = nodes[0].wants, sum(node.workers for node in nodes), room_of(nodes)
+    first = (
+        f"the cluster has room for {room} workers of {format_bytes(wants.worker)} and {wants.threads} cores each, "
+        f"where {wanted} are wanted. Use --workers {max(1, room)}, add machines, or make the run smaller."
+    )
+    return "\n".join([first, *(f"  {node.shortage()}" for node in lacking)])

@@ -1,0 +1,170 @@
+"""The plan: what a run will hold, by owner, and whether it fits; made before anything is allocated.
+
+The bytes come from the build itself, run on torch's meta device by whoever owns the build; here they are added up, held
+against the machine's limits and told. What is planned for the state is exactly what is held. Transients are estimates.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flatwater.memory.nodes import NodePlan, refuse_nodes
+from flatwater_watch.errors import MemoryLimitError
+from flatwater_watch.units import format_bytes
+
+BUDGET_SHARE = 0.9
+"""Share of the tightest limit that a run without a budget of its own may take."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will hold."""
+
+    owners: Mapping[str, int]
+    """Bytes of each leaf of the state, by path."""
+    transients: Mapping[str, int]
+    """Estimated bytes that a phase makes and frees again, at its highest."""
+    base_bytes: int
+    """Resident before the state is built: interpreter, libraries, code. 0 where the state lies on another device."""
+    limits: Mapping[str, int]
+    """Each limit that the process would meet, in bytes."""
+    budget: int | None = None
+    """What the user allows; None takes `BUDGET_SHARE` of the tightest limit."""
+    suggestions: Sequence[str] = field(default=())
+    """What to change where it does not fit, with numbers."""
+    workers: Sequence[int] = field(default=())
+    """Estimated private bytes of each process that computes for the run, at its highest."""
+    worker_owners: Sequence[Mapping[str, int]] = field(default=())
+    """Bytes of each leaf of their states, by path; exact."""
+    worker_transients: int = 0
+    """Of those private bytes, what their highest phase makes and frees again."""
+    apart: bool = False
+    """Whether those processes are on machines of a cluster, which sets memory aside for them."""
+    nodes: Sequence[NodePlan] = field(default=())
+    """Where they are placed at the start, of a cluster."""
+    exchange: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of numbers that go between them and the run in a generation, and in the largest message."""
+    mapped: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of each leaf that is a part of a file, whose pages all processes share; no owner has them."""
+    what: str = "run"
+    """What is planned: a run, or a command that uses one."""
+
+    @property
+    def total_bytes(self) -> int:
+        """The state, whole, but for what is mapped."""
+        return sum(self.owners.values())
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Of all processes together."""
+        return sum(self.mapped.values())
+
+    @property
+    def transient_bytes(self) -> int:
+        """The highest phase: phases do not overlap."""
+        return max(self.transients.values(), default=0)
+
+    @property
+    def needed_bytes(self) -> int:
+        """Resident memory at the highest moment of the run, its workers on this machine included."""
+        workers = 0 if self.apart else sum(self.workers)
+        return self.base_bytes + self.total_bytes + self.mapped_bytes + self.transient_bytes + workers
+
+    @property
+    def limit_bytes(self) -> int:
+        """The tightest limit."""
+        return min(self.limits.values())
+
+    @property
+    def budget_bytes(self) -> int:
+        """What the run may take."""
+        return int(BUDGET_SHARE * self.limit_bytes) if self.budget is None else self.budget
+
+    @property
+    def worker_budgets(self) -> Sequence[int]:
+        """Private bytes that each worker may have: what is planned, and what the run leaves of its budget here."""
+        left = 0 if self.apart else max(0, self.budget_bytes - self.needed_bytes)
+        return [planned + left for planned in self.workers]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run stays within its budget and the machine's limit, and its workers within their machines'."""
+        here = self.needed_bytes <= min(self.budget_bytes, self.limit_bytes)
+        return here and all(node.fits for node in self.nodes)
+
+    def to_json(self) -> dict[str, Any]:
+        """As in plan.json."""
+        return {
+            "owners": dict(self.owners),
+            "total_bytes": self.total_bytes,
+            "transient_bytes": self.transient_bytes,
+            "transients": dict(self.transients),
+            "base_bytes": self.base_bytes,
+            "workers": list(self.workers),
+            "worker_owners": [sum(owners.values()) for owners in self.worker_owners],
+            "apart": self.apart,
+            "nodes": [node.to_json() for node in self.nodes],
+            "exchange": dict(self.exchange),
+            "mapped": dict(self.mapped),
+            "needed_bytes": self.needed_bytes,
+            "limit_bytes": self.limit_bytes,
+            "limits": dict(self.limits),
+            "budget_bytes": self.budget_bytes,
+            "fits": self.fits,
+            "suggestions": list(self.suggestions),
+        }
+
+
+REMEDIES = {
+    "run": "Make it smaller, or give it more with --budget; --start-over-budget starts it all the same.",
+    "export": "Give it more memory with --budget (budget=).",
+}
+REMEDY = "Give it prices of fewer days, or more memory with --budget (budget=)."
+"""What to do about a plan that does not fit: of a run, of an export, of what plays or decides."""
+
+
+def refuse(plan: Plan) -> None:
+    """Stop a run or a command that does not fit.
+
+    Raises:
+        MemoryLimitError: with the largest owners, or the machines that its workers do not fit on, and what to change.
+    """
+    refuse_nodes(plan.nodes)
+    if plan.fits:
+        return
+    raise MemoryLimitError(f"{told(plan)}\n{REMEDIES.get(plan.what, REMEDY)}")
+
+
+def told(plan: Plan) -> str:
+    """What the run would take, of what it may take, by whom, and what to change, in a few lines."""
+    largest = sorted(grouped(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
+    listed = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
+    whole = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {allowed(plan)}."
+    whole += f" The largest owners: {listed}."
+    return "\n".join([whole, *(f"  {line}" for line in plan.suggestions)])
+
+
+def allowed(plan: Plan) -> str:
+    """What the run may take, and why."""
+    name = min(plan.limits, key=lambda limit: plan.limits[limit])
+    limit = f"the limit of this process is {format_bytes(plan.limit_bytes)} ({name})"
+    if plan.budget is None:
+        return f"{format_bytes(plan.budget_bytes)} are allowed: {limit}, of which {BUDGET_SHARE:.0%}"
+    return f"{format_bytes(plan.budget)} are allowed (--budget); {limit}"
+
+
+def grouped(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
+    """Bytes by the first `depth` names of the paths, in the order of the paths."""
+    sums: dict[str, int] = {}
+    for path, size in owners.items():
+        group = ".".join(path.split(".")[:depth])
+        sums[group] = sums.get(group, 0) + size
+    return sums
+
+
+def in_short(plan: Plan) -> str:
+    """One line about the plan."""
+    return (
+        f"memory: the state will hold {format_bytes(plan.total_bytes)}, with phases and libraries up to "
+        f"{format_bytes(plan.needed_bytes)}, of {format_bytes(plan.budget_bytes)} allowed"
+    )

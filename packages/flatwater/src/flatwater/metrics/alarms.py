@@ -1,0 +1,278 @@
+"""What is wrong with a run although it goes on: numbers that are not finite, steps skipped, policies that do nothing.
+
+Each function looks at numbers that were read once for the round and returns findings; none raises or prints. An alarm
+is told once, in a sentence that says what it means and what to do, and counted after that.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import isfinite, isnan
+from typing import Any, Literal
+
+from flatwater.metrics.sinks import Metrics
+from flatwater_watch.units import format_bytes
+
+Kind = Literal[
+    "not finite", "skipped steps", "constant policy", "never trades", "refused orders", "threads wait", "wire"
+]
+
+CONSTANT = 1e-6
+"""Standard deviation of a policy's actions over the days of its episodes at or below which it ignores the market."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One finding."""
+
+    kind: Kind
+    where: str
+    """What it was found in: `losses/critic`, `member 3`, `champion`."""
+    message: str
+    """What it means and what to do, in full sentences."""
+    round: int
+
+
+def not_finite(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alarm]:
+    """An alarm for each array that holds NaN or infinity.
+
+    Args:
+        round: the round that the numbers are from.
+        arrays: one number a member (a norm or a mean is enough: it is not finite where one of its terms is not),
+            under `inputs/*`, `losses/*`, `gradients/*` or `weights/*`.
+    """
+    found = []
+    for where, values in arrays.items():
+        bad = [str(member) for member, value in enumerate(values) if not isfinite(value)]
+        if bad:
+            message = f"{where} is NaN or infinite for member {', '.join(bad)}. {_remedy(where)}"
+            found.append(Alarm("not finite", where, message, round))
+    return found
+
+
+def not_finite_metrics(round: int, metrics: Metrics) -> list[Alarm]:
+    """An alarm for each named number of the round that is NaN or infinite."""
+    bad = [name for name, value in metrics.items() if not isfinite(value)]
+    return [Alarm("not finite", name, f"The number {name} is {metrics[name]}. {_remedy(name)}", round) for name in bad]
+
+
+def _remedy(where: str) -> str:
+    remedies = {
+        "inputs": "Look at the panel with `flatwater panel show`: a price or a feature is not a number there.",
+        "losses": "Lower the learning rates, or bound the rewards; the checkpoint before this round is sound.",
+        "gradients": "Lower the learning rates or the gradient clip; the step with these gradients must not be taken.",
+        "weights": "These members are lost; resume from the last checkpoint with lower learning rates.",
+    }
+    return remedies.get(
+        where.split("/", maxsplit=1)[0], "Look for the first round with such a number in metrics.jsonl."
+    )
+
+
+def skipped_steps(round: int, skipped: Mapping[str, int], taken: int) -> list[Alarm]:
+    """An alarm for each optimizer that skipped steps in the round, as it does when gradients are not finite.
+
+    Args:
+        round: the round.
+        skipped: steps not taken, by what did not take them (`member 3`, `critic`).
+        taken: steps that each should have taken.
+    """
+    return [
+        Alarm(
+            "skipped steps",
+            who,
+            f"{who.capitalize()} skipped {count} of {taken} optimizer steps, so it learned less than the others. "
+            "A few after a start in bf16 are harmless; lower the learning rates if they go on.",
+            round,
+        )
+        for who, count in skipped.items()
+        if count
+    ]
+
+
+def of_learner(round: int, name: str, largest: float, metrics: Metrics, steps: int) -> list[Alarm]:
+    """What can be wrong with one learner: its weights, the round's numbers, the steps that it did not take.
+
+    Args:
+        round: the round.
+        name: of what learns (`policy`, `student`).
+        largest: magnitude of a weight; not finite where one of them is not.
+        metrics: the round's numbers, `train/skipped` among them; none may be NaN.
+        steps: that the learner should have taken.
+    """
+    return [
+        *not_finite(round, {f"weights/{name}": [largest]}),
+        *not_finite_metrics(round, metrics),
+        *skipped_steps(round, {name: int(metrics.get("train/skipped", 0))}, steps),
+    ]
+
+
+def constant_policies(round: int, deviation: Mapping[str, float]) -> list[Alarm]:
+    """An alarm for each policy whose actions do not change from day to day, or are not numbers.
+
+    Args:
+        round: the round.
+        deviation: standard deviation of the actions over the days of the round's episodes, without noise, by who
+            acts (`member 3`, `champion`).
+    """
+    return [_constant(round, who, value) for who, value in deviation.items() if not value > CONSTANT]
+
+
+def _constant(round: int, who: str, deviation: float) -> Alarm:
+    if isnan(deviation):
+        return Alarm("not finite", who, f"The actions of {who} are NaN or infinite. {_remedy('weights')}", round)
+    message = (
+        f"The policy of {who} gives the same action every day (deviation {deviation:.1e}): it does not see the market. "
+        "Look at its inputs for columns that are all zero, and at the weights for values out of proportion."
+    )
+    return Alarm("constant policy", who, message, round)
+
+
+def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
+    """An alarm for each policy that opened no trade in all its episodes of the round.
+
+    Args:
+        round: the round.
+        trades: positions opened, by who acts (`member 3`, `champion`).
+    """
+    return [
+        Alarm(
+            "never trades",
+            who,
+            f"The policy of {who} opened no position in any episode of the round. "
+            "Early in a run, learning and selection mend this; later, nothing that it sees may be worth its costs.",
+            round,
+        )
+        for who, count in trades.items()
+        if count == 0
+    ]
+
+
+REFUSED = 0.2
+"""Share of the trading days on which an order may be refused without an alarm."""
+
+
+def refused_orders(round: int, refused: Mapping[str, float]) -> list[Alarm]:
+    """An alarm for each policy whose orders are refused on more than a fifth of the days.
+
+    Args:
+        round: the round.
+        refused: share of the trading days on which something was asked for and nothing was bought, by who acts.
+    """
+    return [
+        Alarm(
+            "refused orders",
+            who,
+            f"{share:.0%} of the orders of {who} are refused: what it asks for has no price on the day, or its target "
+            "is no number. Days are lost that way, and nothing is learnt from them. Look for instruments without data.",
+            round,
+        )
+        for who, share in refused.items()
+        if share > REFUSED
+    ]
+
+
+LONG, BUSY = 5.0, 0.8
+"""Seconds of a round, and CPU seconds in each of them, that several threads must take for an alarm, or miss for one."""
+
+
+def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float) -> list[Alarm]:
+    """An alarm where several threads together do not even get one core: each then waits for the others at every step.
+
+    Args:
+        round: the round.
+        threads: that compute in this process.
+        seconds: that its phases took.
+        cpu_seconds: of all threads in that time.
+    """
+    if threads == 1 or seconds < LONG or cpu_seconds >= BUSY * seconds:
+        return []
+    message = (
+        f"{threads} threads had {cpu_seconds / seconds:.2f} cores in the round's {seconds:.0f} s, beside other work: "
+        "threads then wait for each other, and can be many times slower than one. End what else runs here, or train "
+        "with --threads 1, and traders with --workers auto besides: workers do not wait."
+    )
+    return [Alarm("threads wait", "threads", message, round)]
+
+
+def above_formula(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
+    """An alarm where the run and its workers have exchanged more than a round takes in which none is lost.
+
+    Args:
+        round: the round.
+        exchange: what the ledger says of it. Nothing is `lost` in the round in which the workers were started.
+    """
+    if "lost" not in exchange or exchange["moved"] <= exchange["formula"]:
+        return []
+    moved, formula = format_bytes(exchange["moved"]), format_bytes(exchange["formula"])
+    why = (
+        f"Workers lost: {exchange['lost']}. New ones were sent the state of these: look at their machines."
+        if exchange["lost"]
+        else "No worker was lost. A checkpoint within the round (SIGUSR2) takes more; the formula misses anything else."
+    )
+    return [Alarm("wire", "workers", f"{moved} of numbers went to workers and came back, not {formula}. {why}", round)]
+
+
+MANY = 1 / 3
+"""Part of the members that must be affected for an alarm: selection mends a few."""
+
+
+def of_many(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
+    """The champion's alarms, and of each kind a single one for the members where `MANY` of them are affected.
+
+    Actions that are no numbers are worth an alarm for each member.
+
+    Args:
+        alarms: about policies, by who acts.
+        members: how many there are.
+    """
+    few = [alarm for alarm in alarms if alarm.where.startswith(MEMBER) and alarm.kind != NOT_FINITE]
+    kept = [alarm for alarm in alarms if alarm not in few]
+    for kind in dict.fromkeys(alarm.kind for alarm in few):
+        found = [alarm for alarm in few if alarm.kind == kind]
+        if found and len(found) >= MANY * members:
+            message = f"{len(found)} of {members} members, {found[0].where} among them: {found[0].message}"
+            kept.append(replace(found[0], where="members", message=message))
+    return kept
+
+
+MEMBER, NOT_FINITE = "member ", "not finite"
+
+
+def by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
+    """One number a member as `member 0`, `member 1`, ...; the champion's under `champion` where there is one."""
+    named = {f"{MEMBER}{member}": value for member, value in enumerate(values)}
+    return named if champion is None else named | {"champion": champion}
+
+
+def news_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
+    """Count the alarms in `seen`, by kind and place, and return those that were not there before."""
+    fresh = []
+    for alarm in alarms:
+        if not seen[alarm.kind, alarm.where]:
+            fresh.append(alarm)
+        seen[alarm.kind, alarm.where] += 1
+    return fresh
+
+
+def by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
+    """The alarms of each kind together."""
+    return [[*group] for _, group in groupby(sorted(alarms, key=_kind), key=_kind)]
+
+
+def tell(alarms: Sequence[Alarm]) -> list[str]:
+    """One line for each kind of alarm: the first of its kind in full, then where else the same was found."""
+    lines = []
+    for first, *others in by_kind(alarms):
+        more = f" The same holds for {', '.join(other.where for other in others)}." if others else ""
+        lines.append(f"round {first.round}: {first.message}{more}")
+    return lines
+
+
+def recount(seen: Counter[tuple[str, str]]) -> list[str]:
+    """One line for each alarm that came more than once, the most frequent first, for the end of a run."""
+    return [f"{kind}: {where}, in {count} rounds" for (kind, where), count in seen.most_common() if count > 1]
+
+
+def _kind(alarm: Alarm) -> str:
+    return alarm.kind

@@ -1,0 +1,304 @@
+"""One row a round on the terminal, 99 characters wide or 80, and below the rows a bar for the phase at work.
+
+Where the output is no terminal (a log file, a pipe) the rows are plain text; instead of the bar, a line says every 10
+seconds how far a long round has come.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+from flatwater.metrics.figures import short_duration, short_number, short_seconds
+from flatwater.metrics.sinks import Metrics
+from flatwater_watch.progress import Course, Ticker, is_due, watched
+from flatwater_watch.units import format_duration
+
+ROWS_PER_HEADER = 20
+REFRESH_SECONDS = 0.1
+ROUNDS_REMEMBERED = 8
+WORTH_TELLING = 0.01
+"""Change of what is resident, as a share, from which the line about memory is printed again."""
+LARGE_PERCENT = 999.95
+WHOLE_BELOW = 99_999.5
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table: what stands above it, and how its number is made short."""
+
+    group: str
+    title: str
+    width: int
+    """Characters, the space on the left included."""
+    name: str
+    """The metric that it shows; a dot stands in the rows of rounds that do not have it."""
+    show: Callable[[float], str] = short_number
+
+
+def whole(value: float) -> str:
+    """All digits up to 99,999, then a short number."""
+    return f"{value:z.0f}" if abs(value) < WHOLE_BELOW else short_number(value)
+
+
+def percent(value: float) -> str:
+    """A share in whole percent, without the sign."""
+    return f"{100 * value:z.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
+
+
+def whole_share(value: float) -> str:
+    """A share in whole percent: `50%`."""
+    return f"{percent(value)}%"
+
+
+def share(value: float) -> str:
+    """A share: `3.4%`."""
+    return f"{value:.1%}"
+
+
+def signed_percent(value: float) -> str:
+    """A return: `+12.3%`; one of a thousand percent or more as a short number."""
+    percents = 100 * value
+    return f"{percents:+.1f}%" if abs(percents) < LARGE_PERCENT else f"{short_number(percents)}%"
+
+
+def _megabytes(value: float) -> str:
+    return f"{value / 1e6:.0f}"
+
+
+RESIDENT = Column("", "MB", 6, "memory/resident", _megabytes)
+WHOLE = Column("seconds", "all", 4, "seconds", short_seconds)
+"""Of a whole round, saving and recording included; the table itself takes that time."""
+BUFFER = Column("", "buffer", 9, "buffer/fill", whole_share)
+MISSING = "buffer/missing"
+"""The metric of what a replay must still take in before learning begins."""
+FIRST, LEFT = 9, 6
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rounds of a kind of run are shown."""
+
+    round: str
+    """What a round is called: `generation`."""
+    short: str
+    """The same as a title, in at most 8 characters."""
+    columns: tuple[Column, ...]
+    """At most 78 characters together, for a row of 99."""
+    dispensable: frozenset[str]
+    """Titles of the columns that are left out where the terminal has 80 characters."""
+    glance: tuple[Column, ...] = ()
+    """What the live screen shows of the last round besides the recipe's curves: title and number of each."""
+
+    @property
+    def rounds(self) -> str:
+        """The plural of `round`."""
+        return f"{self.round}{'es' if self.round.endswith('ch') else 's'}"
+
+    def within(self, width: int) -> tuple[Column, ...]:
+        """All columns where a row of them fits, else those that cannot be dispensed with."""
+        if len(title_line(self.columns, self.short)) <= width:
+            return self.columns
+        return tuple(column for column in self.columns if column.title not in self.dispensable)
+
+
+class ConsoleTable:
+    """The table of a run. Use it as a context manager, so that the bar goes away when the run ends or fails."""
+
+    def __init__(
+        self,
+        total_rounds: int,
+        console: Console,
+        layout: Layout,
+        *,
+        done: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare the table.
+
+        Args:
+            total_rounds: in all.
+            console: where it is printed.
+            layout: of the run's kind.
+            done: rounds that a resumed run has behind it.
+            clock: seconds from any beginning; tests bring their own.
+        """
+        self._total, self._console, self._done, self._clock = total_rounds, console, done, clock
+        self._layout, self._columns = layout, layout.within(console.width)
+        self._rows = 0
+        self._told_of = 0.0
+        self._took: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
+        self._began = self._round_began = self._phase_began = self._shown_at = clock()
+        self._told_at = self._began
+        self._behind = done
+        self._phase, self._steps = "", (0, 0)
+        self._bar, self._task = _bar(console)
+        self._within = ExitStack()
+        self._course: Course | None = None
+
+    def __enter__(self) -> Self:
+        """Show the bar, and what the steps of long phases say of themselves."""
+        self._bar.start()
+        self._course = self._within.enter_context(watched())
+        if not self._console.quiet:
+            ticker = Ticker(self.tell_)
+            ticker.start()
+            self._within.callback(ticker.stop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Take the bar away; the rows stay, and below them what they took."""
+        self._within.close()
+        self._bar.stop()
+        if pace := self.pace():
+            self._print(pace, "dim")
+
+    def phase(self, name: str, done: int, total: int) -> None:
+        """Move the bar: `done` of `total` parts of the phase `name` of this round. Cheap enough for any loop."""
+        now = self._clock()
+        self._steps = (done, total)
+        if name != self._phase:
+            self._phase, self._phase_began = name, now
+        elif now - self._shown_at < REFRESH_SECONDS and done < total:
+            return
+        self._shown_at = now
+        self._bar.update(
+            self._task,
+            description=name,
+            completed=done,
+            total=total,
+            left=self._forecast(now, done, total),
+            round=f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}",
+        )
+        if not self._bar.disable:
+            self._bar.refresh()
+
+    def tell_(self) -> None:
+        """Say how far a round has come that has said nothing for 10 seconds: a step may take longer than that."""
+        now, (done, total) = self._clock(), self._steps
+        if not is_due(now, self._round_began, self._told_at):
+            return
+        self._told_at = now
+        within = self._course.line() if self._course is not None else ""
+        if not self._bar.disable:
+            self._bar.update(self._task, description=f"{self._phase} ({within})" if within else self._phase)
+            self._bar.refresh()
+            return
+        at = f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}"
+        parts = [f"{format_duration(now - self._round_began)} so far"]
+        if self._phase:  # once a phase is done, what is at work is the next one, of which no step is done yet
+            parts += [f"{self._phase} {done}/{total}" if done < total else f"{self._phase} done"]
+        left = self._forecast(now, done, total) if done < total or self._took else ""
+        parts += [within, left]
+        self._print(f"{'':>{FIRST}} {at}: {', '.join(filter(None, parts))}", "dim")
+
+    def round(self, metrics: Metrics, memory: str = "") -> None:
+        """Print the row of the round that just ended, and a line about its memory where that has changed."""
+        now = self._clock()
+        self._took.append(now - self._round_began)
+        self._round_began = self._told_at = now
+        self._phase, self._steps = "", (0, 0)
+        self._done += 1
+        if self._rows % ROWS_PER_HEADER == 0:
+            self._print(group_line(self._columns), "bold")
+            self._print(title_line(self._columns, self._layout.short), "bold")
+        self._rows += 1
+        timed = {**metrics, WHOLE.name: self._took[-1]}
+        self._print(row_line(f"{self._done}/{self._total}", timed, self.left(), self._columns))
+        if missing := metrics.get(MISSING, 0.0):
+            self._print(f"{'':>{FIRST}} the replay fills: learning begins {missing:,.0f} transitions from here", "dim")
+        resident = metrics.get(RESIDENT.name, 0.0)
+        if memory and abs(resident - self._told_of) >= WORTH_TELLING * self._told_of:
+            self._told_of = resident
+            self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1), expand=False))
+
+    def pace(self) -> str:
+        """How long the rounds of this process have taken; empty where none has ended."""
+        rounds, seconds = self._done - self._behind, self._round_began - self._began
+        if not rounds:
+            return ""
+        named = self._layout.round if rounds == 1 else self._layout.rounds
+        return f"{rounds} {named} in {format_duration(seconds)}, {format_duration(seconds / rounds)} each on average"
+
+    @property
+    def took(self) -> float:
+        """Seconds of the last round."""
+        return self._took[-1]
+
+    def left(self) -> float:
+        """Seconds to the end of the run, after a round; NaN before the first has ended."""
+        return 0.0 if self._done >= self._total else self.seconds_left(self._clock())
+
+    def seconds_left(self, now: float) -> float:
+        """Seconds to the end of the run at the median pace of the last rounds; NaN before the first has ended."""
+        if not self._took:
+            return float("nan")
+        pace = median(self._took)
+        return pace * max(0, self._total - self._done - 1) + max(0.0, pace - (now - self._round_began))
+
+    def _forecast(self, now: float, done: int, total: int) -> str:
+        if self._took:
+            return f"run: {short_duration(self.seconds_left(now))} left"
+        spent = now - self._phase_began
+        return f"phase: {short_duration(spent / done * (total - done))} left" if done and spent else ""
+
+    def _print(self, line: str, style: str = "") -> None:
+        self._console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _bar(console: Console) -> tuple[Progress, TaskID]:
+    # No refreshing thread: it would take time from the cores that compute; `phase` refreshes.
+    bar = Progress(
+        TextColumn("{task.fields[round]}"),
+        TextColumn("{task.description}", style="bold"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("{task.fields[left]}", style="cyan"),
+        console=console,
+        transient=True,
+        auto_refresh=False,
+        disable=not console.is_terminal,
+    )
+    return bar, bar.add_task("starting", total=1, left="", round="")
+
+
+def group_line(columns: Sequence[Column]) -> str:
+    """The header's upper line: each group's name above the first of its columns."""
+    line = " " * FIRST
+    for at, column in enumerate(columns):
+        starts = column.group and (at == 0 or columns[at - 1].group != column.group)
+        if starts:
+            width = sum(other.width for other in columns if other.group == column.group)
+            name = f" {column.group} "
+            line += " " + (name.center(width - 1, "-") if len(name) + 1 < width - 1 else name.strip().rjust(width - 1))
+        elif not column.group:
+            line += " " * column.width
+    return line.rstrip()
+
+
+def title_line(columns: Sequence[Column], short: str) -> str:
+    """The header's lower line: each column's title, right-aligned like its numbers."""
+    titles = "".join(f"{column.title:>{column.width}}" for column in columns)
+    return f"{short:>{FIRST}}{titles}{'left':>{LEFT}}{RESIDENT.title:>{RESIDENT.width}}"
+
+
+def row_line(round_: str, metrics: Metrics, left: float, columns: Sequence[Column]) -> str:
+    """One round's row."""
+    cells = "".join(_cell(column, metrics) for column in columns)
+    return f"{round_:>{FIRST}}{cells}{short_duration(left):>{LEFT}}{_cell(RESIDENT, metrics)}"
+
+
+def _cell(column: Column, metrics: Metrics) -> str:
+    value = metrics.get(column.name)
+    return f"{'.' if value is None else column.show(value):>{column.width}}"

@@ -1,0 +1,180 @@
+"""`metrics.jsonl`: one JSON object a line, one line a round, `{"round": 7, "fitness/mean": 3.2, ...}`.
+
+A number that is not finite is written as `null`, because JSON has no NaN; `read_metrics` gives it back as NaN. Other
+records of a round (its alarms, its lineage) are kept the same way in files of their own, and may hold lists and text.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from io import BufferedReader, FileIO
+from math import isfinite, nan
+from pathlib import Path
+from typing import Any
+
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.content import is_number, parse_json, plain
+from flatwater_watch.files.directory import telling, write_object
+from flatwater_watch.files.regular import append_regular, open_regular
+from flatwater_watch.printable import shown
+from flatwater_watch.units import format_bytes
+
+Record = dict[str, Any]
+MOST_ROUNDS = 1 << 53
+"""A larger number is no round that anybody trained, and no float holds it."""
+MOST_LINE = 4 << 20
+"""Bytes of a line: those of our recipes have some thousands."""
+
+
+class JsonlSink:
+    """Appends a line a round and has it on the disk before `write` returns."""
+
+    def __init__(self, path: Path, *, resume_at: int = 0) -> None:
+        """Open the file for the rounds after `resume_at`.
+
+        Args:
+            path: the file; its folder must exist.
+            resume_at: the last round that the run remembers (0 for a new run). Lines of later rounds, which a killed
+                run wrote after its last checkpoint, and a half-written last line are cut off in one atomic step.
+
+        Raises:
+            RunError: the file cannot be read or written.
+        """
+        self.path = path
+        with telling(path):
+            _cut_(path, resume_at)
+            # Without a buffer: what a full disk refused would otherwise be tried again when the file is closed.
+            self._file = append_regular(path)
+
+    def write(self, round: int, metrics: Mapping[str, object]) -> None:
+        """Append the round's line.
+
+        Raises:
+            RunError: the disk is full or the file can no longer be written.
+        """
+        with telling(self.path):
+            _append_(self._file, line_of(round, metrics))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _append_(file: FileIO, line: bytes) -> None:
+    if file.write(line) < len(line):  # the disk took only a part
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(file.fileno())
+
+
+def line_of(round: int, record: Mapping[str, object]) -> bytes:
+    """The round as a line of JSON, with `null` for what is not finite."""
+    return json.dumps({"round": round} | {name: plain(value) for name, value in record.items()}).encode() + b"\n"
+
+
+def _cut_(path: Path, resume_at: int) -> None:
+    """Keep the whole lines of rounds up to `resume_at`; replace the file at once, and only if something must go."""
+    if not os.path.lexists(path):
+        return
+    with open_regular(path, follow=False) as file:
+        if all(is_kept(line, resume_at) for line in file):
+            return
+        file.seek(0)
+        # Line by line: the whole file of a long run has gigabytes.
+        write_object(path, (line for line in file if is_kept(line, resume_at)))
+
+
+def is_kept(line: bytes, resume_at: int) -> bool:
+    """True for a whole line of a round that the resumed run remembers."""
+    found = round_of(line)
+    return found is not None and found <= resume_at
+
+
+def record_of(line: bytes) -> Record | None:
+    """The record that a line holds; None where the line is half-written or no record of a round."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = parse_json(line)
+    except ValueError:
+        return None
+    found = record.get("round") if isinstance(record, dict) else None
+    return record if type(found) is int and 0 <= found <= MOST_ROUNDS else None
+
+
+def round_of(line: bytes) -> int | None:
+    """The round that a line is about; None where the line is half-written or no record."""
+    record = record_of(line)
+    return None if record is None else int(record["round"])
+
+
+def read_metrics(path: Path) -> dict[str, list[float]]:
+    """Every name that some round has -> its numbers in the order of rounds; NaN where a round has none.
+
+    A half-written last line, which a run that is being written or was killed can have, is left out. The column
+    `round` holds the rounds themselves.
+
+    Raises:
+        RunError: the file cannot be read, or a line other than the last is damaged.
+    """
+    try:
+        with open_regular(path, follow=False) as file:
+            lines = [*bounded_lines(file)]
+    except OSError as fault:
+        raise RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?") from fault
+    records = [_record(path, number, line) for number, line in enumerate(lines, 1) if not _is_torn(lines, number)]
+    return columns_of(path, records)
+
+
+def columns_of(path: Path, records: Sequence[Record]) -> dict[str, list[float]]:
+    """Every name that some record has -> its numbers; NaN where a record has none.
+
+    Raises:
+        RunError: a record of the file holds something else than numbers.
+    """
+    for record in records:
+        require_numbers(path, record)
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: [nan if (value := record.get(name)) is None else value for record in records] for name in names}
+
+
+def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
+    """The lines from where the file stands, of whatever somebody has put there.
+
+    Raises:
+        OSError: one is longer than a line can be.
+    """
+    while line := file.readline(MOST_LINE):
+        if len(line) == MOST_LINE and not line.endswith(b"\n"):
+            raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MOST_LINE)}")
+        yield line
+
+
+def known(rounds: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The rounds that have a number, and their numbers."""
+    points = [(at, value) for at, value in zip(rounds, values, strict=False) if isfinite(value)]
+    return [at for at, _ in points], [value for _, value in points]
+
+
+def _is_torn(lines: list[bytes], number: int) -> bool:
+    return number == len(lines) and record_of(lines[-1]) is None
+
+
+def _record(path: Path, number: int, line: bytes) -> Record:
+    found = record_of(line)
+    if found is None:
+        raise RunError(f"{path}: line {number} is not a record of a round. Restore the file, or delete that line.")
+    return found
+
+
+def require_numbers(path: Path, record: Record) -> None:
+    """That a line of `metrics.jsonl` holds numbers and nothing else.
+
+    Raises:
+        RunError: it holds something else.
+    """
+    odd = next((name for name, value in record.items() if value is not None and not is_number(value)), None)
+    if odd is not None:
+        raise RunError(
+            f"{path}: {shown(odd)} of round {record['round']} is no number. Restore the file, or delete that line."
+        )

@@ -1,0 +1,121 @@
+"""The lines of a run's `.jsonl` files: some of them, or those that came since the last look, one after another.
+
+A line that is half-written, which the last one of a running or killed run can be, is left out; it is read when it is
+whole.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from flatwater.metrics.jsonl import Record, bounded_lines, record_of
+from flatwater.metrics.tail import start_of_last
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.regular import open_regular
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """At most `most` of the indexes 0 .. count - 1, evenly spread, the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [at * (count - 1) // (most - 1) for at in range(most)]
+
+
+def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
+    """Some records of a file in their order; empty where there is no such file. One after another: `read_appended_`.
+
+    Args:
+        path: a file that `JsonlSink` wrote.
+        most: records that are wanted, evenly spread over the file. The others are not even parsed.
+        mark: text, such as `"champion/crowned": 1`, of the lines that are wanted; left out, of all.
+
+    Raises:
+        RunError: the file cannot be read, or one of the wanted lines but the last is damaged.
+    """
+    try:
+        with open_regular(path, follow=False) as file:
+            count, last = 0, b""
+            for line in _marked(file, mark):
+                count, last = count + 1, line
+            count -= count > 0 and record_of(last) is None  # half-written
+            wanted = {*thinned(count, most)}
+            file.seek(0)
+            # Line by line: the whole file of a long run has gigabytes.
+            lines = [line for at, line in enumerate(_marked(file, mark)) if at in wanted]
+    except FileNotFoundError:
+        return []
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+    return [_record(path, line) for line in lines]
+
+
+def _marked(file: BufferedReader, mark: bytes) -> Iterator[bytes]:
+    return (line for line in bounded_lines(file) if mark in line)
+
+
+@dataclass
+class Tail:
+    """A file that is followed while a run writes it."""
+
+    path: Path
+    read: int = 0
+    """Bytes of whole lines read so far."""
+    file: int = 0
+    """The inode that they were read from: a resumed run replaces the file."""
+    last: int | None = None
+    """Lines before the end with which reading begins; None for the first one."""
+
+
+def rewind_if_replaced_(tail: Tail) -> bool:
+    """Whether the file is another one than before, or shorter; `read_appended_` then begins again at its first line."""
+    try:
+        found = tail.path.stat()
+    except FileNotFoundError:
+        found = os.stat_result((0,) * 10)
+    again = tail.read > 0 and (found.st_ino != tail.file or found.st_size < tail.read)
+    if again:
+        tail.read = 0
+    tail.file = found.st_ino
+    return again
+
+
+def read_appended_(tail: Tail) -> Iterator[Record]:
+    """The whole lines since the last call, one at a time; nothing where there is no such file yet.
+
+    Raises:
+        RunError: the file cannot be read, or a line that others follow is damaged.
+    """
+    try:
+        with open_regular(tail.path, follow=False) as file:
+            if not tail.read and tail.last is not None:
+                tail.read = start_of_last(file, tail.last)
+            file.seek(tail.read)
+            damaged = False
+            for line in bounded_lines(file):
+                if damaged:
+                    raise _damaged(tail.path)
+                if (record := record_of(line)) is None:
+                    damaged = True
+                    continue
+                tail.read += len(line)
+                yield record
+    except FileNotFoundError:
+        return
+    except OSError as fault:
+        raise _unreadable(tail.path, fault) from fault
+
+
+def _record(path: Path, line: bytes) -> Record:
+    if (found := record_of(line)) is None:
+        raise _damaged(path)
+    return found
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(f"{path}: a line is not a record of a round. Restore the file, or delete that line.")
+
+
+def _unreadable(path: Path, fault: OSError) -> RunError:
+    return RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?")

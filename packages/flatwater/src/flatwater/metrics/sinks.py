@@ -1,0 +1,39 @@
+"""Where a round's numbers go: a file, TensorBoard, a terminal. One call a round, so a sink may be slow but not leak."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flatwater_watch.events.background import Sink
+
+Metrics = Mapping[str, float]
+"""A round's numbers by name, such as `{"fitness/mean": 3.2, "time/learn": 11.4, "memory/resident": 412_000_256}`.
+
+`fitness/*` and `validation/*` are in points of reward, `train/*` are losses and gradient norms, `time/*` seconds by
+phase, `buffer/fill` and `trades/win_rate` shares of 1, `memory/*` bytes, and `system/*` what other tools show under
+these names. A number that a round does not have is left out; NaN means that arithmetic went wrong, and raises an alarm.
+"""
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """What a tracker is made from."""
+
+    name: str
+    """Of the run: that of its folder."""
+    folder: Path
+    """The tracker's own, in the run folder; it is there once the tracker makes it."""
+    settings: Mapping[str, Any]
+    """The run's configuration."""
+    resume_at: int
+    """The last round that the run remembers: later ones that the tracker has will be written again, with the same
+    numbers."""
+    say: Callable[[str], None]
+    """Shows a line on the run's terminal, with the next round."""
+
+
+def write_all(sinks: Iterable[Sink], round: int, metrics: Metrics) -> None:
+    """The round's numbers to every sink, in order."""
+    for sink in sinks:
+        sink.write(round, metrics)

@@ -1,0 +1,98 @@
+"""The end of a run's `.jsonl` file, without what stands before it: a list of 200 runs must not read gigabytes.
+
+All of it is bounded, whoever wrote the file: a line by `MOST_LINE`, a search by `MOST_BACK`.
+"""
+
+import errno
+import json
+import os
+import re
+from io import BufferedReader
+from math import isfinite
+from pathlib import Path
+
+from flatwater.metrics.jsonl import MOST_LINE, Record, bounded_lines, record_of, require_numbers
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.regular import open_regular
+from flatwater_watch.units import format_bytes
+
+MOST_BACK = 256 << 20
+"""Bytes from the end in which a number is looked for."""
+FIRST_BLOCK, BLOCK = 64 << 10, 1 << 20
+MOST_DIGITS = 64
+"""Characters of a number, and of what stands around it."""
+
+
+def read_last(path: Path, wanted: str) -> tuple[Record | None, float | None]:
+    """The last record of a file of numbers, and the last number that any record has under a name.
+
+    A half-written last line is left out. None stands for what is not there.
+
+    Raises:
+        RunError: the file cannot be read, or its last line is no record.
+    """
+    try:
+        with open_regular(path, follow=False) as file:
+            record, end = _last_record(file, path)
+            return record, _last_number(file, wanted, end)
+    except FileNotFoundError:
+        return None, None
+    except OSError as fault:
+        raise RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?") from fault
+
+
+def start_of_last(file: BufferedReader, lines: int) -> int:
+    """Where the last so many whole lines begin; what stands behind the last line break counts as none.
+
+    Raises:
+        OSError: they are longer than lines can be.
+    """
+    size = at = file.seek(0, os.SEEK_END)
+    left = lines + 1  # the line break before them
+    while at > 0:
+        if size - at > left * MOST_LINE:
+            raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MOST_LINE)}")
+        step = min(FIRST_BLOCK if at == size else BLOCK, at)
+        at -= step
+        file.seek(at)
+        block = file.read(step)
+        found = block.count(b"\n")
+        if found < left:
+            left -= found
+            continue
+        end = len(block)
+        for _ in range(left):
+            end = block.rindex(b"\n", 0, end)
+        return at + end + 1
+    return 0
+
+
+def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
+    """The last record, and where its line ends."""
+    start = file.seek(start_of_last(file, 2))
+    lines = [*bounded_lines(file)]
+    if lines and record_of(lines[-1]) is None:  # half-written
+        lines.pop()
+    if not lines:
+        return None, 0
+    if (record := record_of(lines[-1])) is None:
+        raise RunError(f"{path}: its last line is not a record of a round. Restore the file, or delete that line.")
+    require_numbers(path, record)
+    return record, start + sum(map(len, lines))
+
+
+def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
+    """Found by the text of its name, from the end of the last record on: most lines are never parsed."""
+    key = json.dumps(name).encode()
+    written = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
+    room = len(key) + MOST_DIGITS  # blocks overlap, so that none cuts a number in two
+    at = size = end
+    while at > 0 and size - at < MOST_BACK:
+        step = min(FIRST_BLOCK if at == size else BLOCK, at)
+        at -= step
+        file.seek(at)
+        block = file.read(min(step + room, size - at))
+        found = [float(number) for number in written.findall(block)] if key in block else []
+        if known := [number for number in found if isfinite(number)]:
+            return known[-1]
+    return None

@@ -1,0 +1,199 @@
+"""A run that lies at a URL, brought into a folder: to go on with it, or only to look at it."""
+
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from flatwater.checkpoints.intact import DamagedError
+from flatwater.checkpoints.remote import FOLDER, fetch_newest, list_stored, patiently
+from flatwater.mirror.opening import write_place
+from flatwater.mirror.sender import CLAIM
+from flatwater.rundir.layout import BEGINNINGS, RUNS, RunFolder, open_folder
+from flatwater.storage.claims import LOCK, is_lock, take
+from flatwater.storage.faults import OddNameError, OversizeError
+from flatwater.storage.objects import Entry, Objects, is_url, open_objects
+from flatwater_watch.errors import CheckpointError, RunError
+from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+
+CONFIG = "config.toml"
+JOURNALS = ("metrics", "alarms", "ledger", "findings", "lineage", "episodes", "lessons", "holdout_looks")
+RECORDS = (
+    *(f"{name}.jsonl" for name in JOURNALS),
+    *(
+        CONFIG,
+        "description.json",
+        "sections.json",
+        "plan.json",
+        "result.json",
+        "trades.parquet",
+        "prices.parquet",
+        "equity.parquet",
+        "lives.npz",
+    ),
+)
+"""What most runs have."""
+_RECORD = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet|npz)|tensorboard/events\.[A-Za-z0-9_.-]+")
+Say = Callable[[str], None]
+
+
+def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
+    """Bring a run to this machine, to go on with it: its newest whole checkpoint, and its history.
+
+    config.toml is written last: a folder that has it has everything. A fetch that was cut off goes on.
+
+    Raises:
+        RunError: there is no run, another process goes on with it now, or the folder holds something else.
+        CheckpointError: no checkpoint there is whole.
+    """
+    objects, found = _run_at(url, say)
+    folder = RunFolder(into if into is not None else RUNS / url.rstrip("/").rpartition("/")[2])
+    _require_room(folder, found)
+    lock, _ = take(objects)
+    try:
+        if fetch_newest(objects, folder.checkpoints, say=say) is None:
+            raise CheckpointError(f"{url}: there is no whole checkpoint, so the run cannot go on from there.")
+        _fetch_files(objects, folder, found)
+        write_place(folder, objects.url, _identity(objects) or secrets.token_hex(16))
+        _fetch(objects, folder, found[CONFIG])
+    finally:
+        lock.release_()
+    return folder
+
+
+def _require_room(folder: RunFolder, found: Mapping[str, Entry]) -> None:
+    if folder.config.is_file():
+        raise RunError(
+            f"{folder.path}: there is a run here already. Go on with it by `flatwater resume {folder.path}`, or give "
+            "another folder with --into."
+        )
+    brought = {PurePosixPath(name).parts[0] for name in found} | {FOLDER, CLAIM}
+    here = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
+    if strange := [name for name in here if name not in brought and not name.startswith(BEGINNINGS)]:
+        raise RunError(f"{folder.path}: it holds other things ({strange[0]}). Give another folder with --into.")
+
+
+@contextmanager
+def at_hand(place: str | Path, say: Say, *, shards: bool) -> Iterator[RunFolder]:
+    """A run to look at: its own folder, or a temporary copy of what lies at a URL.
+
+    Args:
+        place: a folder or a URL.
+        say: told of damaged checkpoints.
+        shards: bring the newest checkpoint whole; else the manifests alone.
+
+    Raises:
+        RunError: there is no run.
+        CheckpointError: no checkpoint there is whole.
+    """
+    if not is_url(place):
+        yield open_folder(Path(place))
+        return
+    objects, found = _run_at(str(place), say)
+    with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
+        folder = RunFolder(Path(scratch) / objects.url.rpartition("/")[2])
+        if shards and fetch_newest(objects, folder.checkpoints, say=say) is None:
+            raise CheckpointError(f"{place}: there is no whole checkpoint.")
+        if not shards:
+            for name in list_stored(objects)[0]:
+                write_object(folder.path / name, objects.read(name) or b"")
+        _fetch_files(objects, folder, found)
+        _fetch(objects, folder, found[CONFIG])
+        yield folder
+
+
+def _run_at(url: str, say: Say) -> tuple[Objects, dict[str, Entry]]:
+    """The objects of a run, and its small files by name: those that a run has, and no others that lie there."""
+    objects = open_objects(url)
+    entries = small_entries(objects, say)
+    found = {entry.name: entry for entry in entries if is_record(entry.name)}
+    if CONFIG not in found:
+        raise no_run(objects)
+    strange = [e.name for e in entries if e.name not in found and e.name != CLAIM and not is_lock(e.name)]
+    if strange:
+        say(f"{objects.url}: {len(strange)} object(s) are none of a run and stay there: {', '.join(strange[:5])}.")
+    return objects, found
+
+
+def small_entries(objects: Objects, say: Say) -> list[Entry]:
+    """The objects of a run without its checkpoints. Where one beside them has an odd name, those that runs have."""
+    try:
+        return [entry for entry in objects.entries() if not entry.name.startswith(f"{FOLDER}/")]
+    except OddNameError as odd:
+        say(f"{odd} The run is brought without it, and without TensorBoard's files.")
+        return objects.heads((*RECORDS, CLAIM, LOCK))
+
+
+def is_record(name: str) -> bool:
+    """Whether a run has a file of this name, beside its checkpoints."""
+    return _RECORD.fullmatch(name) is not None and name != CLAIM and not is_lock(name)
+
+
+def no_run(objects: Objects) -> RunError:
+    """What is said where nothing of a run lies at a URL."""
+    return RunError(f"{objects.url}: there is no run here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
+
+
+def _identity(objects: Objects) -> str:
+    """The run's, as it claimed its place; empty where nobody has.
+
+    Raises:
+        DamagedError: the claim is none.
+    """
+
+    def read(objects: Objects) -> str:
+        raw = objects.read(CLAIM)
+        try:
+            return "" if raw is None else convert_to(parse_json(raw), dict[str, str]).get("run", "")
+        except ValueError as error:
+            raise DamagedError(
+                f"{objects.url}/{CLAIM}: is damaged ({error}). Who knows that nothing else lies there can remove it."
+            ) from error
+
+    return patiently(objects, read)
+
+
+def _fetch_files(objects: Objects, folder: RunFolder, found: Mapping[str, Entry]) -> None:
+    for name, entry in found.items():
+        if name != CONFIG:
+            _fetch(objects, folder, entry)
+
+
+def _fetch(objects: Objects, folder: RunFolder, entry: Entry) -> None:
+    """Bring a file as long as the store says that it is; asked again where it came shorter or longer.
+
+    Raises:
+        DamagedError: it came shorter three times.
+        StoreError: it came longer three times, or the store cannot be reached.
+    """
+
+    def read(objects: Objects) -> None:
+        nonlocal entry
+        try:
+            write_object(folder.path / entry.name, _sized(objects, entry))
+        except (DamagedError, OversizeError):  # a run in training writes its records meanwhile
+            entry = next(iter(objects.heads([entry.name])), entry)
+            raise
+
+    patiently(objects, read)
+
+
+def _sized(objects: Objects, entry: Entry) -> Iterator[bytes]:
+    seen = 0
+    try:
+        for piece in objects.pieces(entry.name, entry.bytes):
+            seen += len(piece)
+            yield piece
+    except FileNotFoundError:
+        raise DamagedError(f"{objects.url}/{entry.name}: the object is missing") from None
+    if seen != entry.bytes:
+        raise DamagedError(f"{objects.url}/{entry.name}: {seen} bytes came where there are {entry.bytes}")
+
+
+def send_back(url: str, folder: RunFolder, path: Path) -> None:
+    """Replace a file at the URL by the copy that was changed here."""
+    open_objects(url).put(path.relative_to(folder.path).as_posix(), read_regular(path, RESULT_BYTES, follow=False))

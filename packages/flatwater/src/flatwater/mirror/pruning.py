@@ -1,0 +1,101 @@
+"""Removing checkpoints that are no longer wanted, in a folder or at a URL; the last good one is never among them."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from flatwater.checkpoints.catalogue import list_checkpoints, remove_checkpoints, verify
+from flatwater.checkpoints.intact import glance
+from flatwater.checkpoints.manifest import Manifest
+from flatwater.checkpoints.remote import is_intact, list_stored, missing_shards, read_remote, shard_name
+from flatwater.mirror.download import no_run
+from flatwater.rundir.layout import locked, open_folder
+from flatwater.storage.claims import take
+from flatwater.storage.objects import is_url, open_objects
+from flatwater_watch.errors import CheckpointError, FlatwaterError
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What became of a run's checkpoints."""
+
+    kept: int
+    removed: int
+    bytes: int
+    """Of shards that were removed."""
+    unread: int
+    """Checkpoints of which cannot be told from here whether they are good: they stay, with every shard."""
+
+
+def prune_run(place: str | Path, keep: int) -> Pruned:
+    """Keep the newest `keep` checkpoints that are whole, and remove the others with the shards that only they name.
+
+    The newest that is kept is read through: where a byte of it is wrong it does not count, and the one before is kept.
+
+    Args:
+        place: a run folder, or the URL at which a run is mirrored.
+        keep: at least 1.
+    """
+    return _prune_url(str(place), keep) if is_url(place) else _prune_folder(Path(place), keep)
+
+
+def chosen(newest_last: Sequence[M], keep: int, *, whole: Callable[[M], bool], good: Callable[[M], bool]) -> list[M]:
+    """The newest `keep` that are whole, beginning with the newest that is good.
+
+    Raises:
+        CheckpointError: none is good.
+    """
+    left = [one for one in newest_last if whole(one)]
+    while left and not good(left[-1]):
+        left.pop()
+    if not left:
+        raise CheckpointError(
+            f"none of the {len(newest_last)} checkpoint(s) is good, so nothing was removed. Look at them with: "
+            "flatwater checkpoints RUN"
+        )
+    return left[-keep:]
+
+
+def _prune_folder(path: Path, keep: int) -> Pruned:
+    run = open_folder(path)
+    folder = run.checkpoints
+    with locked(run):
+        found = list_checkpoints(folder)
+        stay = chosen(found, keep, whole=lambda m: not glance(folder, m), good=lambda m: not verify(folder, m))
+        gone = [m for m in found if m not in stay and not m.unread]
+        freed = remove_checkpoints(folder, gone)
+    return Pruned(len(stay), len(gone), freed, len(found) - len(stay) - len(gone))
+
+
+def _prune_url(url: str, keep: int) -> Pruned:
+    objects = open_objects(url)
+    if not list_stored(objects)[0]:
+        raise no_run(objects)
+    lock, _ = take(objects)
+    try:
+        names, sizes = list_stored(objects)
+        found = {name: read_remote(objects, name) for name in names}
+
+        def manifest(name: str) -> Manifest:
+            return found[name]
+
+        stay = chosen(
+            names,
+            keep,
+            whole=lambda name: not missing_shards(manifest(name), sizes),
+            good=lambda name: is_intact(objects, manifest(name)),
+        )
+        needed = {shard_name(shard.sha256) for name in stay for shard in manifest(name).shards}
+        gone = [name for name in names if name not in stay and not found[name].unread]
+        unread = len(names) - len(stay) - len(gone)
+        unneeded = [] if unread else [name for name in sizes if name not in needed]
+        objects.remove(gone)
+        objects.remove(unneeded)
+    finally:
+        with suppress(FlatwaterError):  # what went wrong before is what matters
+            lock.release_()
+    return Pruned(len(stay), len(gone), sum(sizes[name] for name in unneeded), unread)

@@ -1,0 +1,82 @@
+"""The runs that are mirrored below a URL, from their small files; no checkpoint is read."""
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flatwater.mirror.download import CONFIG
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.listing import MOST_RESULT, RunLine, line_of, unreadable
+from flatwater.storage.claims import LOCK, is_lock, is_written
+from flatwater.storage.faults import OddNameError, StoreError
+from flatwater.storage.objects import Objects, open_objects
+from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.units import format_bytes
+
+READ = (CONFIG, "description.json", "metrics.jsonl", "result.json", "not_exact.json")
+MOST = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
+"""Bytes of a file that a list brings; of the others a mebibyte."""
+
+
+def list_runs_at(url: str) -> list[RunLine]:
+    """Every run directly below `url`, the latest change last; those that cannot be read before them, with why."""
+    objects = open_objects(url)
+    if objects.folder is not None and not objects.folder.is_dir():
+        raise ConfigError(f"{objects.url}: there is no such folder. Give the URL that holds your runs.")
+    found = [line for name in objects.folders() for line in _line_at(objects, name)]
+    return [line for _, line in sorted(found, key=lambda each: each[0])]
+
+
+def _line_at(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
+    """The line of a run; one that cannot be read does not keep the others from being shown."""
+    try:
+        return _described(objects.below(name), name)
+    except (FlatwaterError, OSError) as fault:
+        if isinstance(fault, StoreError):
+            objects.folders()  # or else each run is waited for, at a store that has gone away
+        return [(datetime.min.replace(tzinfo=UTC), unreadable(name, "", str(fault)))]
+
+
+def _bounded(file: str, size: int) -> int:
+    """The size of a file that a list may bring.
+
+    Raises:
+        RunError: it is larger than any that a run has.
+    """
+    if size > (most := MOST.get(file, 1 << 20)):
+        raise RunError(f"{file}: a list brings at most {format_bytes(most)} of it, and it has {format_bytes(size)}")
+    return size
+
+
+def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
+    """The run's line and the time of its last change; none where there is no run."""
+    try:
+        entries = objects.entries()
+    except OddNameError:
+        entries = objects.heads((*READ, LOCK))
+    sizes = {entry.name: entry.bytes for entry in entries}
+    names = sizes.keys()
+    if CONFIG not in names:
+        return []
+    with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
+        folder = RunFolder(Path(scratch) / name)
+        for file in sorted(names & {*READ}):
+            write_object(folder.path / file, objects.pieces(file, _bounded(file, sizes[file])))
+        line = line_of(folder)
+    training = LOCK in names and is_written(objects)
+    changed = max(entry.modified for entry in entries if not is_lock(entry.name))
+    return [
+        (
+            changed,
+            replace(
+                line,
+                state="training" if training else line.state,
+                bytes=sum(entry.bytes for entry in entries),
+                problem=line.problem.replace(str(folder.path), objects.url),
+                changed=f"{changed.astimezone():%Y-%m-%d %H:%M}",
+            ),
+        )
+    ]

@@ -1,0 +1,214 @@
+"""What a mirror does with the store: claim its place, keep the lock, send what is new, remove what is not kept.
+
+Everything here waits for the store. A run calls it from the mirror's thread, `flatwater mirror` from the command line.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from flatwater.checkpoints.catalogue import kept, list_checkpoints
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.manifest import Manifest
+from flatwater.checkpoints.remote import (
+    FOLDER,
+    list_stored,
+    manifest_name,
+    missing_shards,
+    read_remote,
+    send_manifest,
+    send_shards,
+    shard_name,
+)
+from flatwater.rundir.layout import RunFolder
+from flatwater.storage.claims import RENEW_SECONDS, Lock, LockedError, new_token, take
+from flatwater.storage.objects import Objects
+from flatwater.storage.sending import SendBuffer, send_file
+from flatwater_watch.errors import ConfigError, RunError
+
+CLAIM = "mirror.json"
+"""Says which run lies at a URL, and in a run folder where its mirror is."""
+NOT_SENT = (CLAIM, "report.html", "result.png")
+"""The page and the picture can be made again anywhere."""
+
+
+def claim_of(identity: str) -> bytes:
+    """The claim as the bytes of its object."""
+    return json.dumps({"run": identity}).encode() + b"\n"
+
+
+@dataclass
+class MirrorSender:
+    """One for each process that mirrors a run."""
+
+    objects: Objects
+    """Below the run's URL."""
+    folder: RunFolder
+    identity: str
+    """Of the run: it is the same wherever the run goes on."""
+    keep: CheckpointConfig
+    """The mirror keeps what the folder keeps."""
+    step: Callable[[int], None]
+    """Called with the bytes of each piece sent; an exception that it raises ends the sending."""
+    say: Callable[[str], None]
+    buffer: SendBuffer = field(default_factory=SendBuffer)
+    token: str = field(default_factory=new_token)
+    """Of the lock: a try that failed half-way may have taken it."""
+    lock: Lock | None = None
+    renewed: float = 0.0
+    """When, by `time.monotonic`."""
+    shards: set[str] = field(default_factory=set)
+    """Names of those that were verified and are there."""
+    loose: set[str] = field(default_factory=set)
+    """Names of shards that no manifest names, which a sender that was killed has left."""
+    spared: set[str] = field(default_factory=set)
+    """Names of shards that checkpoints need which are not whole, as far as is known."""
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    """Those that are there, by name, oldest first; without their leaves."""
+    removes: bool = True
+    """False once the store has refused to remove something."""
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Name -> time of the last change and size, of the files as they were sent."""
+
+    def connect_(self) -> None:
+        """Claim the place, take the lock and see what is there. Once done it does nothing.
+
+        Raises:
+            LockedError: another process writes there, another run lies there, or this one went on elsewhere.
+        """
+        if self.lock is not None:
+            return
+        if not self.objects.create(CLAIM, claim_of(self.identity)):
+            raise LockedError(
+                f"{self.objects.url}: another run is mirrored there. Give this run a folder of another name with "
+                "--run, or another --mirror."
+            )
+        lock, left_by = take(self.objects, self.token)
+        if left_by:
+            self.say(f"mirror: took over the lock that {left_by} has left behind")
+        try:
+            self._look_()
+            self._require_not_ahead()
+        except LockedError:
+            lock.release_()
+            raise
+        self.lock, self.renewed = lock, time.monotonic()
+
+    def _look_(self) -> None:
+        """See what is there. A damaged checkpoint stays, and so does every shard while one does not say what it needs.
+
+        The list may be wrong, and the manifest may come whole another time: `flatwater prune` is asked to remove it.
+        """
+        for folder in ("", FOLDER, f"{FOLDER}/objects", "tensorboard"):
+            self.objects.remove_unfinished(folder)
+        names, sizes = list_stored(self.objects)
+        found = {name: read_remote(self.objects, name) for name in names}
+        problems = {name: problem for name, m in found.items() if (problem := missing_shards(m, sizes))}
+        whole = {name: m for name, m in found.items() if name not in problems}
+        self.manifests = {name: replace(m, leaves=()) for name, m in whole.items()}
+        self.shards = {shard_name(shard.sha256) for m in whole.values() for shard in m.shards}
+        self.spared = {shard_name(shard.sha256) for name in problems for shard in found[name].shards}
+        known = not any(m.damage for m in found.values())
+        self.loose = {*sizes} - self.shards - self.spared if known else set()
+        for name, problem in problems.items():
+            self.say(f"mirror: {name} at {self.objects.url} is damaged and stays there: {problem}")
+
+    def _require_not_ahead(self) -> None:
+        """What the run did elsewhere since it left this folder must not be written over."""
+        here = max((_place(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
+        there = max((_place(m) for m in self.manifests.values()), default=(0, 0))
+        if there > here:
+            raise LockedError(
+                f"{self.objects.url}: the mirror is at round {there[0]}, {self.folder.named.path} at round {here[0]}: "
+                f"the run went on elsewhere. Go on from there: flatwater resume {self.objects.url} --into FOLDER"
+            )
+
+    def unsent(self, manifest: Manifest) -> int:
+        """Bytes of a checkpoint's shards that are not at the store yet."""
+        return sum(shard.bytes for shard in manifest.shards if shard_name(shard.sha256) not in self.shards)
+
+    def send_(self, manifest: Manifest) -> None:
+        """Send a checkpoint: its shards, the run's files as they are now, and last the manifest."""
+        folder = self.folder.checkpoints
+        for shard in send_shards(self.objects, folder, manifest, self.shards, buffer=self.buffer, step=self.stepped_):
+            self.shards.add(shard_name(shard.sha256))
+        self.send_files_()
+        self._require_lock()
+        send_manifest(self.objects, manifest)
+        self.manifests[manifest_name(manifest)] = replace(manifest, leaves=())
+        self._retain_()
+
+    def stepped_(self, count: int) -> None:
+        """Between two pieces."""
+        self.step(count)
+        self.beat_()
+
+    def beat_(self) -> None:
+        """Renew the lock where it is time to.
+
+        Raises:
+            LockedError: another process has taken it.
+        """
+        if self.lock is not None and time.monotonic() - self.renewed >= RENEW_SECONDS:
+            if not self.lock.renew_():
+                raise _lost(self.objects.url)
+            self.renewed = time.monotonic()
+
+    def _require_lock(self) -> None:
+        if self.lock is None or not self.lock.is_held():
+            raise _lost(self.objects.url)
+
+    def send_files_(self) -> int:
+        """Send the run's files that have changed since they were sent; returns how many."""
+        count = 0
+        for path in sorted(small_files(self.folder)):
+            name = path.relative_to(self.folder.root).as_posix()
+            try:
+                status = path.stat()
+                mark = (status.st_mtime_ns, status.st_size)
+                if self.files.get(name) == mark:
+                    continue
+                send_file(self.objects, name, path, self.buffer, self.stepped_)
+            except FileNotFoundError:  # removed since it was listed
+                continue
+            self.files[name] = mark
+            count += 1
+        return count
+
+    def _retain_(self) -> None:
+        """Remove what the policy does not keep."""
+        order = sorted(self.manifests.values(), key=_place)
+        stay = {manifest_name(m): m for m in kept(order, self.keep)}
+        gone = [name for name in self.manifests if name not in stay]
+        named = {shard_name(shard.sha256) for m in stay.values() for shard in m.shards}
+        try:
+            self.objects.remove(gone)
+            self.objects.remove(sorted((self.shards | self.loose) - named - self.spared))
+        except ConfigError as refused:  # who may only write keeps everything
+            if self.removes:
+                self.say(f"mirror: old checkpoints stay there: {refused}")
+            self.removes = False
+        self.manifests, self.shards, self.loose = stay, named, set()
+
+    def release_(self) -> None:
+        """Let others write there."""
+        if self.lock is not None:
+            self.lock.release_()
+            self.lock = None
+
+
+def _place(manifest: Manifest) -> tuple[int, int]:
+    return manifest.round, manifest.step
+
+
+def small_files(folder: RunFolder) -> Iterator[Path]:
+    """Every file of a run but its checkpoints: configuration, records, plan, result. Links stay here."""
+    for path in (*folder.root.iterdir(), *folder.tracker("tensorboard").glob("*")):
+        if path.is_file() and not path.is_symlink() and not path.name.startswith(".") and path.name not in NOT_SENT:
+            yield path
+
+
+def _lost(url: str) -> RunError:
+    return LockedError(f"{url}: another process has taken over this place, so this one no longer writes there.")

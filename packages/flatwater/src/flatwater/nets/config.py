@@ -1,0 +1,63 @@
+"""The shapes of networks: a trader's, a recurrent policy's, a student's."""
+
+from typing import Annotated, Literal
+
+from flatwater_watch.errors import require
+from flatwater_watch.options.bounds import Bounds
+from flatwater_watch.options.declare import config
+
+
+@config(table="net")
+class NetConfig:
+    """Actor and critic of one member: an encoder of each column's history, attention over columns, heads."""
+
+    encoder: Literal["tcn", "lstm"] = "tcn"
+    """tcn: causal convolutions, each day computed once. lstm: a pass over the whole window for each day (slow)."""
+    channels: Annotated[int, Bounds(1, 1 << 16)] = 16
+    """Numbers that summarise one column's history on one day."""
+    hidden: Annotated[int, Bounds(1, 1 << 16)] = 32
+    """Width of the heads that turn a column's summary into an action or a value."""
+    attention_heads: Annotated[int, Bounds(1, 1 << 10)] = 2
+    """Separate attentions over the columns."""
+
+
+Odds = Annotated[float, Bounds(0, 1e6, above=True)]
+
+
+@config(table="policy")
+class PolicyConfig:
+    """Actor and critic of one agent that remembers: an encoder, an LSTM, and two heads."""
+
+    hidden: Annotated[int, Bounds(1, 1 << 16)] = 64
+    """Width of the layer that reads an observation."""
+    memory: Annotated[int, Bounds(1, 1 << 16)] = 64
+    """Cells of the LSTM."""
+    floor: Annotated[float, Bounds(0, 1, below=True)] = 0.05
+    """Share of operations that are drawn uniformly among the legal ones while learning, so that none dies out."""
+    prior: tuple[Odds, ...] = (1.0, 1.0, 1.0, 0.2, 1.0, 0.05)
+    """How often the first policy does each legal operation, beside the others: wait, germinate, advance, set the alpha
+    target, fossilise, prune. What is learned moves it. Were all alike, a seed would hardly ever live until it helps."""
+
+
+@config(table="student")
+class StudentConfig:
+    """Policy and critic of all agents: a table of tokens, an encoder, an LSTM, and two heads."""
+
+    rows: Annotated[int, Bounds(2, 1 << 30)] = 16_384
+    """Rows of the table in which tokens are looked up by their hash; a power of two. More rows, fewer tokens that share
+    one. Worlds that show vectors have no table."""
+    width: Annotated[int, Bounds(1, 1 << 16)] = 128
+    """Numbers of a row; an observation is the sum of its tokens' rows."""
+    hidden: Annotated[int, Bounds(1, 1 << 16)] = 128
+    """Width of the layer that reads this sum."""
+    memory: Annotated[int, Bounds(0, 1 << 16)] = 128
+    """Cells of the LSTM. 0 takes no LSTM: actor and critic are networks of `layers`, side by side."""
+    layers: tuple[Annotated[int, Bounds(1, 1 << 16)], ...] = (64, 64)
+    """Widths of the layers of both where there is no LSTM."""
+    observations: Literal["logs", "stretched"] = "logs"
+    """How numbers of a vector are read. logs: each as sign(x) log(1 + |x|). stretched: the same; what the
+    environment measures, such as a speed, is then stretched about its mean so far where it hardly differs."""
+
+    def __post_init__(self) -> None:
+        """A hash is cut to a row by its last bits."""
+        require(self.rows.bit_count() == 1, "student.rows", self.rows, "a power of two, such as 16384")

@@ -1,0 +1,294 @@
+"""A recipe: all that Flatwater knows of one kind of training. Every command learns of it here, and nowhere else.
+
+`train`, `plan`, `sweep`, `resume`, `evaluate`, `report`, `runs` and `top` are made from this one value. An installed
+package names its recipes by an entry point (`plugins.py`); a recipe in a file is named `package.module:NAME`.
+
+A recipe has light parts, which a list of runs needs (names, columns, numbers), and heavy ones, which import torch or
+matplotlib; `later` names a heavy part by where it is, so that it is imported when it is called.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from flatwater.imported import GIVEN, Permit, find_object
+from flatwater.plugins import faults, load, rows
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.forms import check_form, write_value
+from flatwater_watch.printable import shown
+
+if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
+    from flatwater.memory.planner import Plan
+    from flatwater.metrics.console import Layout
+    from flatwater.rundir.layout import RunFolder
+    from flatwater.runs.config import RunConfig
+    from flatwater.runs.run import Run
+
+MOST_ROUNDS = 1 << 53
+"""A larger number is none that anybody trains, and no float holds it."""
+HOME = "trading"
+"""The environment of `erl` where its `--env` is left out."""
+
+
+def later(where: str) -> Callable[..., Any]:
+    """A function that is imported when it is called.
+
+    Args:
+        where: `package.module:function`, of the package that the recipe is in.
+    """
+
+    def imported(*given: Any, **named: Any) -> Any:  # noqa: ANN401  (of whatever is named)
+        return load(where)(*given, **named)
+
+    return imported
+
+
+PICTURE, SECTIONS = (later(f"flatwater.reports.course:{name}") for name in ("course_picture", "course_sections"))
+"""Of any recipe that has none of its own."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a result."""
+
+    title: str
+    key: str
+    """In result.json."""
+    form: str
+    """How it is written."""
+
+    def write(self, value: float) -> str:
+        """The number as a text."""
+        return write_value(self.form, value)
+
+
+OF_RETURNS = tuple(
+    Number(title, key, "{:.2f}")
+    for title, key in (("return", "return"), ("dev", "deviation"), ("worst", "worst"), ("best", "best"))
+)
+"""Of what players were paid in episodes."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The one number that a result is judged by."""
+
+    title: str
+    key: str
+    """In the row of what was trained."""
+    form: str
+    """How it is written."""
+    against: str
+    """The row that it is compared with ..."""
+    said: str
+    """... and how: `{}` stands for that row's number."""
+
+    def write(self, value: float) -> str:
+        """The number as a text."""
+        return write_value(self.form, value)
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    """A table on the terminal, besides that of the result."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class NoDifferenceError(Exception):
+    """Two runs have nothing by which they can be compared; says why, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How sure the difference between what two runs have trained is."""
+
+    values: Mapping[str, float]
+    """For JSON: the difference and the ends of its interval."""
+    count: int
+    """Periods, or episodes, that both have played."""
+    units: str
+    """What these are: days, weeks, episodes."""
+    told: Callable[[str], str]
+    """From the name of the other run to the rest of a sentence that names this one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One kind of training: its settings, its run, and how both are shown."""
+
+    config: "type[RunConfig]"
+    """The class of its settings: `RunConfig` and what is trained. Its field `trainer` says how the recipe is named."""
+    guide: str
+    """The help of `flatwater train NAME`: what is trained, how long it takes without options."""
+    plan: "Callable[[Any], Plan]"
+    """What a run with these settings would hold; allocates nothing."""
+    compose: "Callable[[Any], Run]"
+    """A run with these settings, allocated whole."""
+    prepare: Callable[[Any], Any] = lambda config: config
+    """The settings as they are kept, so that the run can be resumed from anywhere."""
+
+    begun_on: Callable[[Any, Any, Mapping[str, Any]], Any] = lambda config, *_: config
+    """The settings with which a run is composed again, from those that are given, those in its folder, and what its
+    checkpoint says of its data: data that have gained days since are cut to those that it began with. Left out: those
+    that are given."""
+
+    layout: "Layout"
+    """How the terminal shows its rounds."""
+    curves: Mapping[str, str]
+    """Title -> metric: what the lists and the live screen show of a run, the one that it is judged by last."""
+    journal: str
+    """Its own file with a line a round, without `.jsonl`."""
+
+    players: str
+    """The field of result.json with a row of numbers for each that was compared: `traders`."""
+    trained: str
+    """The row of what was trained."""
+    title: str
+    """What stands above the table of a result, with fields of result.json in braces."""
+    headline: Headline
+    numbers: tuple[Number, ...]
+    """Of a row, the most important first."""
+    said: tuple[str, ...]
+    """Fields of result.json that say on what it was measured."""
+    trained_on: Callable[[Mapping[str, Any]], str]
+    """From the settings of a run to the data or environment that it learns from, in a few words."""
+    picture: Callable[[Any], Sequence[Sequence[Any]]] = PICTURE
+    """From the records of a finished run (`reports.records.RunRecords`) to the rows of charts of its `result.png`
+    (`reports.chart`). Left out: its curves, and the rows of its result."""
+    sections: Callable[[Any], Mapping[str, Iterable[Any]]] = SECTIONS
+    """From a run's records to its own parts of the page: title -> blocks (`reports.blocks`, `reports.chart`). Left out:
+    its curves, and the table of its result."""
+    policy: "Callable[[Any, RunFolder], Any] | None" = None
+    """From a restored run to what it has trained, to be used by `flatwater.load`. Left out: it cannot be."""
+    rebuild: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
+    """From the header and the tensors of a .safetensors file back to that policy (`runs/portable.py`). Left out: it is
+    written to none."""
+    elsewhere: str = ""
+    """The recipe that stands for this one where the setting `env` names an environment, as in `train erl --env X`. Left
+    out: `env` is a setting of its own, or none."""
+    difference: Callable[[Mapping[str, Any]], Any] | None = None
+    """From the records of two runs, by letter, to how sure the difference between what they trained is
+    (`Difference`); raises `NoDifferenceError`. Left out: nothing is said of it."""
+    comparison: Callable[[Mapping[str, Any], Sequence[str]], Sequence[Any]] | None = None
+    """From the records of runs, by letter, and their colours, to charts of a page that compares them. Left out: the
+    curves alone."""
+    tables: Callable[[Mapping[str, Sequence[float]]], Sequence[ShownTable]] = lambda _: ()
+    """From the metrics of a finished run, of 500 of its rounds where it has more, to what the terminal shows below its
+    result."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no list and no page could show."""
+        try:
+            check_form(self.title, names=True)
+            for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
+                check_form(form, names=False)
+        except ValueError as fault:
+            raise ConfigError(f"recipe {shown(self.name)}: {fault}") from fault
+        if not self.curves:
+            raise ConfigError(f"recipe {shown(self.name)}: curves: expected one or more, got none")
+
+    @property
+    def name(self) -> str:
+        """As in `flatwater train NAME`, and in a run folder's config.toml."""
+        return next(str(field.default) for field in fields(self.config) if field.name == "trainer")
+
+
+def recipe_names() -> tuple[str, ...]:
+    """The recipes of installed packages."""
+    return tuple(rows("recipes"))
+
+
+def find_installed(name: str) -> Recipe | None:
+    """The recipe of that name that an installed package has; None where none has one.
+
+    This is the one function by which a command that only reads may come to a recipe: a name that stands in a file is
+    looked up among those of installed packages, and never imported.
+
+    Raises:
+        ConfigError: the package that has it is broken.
+    """
+    if name not in rows("recipes"):
+        return None
+    where = rows("recipes")[name][0]
+    try:
+        found = load(where)
+    except (ImportError, AttributeError) as fault:
+        raise ConfigError(f"recipe {shown(name)}: {where} cannot be imported: {fault}") from fault
+    return _checked(name, found)
+
+
+def _checked(name: str, found: object) -> Recipe:
+    if not isinstance(found, Recipe):
+        raise ConfigError(f"recipe {shown(name)}: expected a Recipe, got a {type(found).__name__}")
+    if found.name != name:
+        raise ConfigError(
+            f"recipe {shown(name)} calls itself {shown(found.name)}: give the field `trainer` of "
+            f"{found.config.__name__} the default {name!r}, by which a run finds its recipe again"
+        )
+    return found
+
+
+def find_recipe(name: str, permit: Permit) -> Recipe:
+    """The recipe of a name that the user has typed, or has let in: what it names is imported.
+
+    Args:
+        name: one of `recipe_names`, or `package.module:NAME`.
+        permit: why one of somebody's may be imported: `GIVEN` for what the user names now.
+
+    Raises:
+        ConfigError: there is none, it may not be imported, or it cannot be.
+    """
+    if (installed := find_installed(name)) is not None:
+        return installed
+    listed = f"{', '.join(recipe_names())}, or package.module:NAME of a recipe of yours"
+    if ":" not in name:
+        raise ConfigError(f"no recipe {shown(name)}: expected {listed}{faults('recipes')}")
+    if not permit.covers(name):
+        raise ConfigError(f"recipe {shown(name)} is somebody's code, and stands in a file: it is not imported")
+    return _checked(name, find_object(name, given=f"recipe {shown(name)}", wanted="package.module:NAME"))
+
+
+def recipe_for(config: "RunConfig") -> Recipe:
+    """The recipe of settings. These were made from what the user gave, or what `runs.trust` let through."""
+    return find_recipe(config.trainer, GIVEN)
+
+
+def recipe_in(name: str, env: object) -> Recipe:
+    """The recipe of a name that the user gives now, in an environment.
+
+    Args:
+        name: as of `find_recipe`.
+        env: the environment's name; anything else stands for the one that the recipe has without it.
+    """
+    recipe = find_recipe(name, GIVEN)
+    named = isinstance(env, str) and env != HOME
+    return find_recipe(recipe.elsewhere, GIVEN) if named and recipe.elsewhere else recipe
+
+
+def recipe_of(settings: Mapping[str, Any], where: str, permit: Permit) -> Recipe:
+    """The recipe that a configuration file belongs to; `erl` where it names none.
+
+    Raises:
+        ConfigError: there is no such recipe, or it may not be imported.
+    """
+    name = settings.get("trainer", "erl")
+    if not isinstance(name, str):
+        raise ConfigError(f"{where}: trainer = {shown(name)}: must be a text, the name of a recipe")
+    try:
+        return find_recipe(name, permit)
+    except ConfigError as wrong:
+        raise ConfigError(f"{where}: trainer = {shown(name)}: {wrong}") from wrong
+
+
+def rounds_of(settings: Mapping[str, Any], where: str) -> int:
+    """The rounds that a run wants in all, as its configuration file says; 0 where it says nothing.
+
+    Raises:
+        ConfigError: it says something else than a number.
+    """
+    rounds = settings.get("rounds", 0)
+    if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:
+        raise ConfigError(f"{where}: rounds = {shown(rounds)}: must be a whole number")
+    return rounds

@@ -1,0 +1,31 @@
+"""The settings of a population in an environment: what is trained, and what all runs are given."""
+
+from typing import Annotated, ClassVar, Literal
+
+from flatwater.config.code import Code
+from flatwater.runs.config import RunConfig, check_run
+from flatwater.trainers.evolve.config import EvolveConfig
+from flatwater_watch.errors import require
+from flatwater_watch.options.bounds import Number
+from flatwater_watch.options.declare import config
+
+
+@config
+class EvolveRunConfig(RunConfig, EvolveConfig):
+    """A population of policies, evolved in an environment with continuous actions."""
+
+    open_ended: ClassVar = RunConfig.open_ended | {"allow_nan"}
+    trainer: Literal["evolve"] = "evolve"
+    """The recipe, by which `flatwater resume` knows the run."""
+    rounds: Number = 10
+    """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
+    env: Annotated[str, Code(kinds=("gymnasium",))] = "gymnasium:Pendulum-v1"
+    """gymnasium:ID, pettingzoo:MODULE with one agent, or package.module:Class: a Gymnasium environment or a world of
+    yours. Actions are numbers within bounds."""
+
+    def __post_init__(self) -> None:
+        """Check what must fit together."""
+        check_run(self)
+        envs = self.population.size * self.population.envs
+        fewest = f"at least {envs}: one of each of the population.size x population.envs = {envs} environments"
+        require(self.replay.capacity >= envs, "replay.capacity", self.replay.capacity, fewest)

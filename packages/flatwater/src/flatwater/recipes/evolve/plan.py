@@ -1,0 +1,118 @@
+"""The plan of a population in an environment: its build and phases on the meta device, and how to make it smaller.
+
+The worlds, one to learn in and one for episodes without noise, are built before: they say what is seen and done.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from flatwater.envs.foraging.config import ForagingConfig
+from flatwater.envs.world import Spaces, World, described
+from flatwater.envs.worlds import build_world
+from flatwater.memory.planner import Plan
+from flatwater.nets.stack import views
+from flatwater.recipes.evolve.config import EvolveRunConfig
+from flatwater.runs.planning import META, Alternative, advised, planned
+from flatwater.state.tree import nbytes
+from flatwater.trainers.evolve.play import bind_learning
+from flatwater.trainers.evolve.state import Population, Setup, build_population, build_setup
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.meters.torch_ops import peak_bytes
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """What a run steps."""
+
+    training: World
+    trial: World
+
+
+def build_worlds(config: EvolveRunConfig) -> Worlds:
+    """Both worlds, of the same kind; nothing is begun in them."""
+    members = config.population.size
+    training = build_one(config, members * config.population.envs)
+    return Worlds(training, build_one(config, (members + 1) * config.evaluation.episodes))
+
+
+def build_one(config: EvolveRunConfig, envs: int) -> World:
+    """A world of this kind.
+
+    Raises:
+        ConfigError: there is none of the name, or it cannot be used.
+    """
+    try:
+        world = build_world(
+            config.env, envs=envs, foraging=ForagingConfig(), wrapped=config.wrapped, allow_nan=config.allow_nan
+        )
+        _check(world.spaces)
+    except ConfigError as wrong:
+        raise ConfigError(f"env = {config.env!r}: {wrong}") from wrong
+    return world
+
+
+def _check(spaces: Spaces) -> None:
+    if spaces.bounds is None:
+        raise ConfigError(
+            f"actions are choices ({described(spaces)}): wanted are numbers within bounds, which members "
+            "are trained to give. Use `flatwater train ppo` for this environment"
+        )
+    if spaces.agents != 1:
+        raise ConfigError(
+            f"there are {spaces.agents} agents in an environment: wanted is one, a member of the population. Use "
+            "`flatwater train ppo` for this environment"
+        )
+    if spaces.form != "vector" or len(spaces.obs) != 1:
+        raise ConfigError(f"observations are {spaces.form} of the shape {list(spaces.obs)}: wanted is a vector [N]")
+
+
+def plan_population(config: EvolveRunConfig, worlds: Worlds, device: torch.device) -> Plan:
+    """What a run with this configuration will hold, besides its simulators: these are not ours to allocate.
+
+    Args:
+        config: the run's; `budget` is taken from it.
+        worlds: built for it; they say what is seen and done.
+        device: where the run will compute: its memory is what counts.
+    """
+    setup, run = outline(config, worlds)
+    owners = nbytes(run)
+    plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
+    return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other))[1]))
+
+
+def outline(config: EvolveRunConfig, worlds: Worlds) -> tuple[Setup, Population]:
+    """The run on the meta device."""
+    # A compiled update would be compiled for the plan as well.
+    config = replace(config, learner=replace(config.learner, compile=False))
+    setup = build_setup(config, worlds.training.spaces, worlds.trial.spaces, META)
+    return setup, build_population(setup)
+
+
+def transients(setup: Setup, run: Population) -> dict[str, int]:
+    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+    learn_, own = bind_learning(setup, run), setup.config.learner.own
+    run.learner.tally.updates = own.cycle - 1
+    actors = views(run.learner.actor, setup.nets.actor.layout)
+    rows = len(run.learner.actor)
+    return {
+        "train": peak_bytes(learn_),
+        "evaluate": peak_bytes(lambda: setup.nets.actor(actors, run.trial.obs.view(rows, -1, *setup.trial.obs))),
+        # Parents are gathered block by block.
+        "evolve": 3 * max(block.nbytes for block in run.learner.inherited),
+    }
+
+
+def _alternatives(config: EvolveRunConfig) -> Iterator[Alternative[EvolveRunConfig]]:
+    """What may make the largest owners smaller."""
+    replay, population, hidden = config.replay, config.population, config.net.hidden
+    half = max(replay.warmup, replay.capacity // 2, population.size * population.envs)
+    if half < replay.capacity:
+        yield f"replay.capacity = {half}", "ring", replace(config, replay=replace(replay, capacity=half))
+    if population.size >= 4:  # noqa: PLR2004  (two members are the least)
+        fewer = replace(config, population=replace(population, size=population.size // 2))
+        yield f"population.size = {population.size // 2}", "learner", fewer
+    if hidden > 1:
+        slimmer = replace(config, net=replace(config.net, hidden=hidden // 2))
+        yield f"net.hidden = {hidden // 2}", "learner", slimmer

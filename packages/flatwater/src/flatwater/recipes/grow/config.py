@@ -1,0 +1,48 @@
+"""The configuration of a run of growing networks: what is trained, and what all runs are given."""
+
+from typing import Literal
+
+from flatwater.cluster.share import Span, shares
+from flatwater.runs.config import CrewConfig, check_crew
+from flatwater.trainers.grow.config import GrowConfig
+from flatwater_watch.errors import require
+from flatwater_watch.options.bounds import Number, Workers
+from flatwater_watch.options.declare import config
+
+
+@config
+class GrowRunConfig(CrewConfig, GrowConfig):
+    """Networks that grow, and a policy that learns when and where they should."""
+
+    trainer: Literal["grow"] = "grow"
+    """The recipe, by which `flatwater resume` knows the run."""
+    rounds: Number = 60
+    """Batches in all, each of one episode of every environment; `flatwater resume RUN --rounds N` goes on to N."""
+    workers: Workers = 1
+    """Processes that train the networks, each with `threads` threads of its own; auto takes one for each core that is
+    free at the start. Any number gives the same run. Each takes whole groups of environments (`group`)."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        GrowConfig.__post_init__(self)
+        check_crew(self)
+        groups, half = len(self.groups), -(-self.envs // 2)
+        said = f"{self.envs} environments are {groups} group{'s' if groups > 1 else ''} of {self.group}, and a worker "
+        if self.workers == "auto":
+            wanted = f"1, as {said}takes whole ones. Use --group {half}, which changes last bits, or more --envs"
+            require(groups > 1, "workers", self.workers, wanted)
+        elif self.workers != 1:
+            size, most = max(1, self.envs // self.workers), "1" if groups == 1 else f"1 to {groups}"
+            wanted = f"{most}: {said}takes whole ones. Use --group {size}, which changes last bits"
+            require(self.workers <= groups, "workers", self.workers, wanted)
+
+    @property
+    def first_measured(self) -> int:
+        """The first round with an evaluation."""
+        return self.evaluation.every
+
+
+def shares_of(config: GrowConfig, workers: int) -> list[Span]:
+    """The environments of each worker: whole groups."""
+    groups = config.groups
+    return [(groups[low][0], groups[high - 1][1]) for low, high in shares(len(groups), workers)]

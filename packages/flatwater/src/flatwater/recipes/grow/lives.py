@@ -1,0 +1,52 @@
+"""`lives.npz`: what became of each slot in the held-out episodes, step by step, as columns."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from flatwater.rundir.results import damaged
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+
+NAME = "lives.npz"
+COLUMNS = ("player", "env_seed", "stage", "accuracy", "impaired")
+"""Those that a page draws."""
+Lives = Mapping[str, np.ndarray[Any, Any]]
+"""Column -> a value for each player, episode and step; of `stage` and `alpha` one for each slot as well."""
+
+
+def write_lives(folder: Path, lives: Lives) -> None:
+    """Write them, whole or not at all."""
+    content = io.BytesIO()
+    columns: dict[str, Any] = {**lives}
+    np.savez_compressed(content, **columns)
+    write_object(folder / NAME, content.getbuffer())
+
+
+def read_lives(folder: Path) -> Lives | None:
+    """What `write_lives` wrote; None where there is nothing.
+
+    Raises:
+        RunError: the file is damaged. Nothing in it is executed: arrays of objects are refused.
+    """
+    path = folder / NAME
+    try:
+        with np.load(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)), allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+        _check(found)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, BadZipFile) as fault:
+        raise damaged(path, fault) from fault
+    return found
+
+
+def _check(found: Lives) -> None:
+    if len({len(found[name]) for name in COLUMNS}) > 1:
+        raise ValueError("its columns are not of one length")
+    if not np.issubdtype(found["accuracy"].dtype, np.number) or found["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)
+        raise ValueError("accuracy and stage do not hold numbers")

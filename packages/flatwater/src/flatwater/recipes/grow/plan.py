@@ -1,0 +1,131 @@
+"""The plan of a run of growing networks: its build and its phases on the meta device, and how to make it smaller."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from flatwater.cluster.share import Span
+from flatwater.envs.growing.own_host import what_torch_says
+from flatwater.envs.growing.simulator import GrowingEnvs, measure_, part_of, train_
+from flatwater.envs.growing.stream import image_numbers
+from flatwater.envs.growing.task import load_task
+from flatwater.memory.nodes import room_of
+from flatwater.memory.planner import Plan
+from flatwater.recipes.grow.config import GrowRunConfig, shares_of
+from flatwater.recipes.grow.exchange import exchange_of
+from flatwater.runs.planning import META, Alternative, advised, planned
+from flatwater.runs.team import placed
+from flatwater.state.tree import nbytes
+from flatwater.trainers.grow.round import build_trainer
+from flatwater.trainers.grow.state import Grow, Setup, build_grow, build_setup, build_share, rows_of
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.meters.process import free_cores
+from flatwater_watch.meters.torch_ops import peak_bytes
+from flatwater_watch.printable import shown
+
+
+def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
+    """What a run with this configuration will hold.
+
+    Args:
+        config: the run's; `budget` is taken from it.
+        device: where the run will compute: its memory is what counts.
+    """
+    setup, run = outline(config)
+    owners, dealt, exchange = nbytes(run), dealt_of(config), {}
+    if dealt:
+        found = exchange_of(setup, run, dealt)
+        exchange = {"round": found.collected, "evaluation": found.evaluated, "largest": found.largest}
+    plan = planned(
+        owners,
+        lambda: transients(setup, run) | (messages(run) if dealt else {}),
+        config=config,
+        device=device,
+        workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in dealt],
+        apart=bool(config.cluster),
+        exchange=exchange,
+    )
+    if plan.apart and dealt:
+        plan = placed(plan, config)
+        room = room_of(plan.nodes)
+        if not isinstance(config.workers, int) and room < len(dealt):
+            return plan_grow(replace(config, workers=max(1, room)), device)
+    return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other)[1]))
+
+
+def dealt_of(config: GrowRunConfig) -> list[Span]:
+    """The environments of each worker; empty where this process computes alone."""
+    workers = config.workers
+    if not isinstance(workers, int):
+        workers = len(config.groups) if config.cluster else free_cores()
+    found = shares_of(config, workers)
+    return found if len(found) > 1 else []
+
+
+def outline(config: GrowRunConfig) -> tuple[Setup, Grow]:
+    """The run on the meta device."""
+    task = load_task(config.task, META)
+    setup = build_setup(config, task.images, META)
+    return setup, build_grow(setup, task)
+
+
+def transients(setup: Setup, run: Grow) -> dict[str, int]:
+    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device.
+
+    Raises:
+        ConfigError: the host of the user's cannot leave the CPU.
+    """
+    group = part_of(run.envs, *max(setup.config.groups, key=lambda span: span[1] - span[0]))
+    update_ = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}["update"]
+
+    def worked() -> None:
+        """Training and validation: the rest of a step works in chunks or on a few numbers for each host."""
+        train_(group)
+        measure_(group)
+
+    try:
+        step = _drawn(group) + peak_bytes(worked)
+    except RuntimeError as refused:
+        if setup.config.host is None:
+            raise
+        raise ConfigError(
+            f"host = {shown(setup.config.host)}: it computes on the CPU alone: {what_torch_says(refused)}. What its "
+            "forward makes must lie where its input does, as in torch.arange(n, device=x.device); what is always the "
+            "same is a buffer (register_buffer)"
+        ) from refused
+    return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
+
+
+def messages(run: Grow) -> dict[str, int]:
+    """Bytes of the pool's rows that have come home in messages, before they are written into the state."""
+    return {"exchange": sum(leaf.nbytes for _, leaf in rows_of(run.envs, run.memory))}
+
+
+TRIED = 8
+"""Updates of a step that are tried out at the most: they are alike, and thousands would take minutes."""
+
+
+def _drawn(envs: GrowingEnvs) -> int:
+    """Bytes of the image numbers of a step with more updates than are tried out, which are limited to those."""
+    fit, images = envs.config.fit, len(envs.task.train_labels)
+    if fit.updates <= TRIED:
+        return 0
+    envs.config = replace(envs.config, fit=replace(fit, updates=TRIED))
+    wanted = fit.updates * fit.batch_size
+    return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images))
+
+
+def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:
+    """What may make the largest owners smaller."""
+    host, parts = config.env.host, config.learner.minibatches
+    half = config.envs // 2 // parts * parts
+    if half:
+        yield f"envs = {half}", "envs", replace(config, envs=half)
+    if config.host is None and host.kind == "conv" and min(host.channels) >= 4:  # noqa: PLR2004  (half of them are even, and two or more)
+        a, b, c = (width // 4 * 2 for width in host.channels)
+        slimmer = replace(config.env, host=replace(host, channels=(a, b, c)))
+        yield f"env.host.channels = [{a}, {b}, {c}]", "envs", replace(config, env=slimmer)
+    if config.env.steps > 1:
+        shorter = replace(config.env, steps=config.env.steps // 2)
+        yield f"env.steps = {shorter.steps}", "rollout", replace(config, env=shorter)

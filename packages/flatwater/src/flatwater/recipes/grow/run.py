@@ -1,0 +1,104 @@
+"""From a configuration to a trainer of growing networks: the task, the pool, the policy, the phases."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flatwater.envs.growing.simulator import live_pools
+from flatwater.envs.growing.task import load_task
+from flatwater.envs.split_seeds import FIRST_SEEDS
+from flatwater.memory.nodes import refuse_nodes
+from flatwater.memory.planner import Plan, refuse
+from flatwater.metrics.alarms import Alarm, of_learner
+from flatwater.recipes.grow.config import GrowRunConfig, shares_of
+from flatwater.recipes.grow.data import fingerprints
+from flatwater.recipes.grow.exchange import exchange_of
+from flatwater.recipes.grow.plan import plan_grow
+from flatwater.recipes.grow.score import as_json, score_policy, write_result
+from flatwater.recipes.grow.workers import Workers
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import allocated
+from flatwater.runs.run import CrewRun
+from flatwater.trainers.grow.round import GrowTrainer, build_trainer, episodes_record
+from flatwater.trainers.grow.state import build_grow, build_setup
+from flatwater_watch.forms import counted, noun_of
+
+
+@dataclass(frozen=True)
+class GrowRun(CrewRun):
+    """A pool of growing networks and the policy that grows them, ready to train or to be restored."""
+
+    config: GrowRunConfig
+    plan: Plan
+    trainer: GrowTrainer
+    fingerprint: str
+    """SHA-256 of the images and their order."""
+
+    def describe(self) -> str:
+        """Hosts, their size, and their task."""
+        config, envs = self.config, self.trainer.run.envs
+        weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
+        seen = envs.task.images
+        size = f"images of {seen.channels} x {seen.height} x {seen.width}"
+        if seen.channels == seen.height == 1:
+            size = f"vectors of {seen.width}"
+        task = f"{len(envs.task.train_labels):,} {size} in {seen.classes} classes to learn"
+        kind = config.host or config.env.host.kind
+        workers = f", {counted(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
+        hosts = f"{config.envs} {kind} {noun_of(config.envs, 'host')}"
+        return f"{hosts} of up to {weights:,} weights, {task}, batches of one episode{workers}"
+
+    def data(self) -> dict[str, Any]:
+        """The images, by their content."""
+        return {"fingerprint": self.fingerprint}
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
+        """Numbers and weights that are not finite, and updates that were not taken."""
+        config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
+        return of_learner(round_, "policy", largest, metrics, config.epochs * config.minibatches)
+
+    def record(self) -> Mapping[str, Any]:
+        """What each environment's episode came to."""
+        return episodes_record(self.trainer.run)
+
+    def live_envs(self) -> int:
+        """Pools alive in this process, times the hosts of one."""
+        return live_pools() * self.config.envs
+
+    def too_early(self) -> str:
+        """An untrained policy can be scored as well, but its score says nothing."""
+        return "" if self.trainer.progress.round else "no batch has ended yet, so the policy has learned nothing"
+
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """The policy against the baselines on held-out or holdout episodes."""
+        split = "holdout" if holdout else "held-out"
+        return as_json(self.trainer, score_policy(self.trainer, FIRST_SEEDS[split]), split, threads=self.config.threads)
+
+    def write_result(self, folder: RunFolder) -> None:
+        """Play the held-out episodes; write result.json and the slots' lives."""
+        write_result(self.trainer, folder, threads=self.config.threads)
+
+
+def compose(config: GrowRunConfig) -> GrowRun:
+    """Load the task and allocate the run whole."""
+    device = find_device(config.device)
+    plan = plan_grow(config, device)
+    if config.start_over_budget:
+        refuse_nodes(plan.nodes)
+    else:
+        refuse(plan)
+    task = load_task(config.task, device)
+    setup = build_setup(config, task.images, device)
+    run = allocated(lambda: build_grow(setup, task), plan)
+    fingerprint, host = fingerprints(config, task)
+    crew = None
+    if plan.workers:
+        exchange = exchange_of(setup, run, shares_of(config, len(plan.workers)))
+        crew = Workers(config, setup, run, plan=plan, exchange=exchange, fingerprint=f"{fingerprint}:{host}")
+    return GrowRun(config, plan, build_trainer(setup, run, crew), fingerprint)
+
+
+def plan(config: GrowRunConfig) -> Plan:
+    """What a run would hold."""
+    return plan_grow(config, find_device(config.device))

@@ -1,0 +1,145 @@
+"""The policy against the baselines on episodes that nothing was trained on, and each slot's life in them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from flatwater.envs.growing.baselines import BASELINES
+from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
+from flatwater.envs.growing.stages import Stage
+from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
+from flatwater.metrics.figures import finite
+from flatwater.recipes.grow.lives import Lives, write_lives
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.fingerprint import versions
+from flatwater.trainers.grow.collect import noise_for
+from flatwater.trainers.grow.crew import POLICY, Crew
+from flatwater.trainers.grow.round import GrowTrainer, here
+from flatwater_watch.files.directory import write_object
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the players reached, all on the same episodes."""
+
+    first_seed: int
+    episodes: int
+    players: Mapping[str, Mapping[str, float]]
+    """Player -> named numbers."""
+    lives: Lives
+    """Columns of a table with a row for each player, episode and step: what was done, and where each slot is."""
+
+
+def score_policy(trainer: GrowTrainer, first_seed: int) -> Score:
+    """Let the policy and each baseline play the episodes of one evaluation in the run's own pool.
+
+    Args:
+        trainer: between two rounds: what its pool, memory and held-out generator hold is lost.
+        first_seed: the episodes' env seeds begin here.
+    """
+    rng = trainer.run.generators["held out"]
+    before = rng.get_state()
+    tables = {player: lives_of(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
+    rng.set_state(before)
+    columns = list(next(iter(tables.values())))
+    steps = {name: len(table["step"]) for name, table in tables.items()}
+    return Score(
+        first_seed=first_seed,
+        episodes=trainer.setup.config.held_out_turns * trainer.setup.config.envs,
+        players={name: numbers_of(table) for name, table in tables.items()},
+        lives={"player": np.repeat(list(steps), list(steps.values()))}
+        | {column: np.concatenate([table[column] for table in tables.values()]) for column in columns},
+    )
+
+
+def lives_of(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """A player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
+    config, device = trainer.setup.config, trainer.setup.device
+    crew = here(trainer.setup, trainer.run)
+    turns = []
+    for turn in range(config.held_out_turns):
+        seeds = first_seed + turn * config.envs + torch.arange(config.envs, device=device)
+        crew.begin_(seeds)
+        turns.append([_step_(trainer, crew, player, seeds, t) for t in range(config.env.steps)])
+    names = turns[0][0].keys()
+    # [turn][step][env] -> episodes in the order of their seeds, each with its steps in order.
+    return {
+        name: np.concatenate(
+            [np.stack([s[name] for s in turn], 1).reshape(-1, *turn[0][name].shape[1:]) for turn in turns]
+        )
+        for name in names
+    }
+
+
+def _step_(
+    trainer: GrowTrainer, crew: Crew, player: str, seeds: torch.Tensor, t: int
+) -> dict[str, np.ndarray[Any, Any]]:
+    found = crew.step_(player, noise_for(trainer.setup, trainer.run, player))
+    action = found["action"]
+    columns = {
+        "env_seed": seeds,
+        "step": torch.full_like(seeds, t),
+        "operation": action[:, OPERATION],
+        "slot": action[:, SLOT],
+        "blueprint": action[:, BLUEPRINT],
+        **{name: found[name] for name in ("success", "reward", "accuracy", "impaired", "stage", "alpha")},
+    }
+    return {name: column.cpu().numpy().copy() for name, column in columns.items()}
+
+
+def numbers_of(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
+    """Means over a player's episodes; accuracies after the last step, also of two kinds of hosts apart if there are."""
+    steps = int(table["step"].max()) + 1
+    returns = table["reward"].reshape(-1, steps).sum(1, dtype=np.float64)
+    last = table["step"] == steps - 1
+    accuracy, impaired = table["accuracy"][last].astype(np.float64), table["impaired"][last]
+
+    def times(operation: Operation) -> float:
+        return float((table["success"] & (table["operation"] == operation)).sum() / len(returns))
+
+    return {
+        "return": float(returns.mean()),
+        "deviation": float(returns.std()),
+        "accuracy": float(accuracy.mean()),
+        "accuracy_capable": _mean(accuracy[~impaired & impaired.any()]),
+        "accuracy_impaired": _mean(accuracy[impaired]),
+        "germinated": times(Operation.GERMINATE),
+        "pruned": times(Operation.PRUNE),
+        "fossilised": float((table["stage"][last] == Stage.FOSSILISED).sum() / len(returns)),
+    }
+
+
+def _mean(values: np.ndarray[Any, Any]) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> None:
+    """Play the held-out episodes and write the files. Each appears whole or not at all."""
+    score = score_policy(trainer, FIRST_SEEDS["held-out"])
+    write_lives(folder.root, score.lives)
+    result = as_json(trainer, score, "held-out", threads=threads)
+    write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
+
+
+def as_json(trainer: GrowTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
+    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    config = trainer.setup.config
+    return {
+        "trainer": "grow",
+        "split": split,
+        "first_seed": score.first_seed,
+        "episodes": score.episodes,
+        "steps": config.env.steps,
+        "slots": len(trainer.setup.net.seeds),
+        "players": {name: {key: finite(value) for key, value in row.items()} for name, row in score.players.items()},
+        "batches": trainer.progress.round,
+        "envs": config.envs,
+        "seed": config.seed,
+        "threads": threads,
+        "versions": versions(),
+        "note": NOTES[split],
+    }

@@ -1,0 +1,174 @@
+"""What only growing networks have on their page and in their picture: what was learned, and each slot's life."""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from flatwater.recipes.grow.lives import Lives, read_lives
+from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, shares
+from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing, result_table
+from flatwater_watch.forms import fill_form
+from flatwater_watch.pages.blocks import Block, Paragraph
+from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Grid, Line, Mark, Picture, Spans, round_axis
+
+PLAYERS = {"heuristic": "--buy-and-hold", "wait": "--equal-weight", "random": "--random"}
+OPERATIONS = {
+    "wait": "--quiet",
+    "germinate": "--equal-weight",
+    "advance": "--buy-and-hold",
+    "set_alpha_target": "--random",
+    "fossilise": "--champion",
+    "prune": "--bad",
+}
+STAGES = {
+    "dormant": "#e2e8f0",
+    "germinated": "#bef264",
+    "training": "#facc15",
+    "blending": "#38bdf8",
+    "holding": "#2563eb",
+    "fossilised": "#a78bfa",
+    "pruned": "#dc2626",
+    "embargoed": "#fca5a5",
+    "resetting": "#fecaca",
+}
+"""The stages of a slot's life as they are drawn, in the order of their numbers."""
+ACCURACY = "#0f172a"
+"""Dark in both themes: it crosses the stages, whose colours are bright in both."""
+LIVES = 8
+"""Episodes that are drawn."""
+
+
+def growth_sections(run: RunRecords) -> Sections:
+    """Title -> blocks."""
+    return {"Learning": learning(run), "Growth": growth(run)}
+
+
+def growth_picture(run: RunRecords) -> Picture:
+    """Returns over the batches, accuracies against the baselines, and what became of each slot."""
+    above = [returns_chart(run), *([accuracy_chart(run.result)] if run.result is not None else [])]
+    lives = read_lives(run.path)
+    return [above] if lives is None or not len(lives["player"]) else [above, [lives_grid(lives)]]
+
+
+def learning(run: RunRecords) -> Iterator[Block]:
+    """Returns against the baselines, and what the policy does."""
+    if not run.metrics.get("round"):
+        yield missing("batch", "metrics.jsonl", run.state, "after each batch")
+        return
+    yield returns_chart(run)
+    yield operations_chart(run)
+
+
+def growth(run: RunRecords) -> Iterator[Block]:
+    """The policy against the baselines, and its episodes slot by slot."""
+    if run.result is None:
+        yield missing("result", "result.json", run.state)
+        return
+    yield accuracy_chart(run.result)
+    yield result_table(run.recipe, run.result)
+    episodes = fill_form("{episodes} {split} {episodes:episode} of {steps} {steps:step}", run.result)
+    yield Paragraph(f"{episodes}; seeds per episode. Note: {run.result['note']}.", "reading")
+    yield from holdout_blocks(run)
+    lives = read_lives(run.path)
+    if lives is not None and len(lives["player"]):
+        yield lives_grid(lives)
+
+
+def returns_chart(run: RunRecords) -> Chart:
+    """Returns of training episodes and of held-out ones, against the baselines on the same held-out ones."""
+    metrics, marks = run.metrics, list[Mark]()
+    if {"return/min", "return/max"} <= metrics.keys():
+        low, high = metrics["return/min"], metrics["return/max"]
+        marks.append(Band(name="training, lowest to highest", x=metrics["round"], low=low, high=high))
+    return Chart(
+        title="Return of an episode",
+        reading="Training episodes are explored, so their mean lies lower. The held-out episodes are always the same, "
+        "and the baselines' returns on them are level lines: the policy should come to lie above all of them.",
+        marks=[*marks, *returns_lines(metrics, "policy", PLAYERS)],
+        x=round_axis(metrics["round"], run.recipe.layout.round),
+        height=360,
+    )
+
+
+def operations_chart(run: RunRecords) -> Chart:
+    """Share of each operation in the training episodes."""
+    shown = {f"operation/{name}": (name.replace("_", " "), colour) for name, colour in OPERATIONS.items()}
+    return Chart(
+        title="What the policy does",
+        reading="Share of each operation in the training episodes, in percent. Some are drawn at random, so that "
+        "none dies out; a policy that only waits has learned nothing.",
+        marks=shares(run.metrics, shown),
+        x=round_axis(run.metrics["round"], run.recipe.layout.round),
+        y=Axis(unit="%", from_zero=True),
+    )
+
+
+def accuracy_chart(result: Mapping[str, Any]) -> Chart:
+    """Bars for the two kinds of hosts, or for all where there is one kind."""
+    players = result["players"]
+    both = ("accuracy_capable", "accuracy_impaired")
+    kinds = [kind for kind in both if any(row.get(kind) is not None for row in players.values())] or ["accuracy"]
+    places = [f"{kind.removeprefix('accuracy').removeprefix('_')} hosts".strip() for kind in kinds]
+    marks = []
+    for name, row in players.items():
+        heights = [None if row.get(kind) is None else 100 * row[kind] for kind in kinds]
+        labels = ["" if height is None else f"{height:.0f}" for height in heights]
+        colour = JUDGED if name == "policy" else PLAYERS.get(name, "--others")
+        marks.append(Bars(name=name, at=places, values=heights, colour=colour, labels=labels, form=".1f"))
+    return Chart(
+        title=fill_form("Accuracy after the last step ({episodes} {split} {episodes:episode})", result),
+        marks=marks,
+        x=Axis(rows=places),
+        y=Axis(unit="%", span=(0, 112)),
+        height=280,
+    )
+
+
+def lives_grid(table: Lives) -> Grid:
+    """Each slot's life in the policy's first episodes."""
+    of_policy, kinds = table["player"] == "policy", bool(table["impaired"].any())
+    seeds = list(dict.fromkeys(table["env_seed"][of_policy].tolist()))[:LIVES]
+    episodes = [of_policy & (table["env_seed"] == seed) for seed in seeds]
+    return Grid(
+        title="What the policy grows",
+        reading="An episode each: a row is a slot of the host, from its first step to its last; the line is the host's "
+        "accuracy, 0 to 100 %." + " Capable hosts see 3 x 3 pixels, impaired ones single pixels." * kinds,
+        charts=[life({name: column[rows] for name, column in table.items()}, kinds=kinds) for rows in episodes],
+        height=170 * (1 + (len(seeds) > LIVES // 2)),
+    )
+
+
+def life(episode: Lives, *, kinds: bool) -> Chart:
+    """One episode: its slots' stages by colour, and the host's accuracy.
+
+    Args:
+        episode: rows in the order of steps, with `stage` (one number a slot), `accuracy` and `impaired`.
+        kinds: whether the run has impaired hosts.
+    """
+    stages: list[list[int]] = episode["stage"].tolist()
+    accuracy: list[float] = episode["accuracy"].tolist()
+    slots, steps, names = len(stages[0]), len(stages), list(STAGES)
+    stretches: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
+    for slot in range(slots):
+        for stage, stretch in groupby(range(steps), key=[row[slot] for row in stages].__getitem__):
+            together = [*stretch]
+            stretches[names[stage]].append((slot, together[0], together[-1] + 1))
+    marks: list[Mark] = []
+    for name, found in stretches.items():
+        rows, starts, ends = zip(*found, strict=True) if found else ((), (), ())
+        said = [f"{name}, steps {start + 1} to {end}" for start, end in zip(starts, ends, strict=True)]
+        slots_of = [f"slot {row}" for row in rows]
+        spans = Spans(name=name, rows=slots_of, starts=starts, ends=ends, colour=STAGES[name], said=said, thick=0.96)
+        marks.append(spans)
+    x, y = [at + 0.5 for at in range(steps)], [slots * value - 0.5 for value in accuracy]
+    said = [f"accuracy {value:.0%}" for value in accuracy]
+    marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY, width=2, said=said))
+    kind = "impaired " if episode["impaired"][0] else "capable "
+    return Chart(
+        title=f"{kind if kinds else ''}host: {accuracy[-1]:.0%}",
+        marks=marks,
+        x=Axis(kind="round", span=(0, steps)),
+        y=Axis(rows=[f"slot {slot}" for slot in reversed(range(slots))]),
+        height=60 + 28 * slots,
+    )

@@ -1,0 +1,172 @@
+"""A crew of processes for growing networks: each plays the episodes of a share of the environments.
+
+An episode begins with the policy and the seeds that workers are sent, goes on a step at a time, and ends with the rows
+of the pool brought home. What is lost in between is played again from there: everything that was drawn is known here.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.cluster.asking import Worker
+from flatwater.cluster.share import spans
+from flatwater.envs.growing.task import load_task
+from flatwater.memory.planner import Plan
+from flatwater.recipes.grow.config import GrowRunConfig, shares_of
+from flatwater.recipes.grow.data import fingerprints
+from flatwater.recipes.grow.exchange import Exchange
+from flatwater.runs.fingerprint import versions
+from flatwater.runs.team import Arrays, Assignment, Bench, Team, tensors_of
+from flatwater.trainers.grow.crew import Columns, Here
+from flatwater.trainers.grow.state import Grow, Setup, build_setup, build_share, rows_of
+from flatwater_watch.errors import RunError
+
+DESK = "flatwater.recipes.grow.workers:Desk"
+
+
+class Desk(Bench):
+    """A worker's side: the environments of its share, brought up to date by messages."""
+
+    def __init__(self, given: Assignment) -> None:
+        """Load the task and allocate the share.
+
+        Raises:
+            RunError: the task, the host or the arithmetic is another than the run's.
+        """
+        super().__init__(given)
+        config, here = given.config, torch.device("cpu")
+        task = load_task(config.task, here)
+        if ":".join(fingerprints(config, task)) != given.fingerprint:
+            raise RunError(f"the task {config.task} or the host is another one than when the run began")
+        setup, count = build_setup(config, task.images, here), given.share[1] - given.share[0]
+        self._share = share = build_share(setup, task, count)
+        # A share begins with a group, and only the last group of all may be smaller.
+        self._here = Here(setup, share.policy, share.envs, share.memory, spans(count, config.group))
+        self.hold_(share)
+
+    def begin(self, policy: Arrays, alone: Arrays, seeds: np.ndarray) -> None:
+        """An episode of this policy on these seeds."""
+        self._know_(policy, alone)
+        self._here.begin_(torch.from_numpy(seeds))
+
+    def load(self, policy: Arrays, alone: Arrays, rows: Arrays) -> None:
+        """The episode has come to here."""
+        self._know_(policy, alone)
+        for name, leaf in rows_of(self._share.envs, self._share.memory):
+            leaf.copy_(torch.from_numpy(rows[name]))
+
+    def step(self, player: str, noise: np.ndarray | None) -> Arrays:
+        """A player's next step in every environment of the share."""
+        found = self._here.step_(player, None if noise is None else torch.from_numpy(noise))
+        return {name: column.numpy() for name, column in found.items()}
+
+    def rows(self) -> Arrays:
+        """The environments as they are."""
+        return {name: leaf.numpy() for name, leaf in rows_of(self._share.envs, self._share.memory)}
+
+    def _know_(self, policy: Arrays, alone: Arrays) -> None:
+        acting, known = self._share.policy, self._share.envs.alone
+        acting.block.copy_(torch.from_numpy(policy["block"]))
+        for name, statistic in acting.statistics.items():
+            statistic.copy_(torch.from_numpy(policy[name]))
+        known.accuracy.copy_(torch.from_numpy(alone["accuracy"]))
+        known.hosts.copy_(torch.from_numpy(alone["hosts"]))
+
+
+class Workers(Team):
+    """The run's side: a crew (`trainers.grow.crew.Crew`) whose processes are started when they are first needed."""
+
+    def __init__(
+        self, config: GrowRunConfig, setup: Setup, run: Grow, *, plan: Plan, exchange: Exchange, fingerprint: str
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            config: of the run.
+            setup: of all environments.
+            run: its state.
+            plan: how many workers, on which machines, what each holds and may have.
+            exchange: what crosses the wire.
+            fingerprint: of the task and the host.
+        """
+        self._setup, self._run, self._exchange = setup, run, exchange
+        self.shares = shares_of(config, len(plan.workers))
+        super().__init__(
+            config, plan, DESK, [Assignment(config, share, fingerprint, versions(), ()) for share in self.shares]
+        )
+        self._seeds: Tensor | None = None
+        self._played: list[tuple[str, Tensor | None]] = []
+        self._stale = True
+
+    def formula(self) -> int:
+        """Of the batch that has ended."""
+        return self._exchange.of_round(self._run.progress.round, self._setup.config.evaluation.every)
+
+    def begin_(self, seeds: Int[Tensor, "E"]) -> None:
+        """All shares at once."""
+        self.ready_()
+        self._seeds, self._played, self._stale = seeds.clone(), [], False
+        for worker in self.workers:
+            worker.post("begin", *self._known(), self._of(worker, seeds))
+        for worker in self.workers:
+            worker.take()
+
+    def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
+        """All shares at once; after the last step of an episode its environments come home."""
+        self.ready_()
+        if self._stale:  # the run goes on within an episode
+            for worker in self.workers:
+                self._load_(worker)
+            self._stale = False
+        for worker in self.workers:
+            worker.post("step", player, self._of(worker, noise))
+        found = [tensors_of(worker.take()) for worker in self.workers]
+        self._played.append((player, noise))
+        if self._progress_ends():
+            self.gather_()
+        return {name: torch.cat([each[name] for each in found]) for name in found[0]}
+
+    def gather_(self) -> None:
+        """The environments, where they have been played in since."""
+        if self._seeds is None and not self._played:
+            return
+        found = self.ask_all("rows")
+        for span, rows in zip(self.shares, found, strict=True):
+            for name, leaf in rows_of(self._run.envs, self._run.memory):
+                leaf[slice(*span)] = torch.from_numpy(rows[name])
+        self._seeds, self._played = None, []
+
+    def close(self) -> None:
+        """End the processes."""
+        super().close()
+        self._stale = True
+
+    def _progress_ends(self) -> bool:
+        return (self._run.progress.step + 1) % self._setup.config.env.steps == 0
+
+    def _of(self, worker: Worker, values: Tensor | None) -> np.ndarray | None:
+        return None if values is None else values[slice(*self.shares[worker.number])].numpy()
+
+    def _known(self) -> tuple[Arrays, Arrays]:
+        """The policy, and what hosts left alone reach."""
+        learner, alone = self._run.learner, self._run.envs.alone
+        policy = {"block": learner.block, **learner.statistics}
+        return (
+            {name: each.numpy() for name, each in policy.items()},
+            {"accuracy": alone.accuracy.numpy(), "hosts": alone.hosts.numpy()},
+        )
+
+    def _load_(self, worker: Worker) -> None:
+        low, high = self.shares[worker.number]
+        rows = {name: leaf[low:high].numpy() for name, leaf in rows_of(self._run.envs, self._run.memory)}
+        worker.ask("load", *self._known(), rows)
+
+    def tell_(self, worker: Worker) -> None:
+        """Another process takes a dead one's place: the episode is played again from where the state tree has it."""
+        if self._seeds is None:
+            self._load_(worker)
+        else:
+            worker.ask("begin", *self._known(), self._of(worker, self._seeds))
+        for player, noise in self._played:
+            worker.ask("step", player, self._of(worker, noise))

@@ -1,0 +1,65 @@
+"""The settings of a run of PPO on blocks of steps: what is learned, and what all runs are given."""
+
+from typing import Annotated, ClassVar, Literal
+
+from flatwater.config.code import Code
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.nets.config import StudentConfig
+from flatwater.runs.config import RunConfig, check_run
+from flatwater.trainers.blocks.config import BlocksConfig
+from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber
+from flatwater_watch.options.declare import config
+
+
+@config
+class BlocksRunConfig(RunConfig, BlocksConfig):
+    """A policy that learns from blocks of steps, with a teacher or without."""
+
+    open_ended: ClassVar = RunConfig.open_ended | {"allow_nan"}
+    place: ClassVar[str]
+    """The setting that names the environment."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        BlocksConfig.__post_init__(self)
+        check_run(self)
+
+    @property
+    def env_name(self) -> str:
+        """The environment, by its name."""
+        return str(getattr(self, self.place))
+
+    @property
+    def first_measured(self) -> int:
+        """The first round with an evaluation."""
+        return self.evaluation.every
+
+
+@config(table="wrapped")
+class OwnLimit(WrappedConfig):
+    """Copies of an environment of Gymnasium or PettingZoo, or of a class of your own."""
+
+    steps: OptionalNumber = 0
+
+
+@config(table="student")
+class FeedForwardConfig(StudentConfig):
+    """Policy and critic of all agents: layers, a table of tokens if observations are tokens, an LSTM if wanted."""
+
+    memory: Annotated[int, Bounds(0, 1 << 16)] = 0
+    observations: Literal["logs", "stretched"] = "stretched"
+
+
+@config
+class PpoRunConfig(BlocksRunConfig):
+    """A policy that learns by itself, from its own actions."""
+
+    place: ClassVar[str] = "env"
+    trainer: Literal["ppo"] = "ppo"
+    """The recipe, by which `flatwater resume` knows the run."""
+    rounds: Number = 100
+    """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
+    env: Annotated[str, Code(kinds=("gymnasium",))] = "gymnasium:CartPole-v1"
+    """gymnasium:ID, pettingzoo:MODULE, forage, or package.module:Class: a Gymnasium environment or a world of yours."""
+    wrapped: OwnLimit = OwnLimit()
+    student: FeedForwardConfig = FeedForwardConfig()

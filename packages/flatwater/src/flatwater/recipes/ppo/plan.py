@@ -1,0 +1,108 @@
+"""The plan of a run of PPO on blocks: its build and its phases on the meta device, and how to make it smaller.
+
+The worlds, one to learn in and one for held-out episodes, are built before: they say what is seen and done.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from flatwater.algorithms.ppo import bound_weights, look
+from flatwater.envs.world import World
+from flatwater.envs.worlds import build_world
+from flatwater.memory.planner import Plan
+from flatwater.recipes.ppo.config import BlocksRunConfig
+from flatwater.runs.planning import META, Alternative, advised, planned
+from flatwater.state.tree import nbytes
+from flatwater.trainers.blocks.round import bind_learning
+from flatwater.trainers.blocks.state import Blocks, Setup, build_blocks, build_setup
+from flatwater_watch.errors import ConfigError, require
+from flatwater_watch.meters.torch_ops import peak_bytes
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """What a run steps."""
+
+    training: World
+    held_out: World
+
+
+def build_worlds(config: BlocksRunConfig) -> Worlds:
+    """Both worlds, of the same kind; nothing is begun in them."""
+    training, held_out = (build_one(config, envs) for envs in (config.envs, config.evaluation.envs))
+    agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
+    sequences = agents * config.block // config.learner.unroll
+    near = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
+    each = config.block // config.learner.unroll
+    dealt = f"a divisor of {sequences}, such as {near}: {agents} agents have {each} sequences each"
+    require(sequences % parts == 0, "learner.minibatches", parts, dealt)
+    return Worlds(training, held_out)
+
+
+def build_one(config: BlocksRunConfig, envs: int) -> World:
+    """A world of this kind.
+
+    Raises:
+        ConfigError: there is none of the name, or it cannot be used.
+    """
+    name = config.env_name
+    try:
+        return build_world(
+            name, envs=envs, foraging=config.foraging, wrapped=config.wrapped, allow_nan=config.allow_nan
+        )
+    except ConfigError as wrong:
+        raise ConfigError(f"{config.place} = {name!r}: {wrong}") from wrong
+
+
+def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool) -> Plan:
+    """What a run with this configuration will hold, besides its simulators: these are not ours to allocate.
+
+    Args:
+        config: the run's; `budget` is taken from it.
+        worlds: built for it; they say what agents see and do.
+        device: where the run will compute: its memory is what counts.
+        taught: whether there is a teacher.
+    """
+    setup, run = outline(config, worlds, taught=taught)
+    owners = nbytes(run)
+    plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
+    return advised(
+        plan, _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other), taught=taught)[1])
+    )
+
+
+def outline(config: BlocksRunConfig, worlds: Worlds, *, taught: bool) -> tuple[Setup, Blocks]:
+    """The run on the meta device."""
+    setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, META, taught=taught)
+    return setup, build_blocks(setup)
+
+
+def transients(setup: Setup, run: Blocks) -> dict[str, int]:
+    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+
+    def acted(obs: torch.Tensor, memory: torch.Tensor) -> None:
+        starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
+        look(setup.student, bound_weights(setup.student, run.learner), obs=obs, memory=memory, starts=starts)
+
+    learn_ = bind_learning(setup, run)
+    played = peak_bytes(lambda: acted(run.held_out.obs, run.held_out.memory))
+    return {
+        "baselines": played,
+        "collect": peak_bytes(lambda: acted(run.coming, run.memory)),
+        "update": peak_bytes(lambda: learn_(0)),
+        "evaluate": played,
+    }
+
+
+def _alternatives(config: BlocksRunConfig) -> Iterator[Alternative[BlocksRunConfig]]:
+    """What may make the largest owners smaller."""
+    half = config.envs // 2 // config.learner.minibatches * config.learner.minibatches
+    if half:
+        yield f"envs = {half}", "rollout", replace(config, envs=half)
+    if config.block > 1:
+        yield f"block = {config.block // 2}", "rollout", replace(config, block=config.block // 2)
+    if config.student.rows > 2:  # noqa: PLR2004
+        smaller = replace(config.student, rows=config.student.rows // 2)
+        yield f"student.rows = {smaller.rows}", "learner", replace(config, student=smaller)

@@ -1,0 +1,210 @@
+"""What a run of PPO or of teaching has trained, to be used: observations in, actions out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm
+
+from flatwater.algorithms.ppo import bound_weights, look
+from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.envs.world import Array, Spaces
+from flatwater.nets.config import StudentConfig
+from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, build_statistics
+from flatwater.nets.stack import Layout, Weight, joined, views
+from flatwater.nets.student import Student, rows_of
+from flatwater.recipes.ppo.run import BlocksRun
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.portable import Portable, observed
+from flatwater.trainers.blocks.state import student_of
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.content import convert_to
+
+
+def policy_of(run: BlocksRun, _folder: RunFolder | None = None) -> "TrainedPolicy":
+    """The policy of a run that was restored; it keeps a copy of the weights, and nothing else of the run."""
+    setup = run.trainer.setup
+    weights = bound_weights(setup.student, run.trainer.run.learner)
+    return TrainedPolicy(setup.student, setup.spaces, {name: weight.clone() for name, weight in weights.items()})
+
+
+class PolicyModule(nn.Module):
+    """Observations in, and what is remembered where there is a memory; likeliest actions, and what they follow from."""
+
+    def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
+        """Keep weights and bounds as buffers."""
+        super().__init__()
+        self._student, self._names = student, tuple(weights)
+        for at, name in enumerate(self._names):
+            self.register_buffer(f"weight_{at}", weights[name])
+        student.actions.given(torch.zeros(1, student.actions.outputs))  # keeps what follows from the bounds: untraced
+        self._bounded = spaces.bounds is not None
+        low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32).T
+        self.register_buffer("low", low.contiguous())
+        self.register_buffer("high", high.contiguous())
+
+    def forward(self, obs: Tensor, memory: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The action [B, *action], then the logits [B, R] of a list, then the memory [2, B, M] after the step."""
+        weights = {name: self.get_buffer(f"weight_{at}") for at, name in enumerate(self._names)}
+        begun = torch.zeros(2, obs.shape[0], 0) if memory is None else memory
+        starts = torch.zeros(obs.shape[0], dtype=torch.bool)
+        choice = self._student.choose_read(weights, self._read(weights, obs), begun, starts)
+        action, after = self._student.actions.given(choice.logits).likeliest(), (choice.memory,)
+        remembered = after if memory is not None else ()
+        if self._bounded:
+            low, high = self.get_buffer("low"), self.get_buffer("high")
+            return torch.minimum(torch.maximum(action, low), high), *remembered
+        return action, choice.logits, *remembered
+
+    def _read(self, weights: Weights, obs: Tensor) -> Tensor:
+        """What the network is shown [1, B, O]: of tokens the same sum, in operations that a program can hold."""
+        student = self._student
+        if not student.sees_tokens:
+            return student.read(weights, obs.unsqueeze(0))
+        rows = rows_of(obs, student.config.rows, student.padding)
+        summed = (weights["tokens"][rows] * (rows != student.config.rows).unsqueeze(-1)).sum(1)
+        return layer_norm(summed, summed.shape[-1:]).relu().unsqueeze(0)
+
+
+class TrainedPolicy:
+    """The policy of a run, with its likeliest actions. It remembers each agent where it was trained with a memory.
+
+    Observations are as the environment's agents see them: tokens [K, 3], or a vector [N]; one of them, or [B, ...] of
+    several agents side by side.
+    """
+
+    def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
+        """Remember nothing yet."""
+        self._student, self._spaces = student, spaces
+        self._weights = {name: weight for name, weight in weights.items() if name != COUNT}  # nothing is absorbed here
+        self._device = student.device
+        self._memory = torch.zeros(2, 0, student.policy.cells, device=self._device)
+
+    def begin(self, which: Array | None = None) -> None:
+        """Forget what was seen: of all agents, or of those of `which`, bool [B]. Call it where an episode begins."""
+        if which is None or not self._memory.shape[1]:
+            self._memory = self._memory[:, :0]
+        else:
+            self._memory[:, torch.from_numpy(np.asarray(which, np.bool_))] = 0
+
+    def act(self, obs: Array, legal: Array | None = None) -> Array:
+        """The action on each observation: a position in the list, one of each list, or numbers within their bounds.
+
+        Args:
+            obs: one, or [B, ...].
+            legal: where actions have masks, what may be chosen: [R], or [B, R]. Left out: everything.
+
+        Raises:
+            ConfigError: an observation has another shape than those that were learned from, or there are other agents
+                than before.
+        """
+        rows, alone = observed(obs, self._spaces.obs, "several agents")
+        if self._memory.shape[1] == 0:
+            self._memory = self._memory.new_zeros(2, len(rows), self._memory.shape[2])
+        if self._memory.shape[1] != len(rows):
+            raise ConfigError(
+                f"obs = those of {len(rows)} agents: {self._memory.shape[1]} are remembered. Call begin() before others"
+            )
+        kind = np.uint8 if self._spaces.form == "tokens" else np.float32
+        shown = torch.from_numpy(np.ascontiguousarray(rows, kind)).to(self._device)
+        starts = torch.zeros(len(rows), dtype=torch.bool, device=self._device)
+        given = look(self._student, self._weights, obs=shown, memory=self._memory, starts=starts)
+        self._memory = given.memory
+        action = self._student.actions.given(given.logits[0], self._mask(legal, len(rows))).likeliest().cpu().numpy()
+        if self._spaces.bounds is not None:
+            action = np.clip(action, *np.array(self._spaces.bounds, np.float32).T)
+        found: Array = action[0] if alone else action
+        return found
+
+    def _mask(self, legal: Array | None, rows: int) -> Tensor | None:
+        """What may be chosen, [B, R]."""
+        if legal is None:
+            return None
+        given, wanted = np.asarray(legal, np.bool_), (rows, self._student.actions.outputs)
+        if given.size != wanted[0] * wanted[1] or self._spaces.bounds is not None:
+            raise ConfigError(
+                f"legal = an array {list(given.shape)}: wanted is {list(wanted)}, where actions are chosen"
+            )
+        return torch.from_numpy(given.reshape(wanted)).to(self._device)
+
+    def portable(self) -> Portable:
+        """The policy without its run, to be exported.
+
+        Raises:
+            ConfigError: its actions have masks, which no exported program is given.
+        """
+        if self._spaces.masked:
+            raise ConfigError(
+                "the policy chooses among what `legal` says, which an exported program is not given: use it as "
+                "flatwater.load(RUN).act(obs, legal)"
+            )
+        cpu, spaces, config = torch.device("cpu"), self._spaces, self._student.config
+        student = student_of(spaces, config, cpu)
+        weights = {name: weight.cpu().contiguous() for name, weight in self._weights.items()}
+        cells, tokens = student.policy.cells, spaces.form == "tokens"
+        shape = [*spaces.obs]
+        memory = {"memory": f"float32 [2, rows, {cells}]: zeros where an episode begins, then what came out"}
+        chosen = spaces.bounds is None
+        logits = {"logits": f"float32 [rows, {student.actions.outputs}]"} if chosen else {}
+        action = "int64 [rows]: a position in actions" if chosen else f"float32 [rows, {len(spaces.actions)}]"
+        if spaces.choices is not None:
+            action = f"int64 [rows, {len(spaces.choices)}]: a position in each list"
+        return Portable(
+            recipe="ppo",
+            module=PolicyModule(student, spaces, weights),
+            example=lambda rows: _example(spaces, cells, rows),
+            axes=(0, 1) if cells else (0,),
+            inputs={"obs": f"{'uint8' if tokens else 'float32'} {['rows', *shape]}"} | (memory if cells else {}),
+            outputs={"action": action} | logits | ({"memory_after": memory["memory"]} if cells else {}),
+            meaning={"actions": list(spaces.actions), "bounds": spaces.bounds, "choices": spaces.choices},
+            header={
+                "form": spaces.form,
+                "obs": shape,
+                "actions": list(spaces.actions),
+                "bounds": spaces.bounds,
+                "choices": spaces.choices,
+                "measures": student.measures,
+                "student": to_mapping(config),
+            },
+            tensors={name: weight for name, weight in weights.items() if name != MEASURED},  # the header says it
+        )
+
+
+def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
+    rng = torch.Generator().manual_seed(0)
+    shape = (rows, *spaces.obs)
+    tokens = spaces.form == "tokens"
+    obs = (
+        torch.randint(0, 256, shape, generator=rng, dtype=torch.uint8) if tokens else torch.randn(shape, generator=rng)
+    )
+    return (obs, torch.rand(2, rows, cells, generator=rng) - 0.5) if cells else (obs,)
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What an exported policy says besides its weights."""
+
+    form: Literal["tokens", "vector"]
+    obs: tuple[int, ...]
+    actions: tuple[str, ...]
+    bounds: tuple[tuple[float, float], ...] | None
+    student: dict[str, Any]
+    choices: tuple[int, ...] | None = None
+    measures: tuple[int, ...] = ()
+
+
+def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
+    """The policy of a .safetensors file."""
+    said = convert_to(dict(header), _Header)
+    config = from_mapping(StudentConfig, said.student, "student")
+    acts = (said.actions, 1, said.bounds, said.choices)
+    spaces = Spaces(1, 1, said.form, said.obs, *acts, measures=said.measures)
+    student = student_of(spaces, config, torch.device("cpu"))
+    statistics = build_statistics(spaces.obs[0], student.measures, torch.device("cpu")) if student.measures else {}
+    moments = {name: Weight(spaces.obs, 0) for name in (MEAN, VARIANCE) if statistics}
+    layout = Layout(dict(student.layout.weights) | moments)
+    named = views(joined(tensors, layout), layout)
+    return TrainedPolicy(student, spaces, statistics | {name: weight[0] for name, weight in named.items()})

@@ -1,0 +1,29 @@
+"""The settings of a run of teaching: what is learned, and what all runs are given."""
+
+from typing import Annotated, ClassVar, Literal
+
+from flatwater.algorithms.config import TeachingConfig
+from flatwater.config.code import Code
+from flatwater.recipes.ppo.config import BlocksRunConfig
+from flatwater_watch.options.bounds import Bounds, Count, Number
+from flatwater_watch.options.declare import config
+
+
+@config
+class TeachRunConfig(BlocksRunConfig):
+    """A teacher, and a student that learns from it until it learns by itself."""
+
+    place: ClassVar[str] = "world"
+    trainer: Literal["teach"] = "teach"
+    """The recipe, by which `flatwater resume` knows the run."""
+    rounds: Number = 61
+    """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
+    world: Annotated[str, Code(kinds=("gymnasium",))] = "gymnasium:BabyAI-GoToRedBall-v0"
+    """gymnasium:ID, forage (Python 3.11 and 3.12 alone), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or
+    package.module:Class: a Gymnasium environment or a world of yours."""
+    teacher: Annotated[str, Code(kinds=("run",))] = "babyai"
+    """babyai (for gymnasium:BabyAI-...), search (for forage), random, package.module:Class, or run:FOLDER for the
+    student of another run of teaching."""
+    envs: Annotated[int, Bounds(1, 1 << 16)] = 32
+    block: Count = 64
+    learner: TeachingConfig = TeachingConfig()

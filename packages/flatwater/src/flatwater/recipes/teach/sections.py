@@ -1,0 +1,148 @@
+"""What only teaching has on its page and in its picture: what the student learned, and where a step's time goes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from flatwater.metrics.jsonl import known
+from flatwater.recipe import ShownTable
+from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, shares
+from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing, result_table
+from flatwater_watch.forms import fill_form
+from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
+from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture, round_axis
+
+LEVELS = {"teacher": "--buy-and-hold", "random": "--random"}
+PARTS = {
+    "env": "--equal-weight",
+    "teacher": "--buy-and-hold",
+    "student": "--champion",
+    "store": "--quiet",
+    "update": "--bad",
+}
+"""Parts of a step, as in the metrics `profile/*_us`."""
+HANDOVER = {
+    "train/agreement": ("student agrees with teacher", "--champion"),
+    "lead/share": ("teacher leads", "--buy-and-hold"),
+    "weight/supervision": ("weight of the supervision", "--equal-weight"),
+    "weight/reinforcement": ("weight of PPO", "--random"),
+}
+ROOM = 0.45
+"""Part of the axis that is left free for the labels beside the longest bar."""
+TITLES = ("part of a step", "µs an agent step", "share")
+
+
+def teaching_sections(run: RunRecords) -> Sections:
+    """Title -> blocks."""
+    return {"Learning": learning(run), "Profile": profile(run)}
+
+
+def teaching_picture(run: RunRecords) -> Picture:
+    """Returns and the hand-over over the blocks, what each agent is paid, and where the time of a step goes."""
+    paid = [] if run.result is None else [players_chart(run.result)]
+    return [[learned_chart(run), handover_chart(run)], [*paid, profile_chart(run)]]
+
+
+def learning(run: RunRecords) -> Iterator[Block]:
+    """Returns against teacher and random actions, and the hand-over."""
+    if not run.metrics.get("round"):
+        yield missing("block", "metrics.jsonl", run.state, "after each block")
+        return
+    yield learned_chart(run)
+    yield handover_chart(run)
+    if run.result is None:
+        yield missing("result", "result.json", run.state)
+        return
+    yield Heading("Against the teacher")
+    yield players_chart(run.result)
+    yield result_table(run.recipe, run.result)
+    form = "{episodes} {split} {episodes:episode} of {agents} {agents:agent} and {steps} {steps:step}"
+    episodes = fill_form(form, run.result)
+    yield Paragraph(f"{episodes}; one number for each agent. Note: {run.result['note']}.", "reading")
+    yield from holdout_blocks(run)
+
+
+def profile(run: RunRecords) -> Iterator[Block]:
+    """The parts of a step: medians over the run, and their course."""
+    rows = profile_rows(run.metrics)
+    if not rows:
+        yield missing("profile", "metrics.jsonl", run.state, "after each block")
+        return
+    yield Table(TITLES, rows)
+    yield profile_chart(run)
+
+
+def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str, str]]:
+    """Part of a step, microseconds of an agent's step, share: medians over the blocks. Empty where nothing is known."""
+    found = {part: known(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
+    medians = {part: median(values) for part, values in found.items() if values}
+    whole = sum(medians.values())
+    rows = [(part, f"{each:.1f}", f"{each / whole:.0%}") for part, each in medians.items()]
+    return [*rows, ("all", f"{whole:.1f}", "100%")] if rows else []
+
+
+def profile_tables(metrics: Mapping[str, Sequence[float]]) -> list[ShownTable]:
+    """Where the time of a step went; nothing where that is not known."""
+    rows = profile_rows(metrics)
+    return [ShownTable(TITLES, rows)] if rows else []
+
+
+def learned_chart(run: RunRecords) -> Chart:
+    """Returns of training episodes and of held-out ones, against the teacher's and random actions."""
+    return Chart(
+        title="What an agent is paid in an episode",
+        reading="Training episodes are led by the teacher in part, the more the earlier. The held-out episodes are "
+        "always the same; the student should come to lie near the level line of the teacher.",
+        marks=returns_lines(run.metrics, "student", LEVELS),
+        x=round_axis(run.metrics["round"], run.recipe.layout.round),
+        height=360,
+    )
+
+
+def handover_chart(run: RunRecords) -> Chart:
+    """How much the teacher leads, how often the student agrees with it, and what it is trained by."""
+    return Chart(
+        title="From the teacher to the student",
+        reading="Shares of steps, and weights of the two losses, in percent. The hand-over is where they cross.",
+        marks=shares(run.metrics, HANDOVER),
+        x=round_axis(run.metrics["round"], run.recipe.layout.round),
+        y=Axis(unit="%", from_zero=True),
+    )
+
+
+def players_chart(result: Mapping[str, Any]) -> Chart:
+    """What each player's agents are paid: their mean, and from the worst to the best of them."""
+    rows = dict(reversed(result["players"].items()))
+    low, mean, high = ([row.get(name) for row in rows.values()] for name in ("worst", "return", "best"))
+    bars = Bars(
+        name="return",
+        at=list(rows),
+        values=mean,
+        low=low,
+        high=high,
+        colour=[JUDGED if name == "student" else LEVELS.get(name, "--others") for name in rows],
+        across=True,
+        labels=["" if value is None else f"mean {value:.1f}" for value in mean],
+    )
+    said = fill_form("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
+    first, last = min(0.0, *(value or 0.0 for value in low)), max(value or 0.0 for value in [*mean, *high])
+    span = (first, last + ROOM * (last - first)) if last > first else None
+    return Chart(title=said, marks=[bars], y=Axis(rows=list(rows)), x=Axis(zero=True, span=span), height=220)
+
+
+def profile_chart(run: RunRecords) -> Chart:
+    """Microseconds of an agent's step, by part."""
+    metrics, rounds = run.metrics, run.metrics["round"]
+    return Chart(
+        title="Where the time of a step goes",
+        reading="Microseconds on the wall for one step of one agent. All areas should stay as high as they are: one "
+        "that grows is state whose cost grows, and is told as a finding.",
+        marks=[
+            Line(name=part, x=rounds, y=metrics[f"profile/{part}_us"], colour=colour, stacked=True)
+            for part, colour in PARTS.items()
+            if f"profile/{part}_us" in metrics
+        ],
+        x=round_axis(rounds, run.recipe.layout.round),
+        y=Axis(unit=" µs", from_zero=True),
+    )

@@ -1,0 +1,211 @@
+"""A replay for any agent of Gymnasium spaces that stores every observation once.
+
+Each env has a stream of slots, a ring of its own. A slot holds an observation and, once the env has acted on it, the
+action, the reward and the discount. The next observation of a transition is the observation in the next slot of its
+stream, so nothing is stored twice. The newest slot of a stream and the final observation of an episode hold no
+transition and are never drawn; each episode held therefore costs one slot more than it has transitions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.replay.batch import Batch
+from flatwater.replay.config import ReplayConfig
+from flatwater.replay.priority import (
+    Priorities,
+    build_priorities,
+    draw_prioritised,
+    enter_,
+    remove_,
+)
+from flatwater.replay.priority import (
+    set_priorities_ as set_masses_,
+)
+from flatwater.state.tree import state
+from flatwater_watch.errors import ConfigError, require
+
+Structure = Any
+"""A tensor or array, or a mapping of names to further ones: what a Gymnasium space's values are."""
+
+
+class Space(Protocol):
+    """What is read of a Gymnasium space: Box, Discrete, MultiDiscrete and MultiBinary have both, Dict is a mapping."""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of one value."""
+
+    @property
+    def dtype(self) -> Any:  # noqa: ANN401  (NumPy's, or None)
+        """Of one value."""
+
+
+@state
+class Ring:
+    """Allocated whole, and its pages touched, by `build_ring`. E streams of L slots; slot s of env e is e * L + s."""
+
+    observation: Structure
+    """[E * L, ...] for each part of the observation space."""
+    action: Structure
+    reward: Float[Tensor, "S"]
+    terminated: Bool[Tensor, "S"]
+    """Whether the transition ended its episode for good: its discount is 0. A truncated one's is 1."""
+    priorities: Priorities
+    """Which slots hold a transition, and how likely each is to be drawn."""
+    head: Int[Tensor, "E"]
+    """The slot of each env's newest observation; -1 before its first."""
+    ended: Bool[Tensor, "E"]
+    """Whether that is the final observation of an episode."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Which transitions were drawn."""
+
+    index: Int[Tensor, "P B"]
+    weight: Float[Tensor, "P B"] | None
+    """Importance weights; None for a uniform draw."""
+
+
+def build_ring(
+    config: ReplayConfig, observation_space: Space, action_space: Space, *, envs: int, device: torch.device
+) -> Ring:
+    """An empty replay for at least `capacity` transitions of `envs` unbroken streams.
+
+    Raises:
+        ConfigError: a space has values that are not arrays of one shape, or mappings of such.
+    """
+    require(envs >= 1, "envs", envs, "1 or more")
+    # One slot more than transitions: the newest observation has none yet.
+    slots = envs * (-(-config.capacity // envs) + 1)
+
+    def flat(dtype: torch.dtype) -> Tensor:
+        return torch.empty(slots, dtype=dtype, device=device).fill_(0)
+
+    return Ring(
+        observation=_storage(observation_space, slots, device, "observation_space"),
+        action=_storage(action_space, slots, device, "action_space"),
+        reward=flat(torch.float32),
+        terminated=flat(torch.bool),
+        priorities=build_priorities(slots, device, alpha=config.alpha if config.prioritised else 0.0, beta=config.beta),
+        head=torch.empty(envs, dtype=torch.int64, device=device).fill_(-1),
+        ended=torch.empty(envs, dtype=torch.bool, device=device).fill_(True),  # noqa: FBT003
+    )
+
+
+def _storage(space: Space, slots: int, device: torch.device, name: str) -> Structure:
+    if isinstance(space, Mapping):
+        return {key: _storage(below, slots, device, f"{name}.{key}") for key, below in space.items()}
+    if space.shape is None or space.dtype is None:
+        raise ConfigError(
+            f"{name} = {space}: must be a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict of these. "
+            "Turn its values into arrays of one shape with an observation or action wrapper."
+        )
+    dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+    # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
+    return torch.empty((slots, *space.shape), dtype=dtype, device=device).fill_(0)
+
+
+def start_(ring: Ring, envs: Int[Tensor, "k"], obs: Structure) -> None:
+    """These envs begin an episode with `obs` [k, ...]. An episode that was under way in one of them is cut there."""
+    head = (ring.head[envs] + 1) % _length(ring)
+    ring.head[envs] = head
+    ring.ended[envs] = False
+    _place_(ring, envs * _length(ring) + head, obs)
+
+
+def append_(
+    ring: Ring,
+    *,
+    action: Structure,
+    reward: Float[Tensor, "E"],
+    terminated: Bool[Tensor, "E"],
+    truncated: Bool[Tensor, "E"],
+    next_obs: Structure,
+) -> None:
+    """One step of all envs, in order.
+
+    `next_obs` of an env whose episode ended with this step is its final observation; `start_` follows for it. Where
+    it does not, the next call is taken as Gymnasium's NEXT_STEP autoreset: its action was ignored and its `next_obs`
+    begins the next episode, so no transition is kept.
+
+    Args:
+        ring: the replay.
+        action: [E, ...] in the action space's structure.
+        reward: paid with the step.
+        terminated: the episode ended for good; nothing follows that has a value.
+        truncated: the episode was cut; `next_obs` still has a value.
+        next_obs: [E, ...] in the observation space's structure.
+    """
+    device = ring.reward.device
+    stream = torch.arange(len(ring.head), device=device) * _length(ring)
+    # Before its first observation an env has no slot (-1): its ended flag keeps that write from being drawn.
+    at = stream + ring.head.clamp(min=0)
+    _write_(ring.action, at, action)
+    ring.reward[at] = torch.as_tensor(reward, dtype=ring.reward.dtype, device=device)
+    done = torch.as_tensor(terminated, dtype=torch.bool, device=device)
+    ring.terminated[at] = done
+    enter_(ring.priorities, at, ~ring.ended)
+    ring.ended.copy_(done | torch.as_tensor(truncated, dtype=torch.bool, device=device))
+    ring.head.add_(1).remainder_(_length(ring))
+    _place_(ring, stream + ring.head, next_obs)
+
+
+def _place_(ring: Ring, at: Int[Tensor, "k"], obs: Structure) -> None:
+    """Write newest observations over the oldest; the transitions that were there are gone."""
+    _write_(ring.observation, at, obs)
+    remove_(ring.priorities, at)
+
+
+def _write_(stored: Structure, at: Int[Tensor, "k"], new: Structure) -> None:
+    if isinstance(stored, dict):
+        for key, below in stored.items():
+            _write_(below, at, new[key])
+    else:
+        stored[at] = torch.as_tensor(new, dtype=stored.dtype, device=stored.device)
+
+
+def _read(stored: Structure, at: Int[Tensor, "*batch"]) -> Structure:
+    if isinstance(stored, dict):
+        return {key: _read(below, at) for key, below in stored.items()}
+    return stored[at]
+
+
+def _length(ring: Ring) -> int:
+    return len(ring.reward) // len(ring.head)
+
+
+def held(ring: Ring) -> int:
+    """Transitions that can be drawn. Waits for the device: ask once a round."""
+    return int((ring.priorities.mass > 0).sum())
+
+
+def draw(ring: Ring, shape: tuple[int, ...], rng: torch.Generator) -> Drawn:
+    """Transitions with replacement, uniformly or by priority; at least one must be held."""
+    index, weight = draw_prioritised(ring.priorities, shape, rng)
+    return Drawn(index, weight if ring.priorities.alpha else None)
+
+
+def gather(ring: Ring, index: Int[Tensor, "P B"], weight: Float[Tensor, "P B"] | None = None) -> Batch:
+    """The transitions at `index`, with the observations that followed them."""
+    length = _length(ring)
+    slot = index % length
+    return Batch(
+        obs=_read(ring.observation, index),
+        action=_read(ring.action, index),
+        reward=ring.reward[index],
+        discount=(~ring.terminated[index]).to(ring.reward.dtype),
+        next_obs=_read(ring.observation, index - slot + (slot + 1) % length),
+        weight=weight,
+    )
+
+
+def set_priorities_(ring: Ring, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:
+    """Give drawn transitions the priority of their new TD error; nothing where draws are uniform."""
+    set_masses_(ring.priorities, index, td_error)

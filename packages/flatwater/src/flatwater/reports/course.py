@@ -1,0 +1,134 @@
+"""What a page and a picture show of any recipe: the course of its curves, and what came of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from flatwater.description import Description
+from flatwater.metrics.jsonl import known
+from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing, result_table
+from flatwater_watch.pages.blocks import Block, Heading, Paragraph
+from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture, round_axis
+
+JUDGED = "--champion"
+"""The curve and the row that a run is judged by."""
+OTHERS = ("--quiet", "--buy-and-hold", "--equal-weight")
+
+Metrics = dict[str, list[float]]
+Sections = Mapping[str, Iterator[Block]]
+"""Title -> blocks."""
+
+
+def course_sections(run: RunRecords) -> Sections:
+    """The one part of a page that a recipe has which brings none."""
+    return {"Learning": _learning(run)}
+
+
+def course_picture(run: RunRecords) -> Picture:
+    """The curves over the rounds, and the headline of each row of the result."""
+    return [[course_chart(run), *headline_charts(run)]]
+
+
+def _learning(run: RunRecords) -> Iterator[Block]:
+    if not run.metrics.get("round"):
+        yield missing(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
+        return
+    yield course_chart(run)
+    if run.result is None:
+        yield missing("result", "result.json", run.state)
+        return
+    yield Heading(run.recipe.title_of(run.result))
+    yield result_table(run.recipe, run.result)
+    yield Paragraph(f"{run.result.get('verdict', '')} Note: {run.result.get('note', '')}.".strip(), "reading")
+    yield from holdout_blocks(run)
+
+
+def holdout_blocks(run: RunRecords) -> Iterator[Block]:
+    """The result on the holdout, of the last look; nothing where nobody has looked at it."""
+    if run.holdout is not None:
+        yield Heading(run.recipe.title_of(run.holdout))
+        yield result_table(run.recipe, run.holdout)
+        yield Paragraph(f"{run.holdout.get('verdict') or ''} Note: {run.holdout.get('note', '')}.".strip(), "reading")
+
+
+def course_chart(run: RunRecords) -> Chart:
+    """The recipe's curves over the rounds."""
+    return Chart(
+        title="What was learned",
+        reading="The last curve is the one by which the run is judged.",
+        marks=[
+            curve(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED else 1.6)
+            for (title, metric), colour in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
+        ],
+        x=round_axis(run.metrics["round"], run.recipe.layout.round),
+        height=360,
+    )
+
+
+def headline_charts(run: RunRecords) -> list[Chart]:
+    """The most important number of each row of the result; none where there is no result."""
+    if run.result is None:
+        return []
+    recipe, headline = run.recipe, run.recipe.headline
+    rows = {
+        name: row for name, row in reversed(run.result[recipe.players].items()) if row.get(headline.key) is not None
+    }
+    return [
+        Chart(
+            title=headline.title.capitalize(),
+            marks=[
+                Bars(
+                    name=headline.title,
+                    at=list(rows),
+                    values=[row[headline.key] for row in rows.values()],
+                    colour=[JUDGED if name == recipe.trained else "--quiet" for name in rows],
+                    across=True,
+                    labels=[headline.write(row[headline.key]) for row in rows.values()],
+                )
+            ],
+            y=Axis(rows=list(rows)),
+            height=360,
+            weight=2 / 3,
+        )
+    ]
+
+
+def curve(metrics: Metrics, metric: str, title: str, colour: str, *, width: float = 1.6) -> Line:
+    """A metric over the rounds that have a number of it."""
+    x, y = known(metrics["round"], metrics.get(metric, []))
+    return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
+
+
+def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> list[Line]:
+    """What is paid in training episodes and in held-out ones, against the players that learn nothing.
+
+    Args:
+        metrics: columns; `return/mean` and `evaluation/*` may have rounds without a number.
+        trained: the player that learns.
+        levels: the others, each with its colour: level lines, as held-out episodes are always the same.
+    """
+    rounds, found = metrics["round"], list[Line]()
+    if "return/mean" in metrics:
+        found.append(curve(metrics, "return/mean", "training, mean", "--quiet", width=1.4))
+    for name, colour in levels.items():
+        _, level = known(rounds, metrics.get(f"evaluation/{name}", []))
+        if level:
+            y = [level[-1]] * len(rounds)
+            found.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
+    if known(rounds, metrics.get(f"evaluation/{trained}", []))[0]:
+        found.append(curve(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED, width=2.4))
+    return found
+
+
+def shares(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[Line]:
+    """Metrics that are shares, in percent: metric -> title and colour."""
+    return [
+        Line(name=title, x=metrics["round"], y=[100 * value for value in metrics[metric]], colour=colour)
+        for metric, (title, colour) in shown.items()
+        if metric in metrics
+    ]
+
+
+def _colours(recipe: Description) -> Sequence[str]:
+    judged = len(recipe.curves) - 1
+    others = iter(OTHERS)
+    return [JUDGED if at == judged else next(others, OTHERS[0]) for at in range(len(recipe.curves))]

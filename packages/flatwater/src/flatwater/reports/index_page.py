@@ -1,0 +1,75 @@
+"""A page over many runs: a row for each, with a link to its report, and how many are in which state."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from shlex import quote as shell_quoted
+from urllib.parse import quote
+
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.listing import RunLine, score_of
+from flatwater_watch.pages.blocks import Block, Paragraph, Piece, Section, Table, Text, Tile
+from flatwater_watch.pages.document import document
+from flatwater_watch.units import format_bytes, short_bytes
+
+STATES = ("training", "stopped", "finished", "unreadable")
+
+
+def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> str:
+    """The whole page.
+
+    Args:
+        runs: in the order in which they are shown.
+        folder: that holds them.
+        beside: the folder of the page, from which links go.
+        sort: the number by which they are sorted; None where they are not.
+    """
+    sections = [Section(title="Runs", blocks=[*_runs(runs, folder, beside, sort)])]
+    problems = [f"{run.name}: {run.problem}" for run in runs if run.problem]
+    if problems:
+        sections.append(Section(title="Unreadable", blocks=[Paragraph(problem) for problem in problems]))
+    said = f"{folder.resolve()}{'' if sort is None else f' · sorted by {sort}, the highest first'}"
+    return document(
+        f"{len(runs)} runs",
+        subtitle=said,
+        tiles=_tiles(runs),
+        sections=sections,
+        footer=f"Written by Flatwater from the runs' folders, {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}.",
+    )
+
+
+def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
+    count = Counter(run.state for run in runs)
+    for state in STATES:
+        if count[state]:
+            yield Tile(state, str(count[state]), kind="bad" if state == "unreadable" else "")
+    yield Tile("together", short_bytes(sum(run.bytes for run in runs)), "on the disk")
+
+
+def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Block]:
+    tags = ["tags"] if any(run.tag for run in runs) else []
+    titles = ("run", "recipe", "state", *tags, "rounds", sort or "score", "size", "last change")
+    yield Table(titles, [_row(run, folder, beside, sort, tags=bool(tags)) for run in runs], words=3 + len(tags))
+    without = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
+    if without:
+        command = f"flatwater report {shell_quoted(str(folder / without[0]))}"
+        runs_said = "1 run has" if len(without) == 1 else f"{len(without)} runs have"
+        said = f"{runs_said} no report yet, and so no link. It is written by: "
+        yield Paragraph((said, Piece(command)), "reading")
+
+
+def _row(run: RunLine, folder: Path, beside: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
+    report = RunFolder(folder / run.name).report
+    href = quote(os.path.relpath(report.resolve(), beside)) if report.is_file() else ""
+    return (
+        Piece(run.name, "", href),
+        run.trainer,
+        Piece(run.state, f"state {run.state}"),
+        *([", ".join(run.tag)] if tags else []),
+        f"{run.done}/{run.rounds}",
+        score_of(run, sort),
+        format_bytes(run.bytes),
+        run.changed,
+    )

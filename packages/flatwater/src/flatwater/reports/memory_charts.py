@@ -1,0 +1,204 @@
+"""Charts of a run's memory and pace: the ledger, held against the plan."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from flatwater.memory.planner import Plan
+from flatwater.metrics.lines import thinned
+from flatwater.rundir.statements import BASE, FILES, OTHERS, REST, SLACK, LedgerLine, largest_groups, parts, rate
+from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, ends_of, round_axis, unit_of
+from flatwater_watch.units import format_bytes
+
+MOST_GROUPS = 8
+"""Owners with an area of their own, as many as there are colours."""
+BUDGET_IN_VIEW = 2.0
+"""A budget above so many times the memory used is told in words: drawn, it would flatten everything else."""
+LOGARITHMIC = 30
+"""Phases whose paces differ by more than this factor share a logarithmic axis."""
+
+COLOURS = {FILES: "--files", BASE: "--base", OTHERS: "--others", SLACK: "--slack", REST: "--rest"}
+PHASES = {
+    "evaluate": "--owner-1",
+    "validate": "--owner-2",
+    "learn": "--owner-3",
+    "baselines": "--owner-8",
+    "collect": "--owner-2",
+    "update": "--owner-3",
+    "evolve": "--owner-4",
+    "settle": "--owner-5",
+    "save": "--base",
+}
+
+
+def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
+    """Resident memory by owner, stacked, against the plan and the budget."""
+    groups = largest_groups(ledger, MOST_GROUPS)
+    most = max(line.resident for line in ledger)
+    unit, size = unit_of([most])
+    others = any(parts(line, groups)[OTHERS] / most > 1 / 1000 for line in ledger)
+    names = [FILES, BASE, *groups, *([OTHERS] if others else []), SLACK, REST]
+    levels = _levels(plan, ledger[-1])
+    top = max([most, *(level for _, level, _ in levels if level <= BUDGET_IN_VIEW * most)])
+    rounds = [line.round for line in ledger]
+    lines = [
+        Line(name=name, x=ends_of(rounds), y=[level / size] * 2, colour=colour, width=1.5, dashed=True)
+        for name, level, colour in levels
+        if level <= top
+    ]
+    above = [f"The {name} of {format_bytes(level)} is above the picture." for name, level, _ in levels if level > top]
+    said = (
+        "Each band is what one owner has in RAM after a round; all bands together are what the system counts. "
+        "A flat run is a set of level bands; a red band that widens to the right is a leak. A step is where the run "
+        "was resumed: the new process has libraries of its own size."
+    )
+    return Chart(
+        title="Memory by owner",
+        reading=" ".join((said, *above)),
+        marks=[*_areas(ledger, groups, names, size), *lines],
+        x=round_axis(rounds),
+        y=Axis(unit=f" {unit}", span=(0, 1.06 * top / size)),
+        height=420,
+    )
+
+
+def owned_chart(ledger: Sequence[LedgerLine]) -> Chart:
+    """The owners alone, stacked: in a small run the libraries leave no room for them in the whole picture."""
+    groups = largest_groups(ledger, MOST_GROUPS)
+    unit, size = unit_of(line.owned_bytes for line in ledger)
+    return Chart(
+        title="What the run owns",
+        reading="The same owners without the libraries, which take most of a small run.",
+        marks=_areas(ledger, groups, [*groups, OTHERS], size),
+        x=round_axis([line.round for line in ledger]),
+        y=Axis(unit=f" {unit}", from_zero=True),
+        height=280,
+    )
+
+
+def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str], size: int) -> list[Line]:
+    stacked = [parts(line, groups) for line in ledger]
+    colours = COLOURS | {name: f"--owner-{at}" for at, name in enumerate(groups, 1)}
+    rounds = [line.round for line in ledger]
+    return [
+        Line(name=name, x=rounds, y=[max(0, part[name]) / size for part in stacked], colour=colours[name], stacked=True)
+        for name in names
+    ]
+
+
+def _levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
+    """Name, bytes and colour of each horizontal line."""
+    planned = [("plan between rounds", plan.base_bytes + plan.total_bytes, "--ink")] if plan is not None else []
+    budget = line.budget or (plan.budget_bytes if plan is not None else 0)
+    return [*planned, *([("budget", budget, "--budget")] if budget else [])]
+
+
+def unaccounted_chart(ledger: Sequence[LedgerLine]) -> Chart:
+    """What nobody owns, alone: on the scale of the whole it would be too thin to see."""
+    unit, size = unit_of([value for line in ledger for value in (line.unaccounted, line.slack)])
+    rounds = [line.round for line in ledger]
+    curves = ((REST, [line.unaccounted for line in ledger]), (SLACK, [line.slack for line in ledger]))
+    return Chart(
+        title="What nobody owns",
+        reading="Both lines must stay level. Unaccounted memory that climbs is kept by something outside the state; "
+        "slack that climbs is kept by the allocator after the program has freed it.",
+        marks=[
+            Line(name=name, x=rounds, y=[value / size for value in values], colour=COLOURS[name])
+            for name, values in curves
+        ],
+        x=round_axis(rounds),
+        y=Axis(unit=f" {unit}", from_zero=True),
+        height=220,
+    )
+
+
+def resident_chart(rounds: list[float], resident: list[float]) -> Chart:
+    """All that is known where a run has no ledger."""
+    unit, size = unit_of(value for value in resident if isfinite(value))
+    values = [value / size for value in resident]
+    return Chart(
+        title="Resident memory",
+        reading="A level line is a run in constant memory. This run has no ledger, so who holds it is not known.",
+        marks=[Line(name="resident", x=rounds, y=values, colour="--owner-1")],
+        x=round_axis(rounds),
+        y=Axis(unit=f" {unit}", from_zero=True),
+    )
+
+
+def phases_of(ledger: Sequence[LedgerLine]) -> list[str]:
+    """Every phase of some round, in the order of the rounds."""
+    return list(dict.fromkeys(name for line in ledger for name in line.phases))
+
+
+def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
+    """Steps per second of each phase that has more than a step a round."""
+    paces = {
+        name: {line.round: rate(line.phases[name]) for line in ledger if name in line.phases}
+        for name in phases_of(ledger)
+        if any(name in line.phases and line.phases[name].steps > 1 for line in ledger)
+    }
+    means = [
+        sum(known) / len(known) for pace in paces.values() if (known := [v for v in pace.values() if isfinite(v) and v])
+    ]
+    logarithmic = bool(means) and max(means) > LOGARITHMIC * min(means)
+    scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
+    return Chart(
+        title="Steps per second by phase",
+        reading=f"A line that sinks is a phase whose steps take longer from round to round.{scale}",
+        marks=[
+            Line(name=name, x=[*at], y=[*at.values()], colour=PHASES.get(name, "--others"), dots=len(at) < len(ledger))
+            for name, at in paces.items()
+        ],
+        x=round_axis([line.round for line in ledger]),
+        y=Axis(kind="log") if logarithmic else Axis(from_zero=True),
+        height=260,
+    )
+
+
+def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]]) -> Chart:
+    """Seconds of each phase, stacked: where a round's time goes."""
+    half = 0.5 if len(rounds) == 1 else 0.5 * (rounds[-1] - rounds[0]) / (len(rounds) - 1)
+    return Chart(
+        title="Where the time goes",
+        reading="Each column is one round. The highest part is the one to make faster.",
+        marks=[
+            Bars(name=name, at=rounds, values=values, colour=PHASES.get(name, "--others"), stacked=True)
+            for name, values in seconds.items()
+        ],
+        x=Axis(kind="round", title="round", span=(rounds[0] - half, rounds[-1] + half)),  # all columns whole
+        y=Axis(unit=" s"),
+        height=260,
+    )
+
+
+def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
+    """Bytes that a phase makes and frees again: planned, and the highest measured."""
+    measured = {
+        name: max(peaks)
+        for name in phases_of(ledger)
+        if (peaks := [line.phases[name].peak or 0 for line in ledger if name in line.phases])
+    }
+    names = list(reversed([*plan.transients, *(name for name in measured if name not in plan.transients)]))
+    unit, size = unit_of([*plan.transients.values(), *measured.values()])
+    sides = (("measured, highest", measured, "--owner-1"), ("planned", plan.transients, "--base"))
+    return Chart(
+        title="What phases take and give back",
+        reading="Memory above the resting level while a phase works. Planned is an estimate; a measured bar that is "
+        "much longer than the planned one means that a kernel needs room of its own.",
+        marks=[
+            Bars(name=title, at=names, values=[values.get(name, 0) / size for name in names], colour=shade, across=True)
+            for title, values, shade in sides
+        ],
+        x=Axis(unit=f" {unit}"),
+        y=Axis(rows=names),
+        height=90 + 44 * len(names),
+    )
+
+
+def seconds_by_phase(ledger: Sequence[LedgerLine], most: int) -> tuple[list[float], dict[str, list[float]]]:
+    """Rounds, and each phase's seconds; at most `most` rounds, as columns narrower than a pixel are none."""
+    lines = [ledger[at] for at in thinned(len(ledger), most)]
+    seconds = {
+        name: [line.phases[name].seconds if name in line.phases else 0.0 for line in lines]
+        for name in phases_of(ledger)
+    }
+    return [float(line.round) for line in lines], seconds

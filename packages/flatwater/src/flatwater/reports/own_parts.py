@@ -1,0 +1,102 @@
+"""The parts of a page that a recipe has for itself, and where they come from when the recipe is not to be imported.
+
+Parts of a recipe that ships are made from the run's records by its own functions. Those of any other recipe were
+written into the run's folder as data (`sections.json`) while the run trained, by a process that had the recipe at hand.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from flatwater.plugins import load, rows
+from flatwater.recipe import Recipe, find_installed
+from flatwater.reports.course import course_picture, course_sections
+from flatwater.reports.records import RunRecords, read_run
+from flatwater.rundir.layout import RunFolder
+from flatwater_watch.files.content import parse_json
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.regular import read_regular
+from flatwater_watch.pages.blocks import Block, Paragraph, Piece
+from flatwater_watch.pages.chart import Picture
+from flatwater_watch.pages.plain_blocks import from_plain, to_plain
+from flatwater_watch.printable import shown
+from flatwater_watch.units import format_bytes
+
+MOST_BYTES = 8 << 20
+"""Of `sections.json`: a page with more would hardly open."""
+MOST_PARTS, MOST_TITLE = 32, 80
+REMEDY = "`flatwater resume` of the run writes them anew."
+
+
+def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
+    """The parts of the recipe: title -> blocks."""
+    shipped = find_installed(run.recipe.name)
+    if shipped is not None:
+        return dict(shipped.sections(run))
+    if not run.recipe.own_parts:
+        return dict(course_sections(run))
+    return dict(_written_parts(RunFolder(run.path)) or course_sections(run))
+
+
+def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
+    """The parts that installed packages add to the page of any run, of which a broken one says so in its place."""
+    found: dict[str, Iterable[Block]] = {}
+    for name, where in rows("sections").items():
+        try:
+            parts: Mapping[str, Iterable[Block]] = load(where)(run)
+            found |= {title: list(blocks) for title, blocks in parts.items()}
+        except Exception as fault:  # noqa: BLE001  (the edge to other people's packages: the page is drawn without it)
+            said = f"{type(fault).__name__}: {fault}"
+            found[name] = [Paragraph((Piece(where), f" cannot draw this part: {said}"), "missing")]
+    return found
+
+
+def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
+    """The parts that the run has written; none where it has written none yet, and why not where they are damaged."""
+    try:
+        found = parse_json(read_regular(folder.sections, MOST_BYTES, follow=False))
+        if not isinstance(found, list) or not 0 < len(found) <= MOST_PARTS:
+            raise ValueError(f"expected 1 to {MOST_PARTS} parts")  # noqa: TRY301
+        return dict(_part(each) for each in found)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as fault:
+        said = fault.strerror if isinstance(fault, OSError) else fault
+        why = (Piece(folder.sections.name), f" cannot be read as parts of a page: {said}. ", REMEDY)
+        return {"Learning": [Paragraph(why, "missing")]}
+
+
+def _part(content: object) -> tuple[str, list[Block]]:
+    if not isinstance(content, dict) or not isinstance(content.get("blocks"), list):
+        raise ValueError(f"{shown(content)}: expected a title and blocks")  # noqa: TRY004  (told as any other misfit)
+    title = from_plain(content.get("title"), str)[:MOST_TITLE]
+    return title, [from_plain(block) for block in content["blocks"]]
+
+
+def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
+    """The charts of `result.png`.
+
+    Args:
+        run: its records.
+        recipe: that has just trained it; None where it is only read.
+    """
+    known = find_installed(run.recipe.name) if recipe is None else recipe
+    return course_picture(run) if known is None else known.picture(run)
+
+
+def write_parts(folder: RunFolder, recipe: Recipe) -> None:
+    """Write the parts of a recipe that does not ship into a run's folder, as they are now.
+
+    Called from within a run, which it costs the reading of some hundred lines: see `runs.own_parts`.
+
+    Raises:
+        RunError: the folder cannot be written, or a file of the run is damaged.
+        TypeError: the recipe gives something else than blocks.
+    """
+    found = recipe.sections(read_run(folder.root))
+    parts = [(str(title), [to_plain(block) for block in blocks]) for title, blocks in found.items()]
+    content = json.dumps([{"title": title, "blocks": blocks} for title, blocks in parts]).encode()
+    if len(content) > MOST_BYTES:
+        size, most = format_bytes(len(content)), format_bytes(MOST_BYTES)
+        said = f"The parts of this recipe have {size}, and a page shows {most} at most."
+        content = json.dumps([{"title": parts[0][0], "blocks": [to_plain(Paragraph(said, "missing"))]}]).encode()
+    write_object(folder.sections, content + b"\n")

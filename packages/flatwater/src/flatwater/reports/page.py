@@ -1,0 +1,317 @@
+"""`report.html`: a run as one page, its parts in the order in which a person asks: what was learned, what is wrong."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isfinite
+from pathlib import PurePath
+from statistics import fmean, median
+from typing import Any
+
+from flatwater.description import Description
+from flatwater.reports.memory_charts import (
+    memory_chart,
+    owned_chart,
+    pace_chart,
+    resident_chart,
+    seconds_by_phase,
+    time_chart,
+    transients_chart,
+    unaccounted_chart,
+)
+from flatwater.reports.own_parts import installed_parts, own_parts
+from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing
+from flatwater.rundir.statements import DEPTH, LedgerLine, WorkerLine, held_against
+from flatwater_watch.diagnose.headline import GRAVE
+from flatwater_watch.forms import fill_form, write_value
+from flatwater_watch.pages.blocks import (
+    Block,
+    Folded,
+    Heading,
+    Lines,
+    Paragraph,
+    Piece,
+    Section,
+    Table,
+    Tile,
+    finding_cards,
+)
+from flatwater_watch.pages.document import document
+from flatwater_watch.units import format_bytes, format_duration, short_bytes
+
+ROUNDS_OF_PACE = 8
+"""Rounds whose median duration tells how long the rest will take."""
+MOST_COLUMNS_OF_TIME = 120
+"""Columns of the chart of times: more would be narrower than a few pixels."""
+MOST_GROUPS = 12
+"""Owners in the short table; the others are one line there, and have their own in the long one."""
+THIN = 0.15
+"""Owners that have less of the resident memory than that together are too thin to see beside the libraries."""
+
+
+def page(run: RunRecords) -> str:
+    """The whole page."""
+    name = run.path.resolve().name
+    return document(
+        name,
+        heading=[name, " ", Piece(run.state, f"state {run.state}")],
+        subtitle=_subtitle(run),
+        tiles=_tiles(run),
+        sections=sections(run),
+        footer=f"Written by Flatwater from the run's folder alone, {run.read_at:%Y-%m-%d %H:%M %Z}.",
+    )
+
+
+def sections(run: RunRecords) -> list[Section]:
+    """All parts of the page, of the recipe and of installed packages first. One with nothing to show says why."""
+    own = {title: list(blocks) for title, blocks in (own_parts(run) | installed_parts(run)).items()}
+    return [Section(title=title, blocks=blocks) for title, blocks in own.items()] + [
+        Section(title=title, blocks=list(part(run))) for title, part in PARTS.items()
+    ]
+
+
+def _subtitle(run: RunRecords) -> str:
+    """Data, device, seed and versions, as far as the folder says."""
+    facts = run.checkpoints[-1].facts if run.checkpoints else {}
+    data, versions = facts.get("data"), facts.get("versions")
+    said = [run.recipe.trained_on]
+    if isinstance(data, dict) and "days" in data:
+        said.append(fill_form("{instruments} {instruments:instrument}, {days} {days:row} of prices", data))
+        said.append(f"{data.get('first_day')} to {data.get('last_day')}")
+    said.append(f"on {run.config.get('device', 'an unknown device')}")
+    if run.config.get("threads"):
+        said.append(fill_form("{threads} {threads:thread}", run.config))
+    said.append(f"seed {run.config.get('seed', '?')}")
+    if isinstance(versions, dict):
+        said.append(", ".join(f"{name} {version}" for name, version in versions.items()))
+    if isinstance(machines := facts.get("machines"), list):
+        said.append(
+            f"computed with several arithmetics ({', '.join(map(str, machines))}): not bit-equal to one machine"
+        )
+    return " · ".join(said)
+
+
+def _tiles(run: RunRecords) -> list[Tile]:
+    """At most six."""
+    tiles: list[Tile] = [] if run.result is None else [_headline(run.recipe, run.result)]
+    measured, metric = run.recipe.judged
+    known = [value for value in run.metrics.get(metric, []) if isfinite(value)]
+    if known:
+        tiles.append(Tile(measured, f"{known[-1]:.4g}", f"{known[0]:.4g} at first", ""))
+    tiles.append(Tile("rounds", f"{run.done} of {run.rounds}", _left(run), ""))
+    if run.ledger:
+        line = run.ledger[-1]
+        budget = (
+            f"{line.resident / line.budget:.0%} of the budget of {format_bytes(line.budget)}" if line.budget else ""
+        )
+        tiles.append(Tile("resident", short_bytes(line.resident), budget, ""))
+        share = 1 - abs(line.unaccounted) / line.resident if line.resident else 1.0
+        tiles.append(Tile("unaccounted", short_bytes(line.unaccounted), f"{share:.1%} have an owner", ""))
+    grave = sum(finding.verdict in GRAVE for _, finding in run.findings)
+    if run.findings or run.ledger:
+        said = "memory is flat" if not run.findings else f"{grave} to act on"
+        tiles.append(Tile("findings", str(len(run.findings)), said, "bad" if grave else "good"))
+    return tiles
+
+
+def _headline(recipe: Description, result: Mapping[str, Any]) -> Tile:
+    """What was trained, by its most important number, and what it is compared with."""
+    headline, rows = recipe.headline, result[recipe.players]
+    numbers = {name: row.get(headline.key) for name, row in rows.items()}
+    own, other = (
+        "-" if (number := numbers.get(name)) is None else headline.write(number)
+        for name in (recipe.trained, headline.against)
+    )
+    return Tile(headline.title, own, write_value(headline.said, other))
+
+
+def _left(run: RunRecords) -> str:
+    """How long a round takes, all of them, and the rest of a run that is in training."""
+    times = [run.metrics[name] for name in run.metrics if name.startswith("time/")]
+    sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
+    if not sums:
+        return "none has ended"
+    pace, spent = median(sums[-ROUNDS_OF_PACE:]), fmean(sums) * run.done  # of thinned rounds
+    left = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
+    return f"{format_duration(pace)} each, {format_duration(spent)} in all{left}"
+
+
+def findings(run: RunRecords) -> Iterator[Block]:
+    """What grows, who holds it, where it was made, when memory ends, and what to do."""
+    if run.findings:
+        yield finding_cards([(finding, f"found in round {round_}") for round_, finding in run.findings])
+    elif run.ledger:
+        layout = run.recipe.layout
+        rounds = f"1 {layout.round}" if run.done == 1 else f"{run.done} {layout.rounds}"
+        yield Paragraph(f"Nothing grows: no finding in {rounds}.", "calm")
+    else:
+        yield missing("watch on memory", "ledger.jsonl", run.state, "after each round")
+
+
+def memory(run: RunRecords) -> Iterator[Block]:
+    """The ledger against the plan."""
+    if run.ledger:
+        yield memory_chart(run.ledger, run.plan)
+        if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN:
+            yield owned_chart(run.ledger)
+        yield unaccounted_chart(run.ledger)
+    elif run.metrics.get("memory/resident"):
+        yield resident_chart(run.metrics["round"], run.metrics["memory/resident"])
+    else:
+        yield missing("ledger", "ledger.jsonl", run.state, "after each round")
+    yield from planned_and_held(run)
+    if run.ledger and run.ledger[-1].workers:
+        yield from workers(run.ledger[-1])
+    if run.plan is not None:
+        yield transients_chart(run.plan, run.ledger)
+
+
+def planned_and_held(run: RunRecords) -> Iterator[Block]:
+    """Bytes planned and held by owner: the difference must be 0."""
+    yield Heading("Planned and held")
+    if run.plan is None or not run.ledger:
+        yield missing("plan" if run.plan is None else "ledger", "plan.json and ledger.jsonl", run.state, "by each run")
+        return
+    line = run.ledger[-1]
+    rows = held_against(run.plan, line)
+    groups: dict[str, tuple[int, int]] = {}
+    for path, planned, held in rows:
+        name = ".".join(path.split(".")[:DEPTH])
+        before = groups.get(name, (0, 0))
+        groups[name] = (before[0] + planned, before[1] + held)
+    total = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    off = sum(planned != held for _, planned, held in rows)
+    verdict = (
+        f"Each of the {len(rows)} owners holds what was planned, to the byte."
+        if not off
+        else f"{off} of {len(rows)} owners differ from the plan. Less than planned: pages that nothing has touched yet"
+        + (", or state that lies on the GPU." if line.cuda_allocated is not None else ".")
+    )
+    yield Paragraph(f"{verdict} Round {line.round}.", "calm" if not off else "missing")
+    sizes = sorted(((name, *sums) for name, sums in groups.items()), key=lambda row: -row[1])
+    small = sizes[MOST_GROUPS:]
+    if small:
+        sizes[MOST_GROUPS:] = [(f"{len(small)} smaller", sum(row[1] for row in small), sum(row[2] for row in small))]
+    yield _against([*sizes, ("all owners", *total)], exact=False)
+    if len(rows) > len(groups):
+        yield Folded(f"All {len(rows)} owners, in bytes", _against(rows, exact=True))
+
+
+def workers(line: LedgerLine) -> Iterator[Block]:
+    """Private bytes of each process that computes for the run, against the plan."""
+    yield Heading("Workers")
+    off = [worker for worker in line.workers if worker.unplanned]
+    said = "holds what was planned, to the byte" if not off else f"but {len(off)} holds what was planned"
+    yield Paragraph(
+        f"The state of each of {len(line.workers)} workers {said}. Private bytes are planned as libraries and "
+        f"state, between two steps. Round {line.round}.",
+        "missing" if off else "calm",
+    )
+    rows = [
+        (
+            f"{number} on {worker.machine}",
+            *map(format_bytes, (worker.owned_bytes, worker.planned, worker.private, worker.proportional)),
+            ", ".join(f"{path} {-size:+,}" for path, size in worker.unplanned.items()) or "0",
+        )
+        for number, worker in enumerate(line.workers)
+    ]
+    titles = ("worker", "state", "private, planned", "private", "with shared pages in parts", "state not as planned")
+    yield Table(titles, rows)
+    yield from by_machine(line)
+
+
+def by_machine(line: LedgerLine) -> Iterator[Block]:
+    """The workers of each machine of a cluster together: a mapped file counts once there, as its readers share it."""
+    machines: dict[str, list[WorkerLine]] = {}
+    for worker in line.workers:
+        machines.setdefault(worker.machine, []).append(worker)
+    if line.stores is None and len(machines) == 1:
+        return
+    rows = [
+        (
+            name,
+            str(len(there)),
+            format_bytes(sum(worker.planned for worker in there)),
+            format_bytes(sum(worker.private for worker in there)),
+            format_bytes(sum(worker.proportional for worker in there)),
+        )
+        for name, there in machines.items()
+    ]
+    yield Table(("machine", "workers", "private, planned", "private", "with shared pages once"), rows)
+    if line.stores is not None:
+        held = format_bytes(line.stores)
+        yield Paragraph(f"The object stores of all machines hold {held} between two rounds.", "calm")
+
+
+def _against(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:
+    cells = list[Sequence[str | Piece]]()
+    for name, planned, held in rows:
+        shown = [f"{size:,}" if exact else format_bytes(size) for size in (planned, held)]
+        off = held - planned
+        cells.append((name, *shown, Piece(f"{off:+,}" if off else "0", "off" if off else "same")))
+    return Table(("owner", "planned", "held", "difference, bytes"), cells)
+
+
+def speed(run: RunRecords) -> Iterator[Block]:
+    """Steps per second, and where the time goes."""
+    if run.ledger and any(line.phases for line in run.ledger):
+        yield pace_chart(run.ledger)
+        yield time_chart(*seconds_by_phase(run.ledger, MOST_COLUMNS_OF_TIME))
+        return
+    times = {name.removeprefix("time/"): run.metrics[name] for name in run.metrics if name.startswith("time/")}
+    if times:
+        yield time_chart(run.metrics["round"], times)
+    else:
+        yield missing("pace", "ledger.jsonl", run.state, "after each round")
+
+
+def alarms(run: RunRecords) -> Iterator[Block]:
+    """What the run warned of, once for each kind."""
+    if not run.alarms:
+        yield Paragraph("The run warned of nothing.", "calm")
+        return
+    rows = [(each.kind, each.said, *map(str, (each.times, each.first, each.last))) for each in run.alarms]
+    yield Table(("alarm", "said last", "times", "first", "last"), rows, words=2)
+
+
+def checkpoints(run: RunRecords) -> Iterator[Block]:
+    """What the run can be resumed from."""
+    if not run.checkpoints:
+        yield missing("checkpoint", "checkpoints/", run.state, "after each round")
+        return
+    damaged = any(saved.damage for saved in run.checkpoints)
+    rows = [
+        (
+            saved.file.name,
+            saved.saved.replace("T", " ").replace("+00:00", " UTC"),
+            str(saved.round),
+            str(saved.step),
+            format_bytes(saved.bytes),
+            *([saved.damage] if damaged else []),
+        )
+        for saved in reversed(run.checkpoints)
+    ]
+    titles = ("file", "saved", "round", "step of the next", "size", *(["damage"] if damaged else []))
+    yield Table(titles, rows)
+    how = ": with new episodes, as it is not exact." if run.doubts else ": bit for bit from the newest."
+    yield Paragraph(("Go on with ", Piece(f"flatwater resume {PurePath(run.path)}"), how), "reading")
+    for doubt in run.doubts:
+        yield Paragraph(f"Not exact: {doubt}.", "missing")
+
+
+def configuration(run: RunRecords) -> Iterator[Block]:
+    """The file that repeats the run."""
+    lines = run.config_text.splitlines(keepends=True)
+    said = (Piece("config.toml"), ": every setting, under what it means")
+    yield Folded(said, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
+
+
+PARTS: dict[str, Callable[[RunRecords], Iterator[Block]]] = {
+    "Findings": findings,
+    "Memory": memory,
+    "Speed": speed,
+    "Alarms": alarms,
+    "Checkpoints": checkpoints,
+    "Configuration": configuration,
+}
+"""Of every run's page, below the parts that its recipe has: title -> what yields its blocks. A further part of all
+pages is a line here."""

@@ -1,0 +1,287 @@
+"""`result.png`: the charts of a run as one picture, by matplotlib, in the light colours of the page."""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from flatwater.recipe import Recipe
+from flatwater.reports.own_parts import own_picture
+from flatwater.reports.records import read_run
+from flatwater.rundir.layout import RunFolder
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, asset
+
+WIDTH = 11.0
+"""Inches."""
+PIXELS = 92.0
+"""Of a chart on a page, to an inch of the picture."""
+AROUND = 50
+"""Pixels that the title and the legend of a chart take."""
+POINTS = 72.0
+"""To an inch."""
+MOST_LETTERS = 30
+LETTER, SYMBOL = 4.7, 8
+"""Points of a letter in a legend, and the letters that a name's symbol takes."""
+DECADE = 10.0
+EDGE = 0.02
+"""Part of the rounds that is left free at both ends, so that dots are whole."""
+SYMBOLS = {"circle": "o", "up": "^", "down": "v"}
+
+
+def draw_run(path: Path, recipe: Recipe | None = None) -> None:
+    """Draw a finished run into its folder, from that folder alone.
+
+    Args:
+        path: its folder.
+        recipe: that has just trained it; None where it is only read.
+
+    Raises:
+        RunError: a file of the run is damaged, or the picture cannot be written.
+    """
+    run = read_run(path)
+    write_picture(RunFolder(path).picture, own_picture(run, recipe))
+
+
+def write_picture(out: Path, rows: Picture) -> None:
+    """Write charts as a PNG file, whole or not at all.
+
+    Args:
+        out: file to write.
+        rows: of charts, from above.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    drawn = io.BytesIO()
+    with mpl.rc_context(_style()):
+        figure_of(rows).savefig(drawn, dpi=130)
+    write_object(out, drawn.getbuffer())
+
+
+def figure_of(rows: Picture) -> Figure:
+    """The charts, painted."""
+    heights = [max(part.height for part in row) + AROUND for row in rows]
+    with mpl.rc_context(_style()):
+        # A Figure of its own: pyplot keeps every figure in a registry until it is closed.
+        figure = Figure(figsize=(WIDTH, sum(heights) / PIXELS), layout="constrained")
+        for part, row in zip(_parts(figure, len(rows), height_ratios=heights), rows, strict=True):
+            shares = [chart.weight for chart in row]
+            for place, chart in zip(_parts(part, 1, len(row), width_ratios=shares), row, strict=True):
+                _draw(place, chart)
+    return figure
+
+
+def _parts(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratios: Any) -> list[SubFigure]:  # noqa: ANN401  (matplotlib's)
+    found = figure.subfigures(rows, columns, squeeze=False, **ratios)
+    return list(found.flat)
+
+
+def _style() -> dict[Any, Any]:
+    ink, faint = colour("--ink"), colour("--faint")
+    return {
+        "font.size": 9,
+        "axes.edgecolor": faint,
+        "axes.labelcolor": ink,
+        "axes.titleweight": "bold",
+        "axes.titlesize": 10,
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": faint,
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "text.color": ink,
+        "text.parse_math": False,  # names are of others: one with dollars is no formula
+    }
+
+
+@cache
+def _light() -> dict[str, str]:
+    """The colours of the style sheet in the light theme, by name."""
+    light, _, _ = asset("page.css").partition("@media")
+    return dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", light))
+
+
+def colour(name: str) -> str:
+    """The colour of a name of the style sheet; one that is given as `#rrggbb` is itself."""
+    return _light()[name] if name.startswith("--") else name
+
+
+def _draw(place: SubFigure, part: Chart | Grid) -> None:
+    if isinstance(part, Chart):
+        axes = place.subplots()
+        axes.set_title(part.title)
+        _paint(axes, part)
+        named = {mark.name: mark for mark in part.marks}
+    else:
+        columns = min(part.columns, len(part.charts))
+        grid = place.subplots(-(-len(part.charts) // columns), columns, squeeze=False)
+        for axes, chart in zip(grid.flat, part.charts, strict=False):
+            axes.set_title(chart.title, fontsize=9, fontweight="normal")
+            _paint(axes, chart)
+            if chart.y == part.charts[0].y:
+                axes.tick_params(labelleft=axes in grid[:, 0])
+        for axes in grid.flat[len(part.charts) :]:
+            axes.set_visible(False)
+        place.suptitle(part.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        named = part.legend
+    if len(named) > 1:
+        names, handles = list(map(_short, named)), [_handle(mark) for mark in named.values()]
+        points = place.bbox.width / place.dpi * POINTS
+        columns = min(len(names), max(1, int(points / LETTER / (max(map(len, names)) + SYMBOL))))
+        columns = -(-len(names) // -(-len(names) // columns))  # rows as long as each other
+        place.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+
+
+def _short(name: str) -> str:
+    """A name that leaves room for the drawing."""
+    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
+
+
+def _handle(mark: Mark) -> Artist:
+    """How a mark stands in the legend."""
+    shade = colour(mark.colour if isinstance(mark.colour, str) else mark.colour[0])
+    if isinstance(mark, Dots):
+        return Line2D([], [], ls="", marker=SYMBOLS[mark.symbol], ms=5, color=shade)
+    if isinstance(mark, Line) and not mark.stacked:
+        return Line2D([], [], color=shade, lw=mark.width, ls="--" if mark.dashed else "-")
+    return Patch(color=shade)
+
+
+def _paint(axes: Axes, chart: Chart) -> None:
+    below: dict[Any, float] = {}
+    beside = [mark for mark in chart.marks if isinstance(mark, Bars) and not mark.stacked]
+    for mark in chart.marks:
+        match mark:
+            case Line() if mark.stacked:
+                _pile(axes, mark.x, _numbers(mark.y), mark, below)
+            case Line():
+                _line(axes, mark)
+            case Band():
+                shade = colour(mark.colour)
+                axes.fill_between(_places(mark.x), _numbers(mark.low), _numbers(mark.high), color=shade, lw=0)
+            case Dots():
+                symbol, shade = SYMBOLS[mark.symbol], colour(mark.colour)
+                axes.plot(_places(mark.x), _numbers(mark.y), symbol, ms=4, color=shade, zorder=3)
+            case Bars() if mark.stacked:
+                _pile(axes, mark.at, _numbers(mark.values), mark, below)
+            case Bars():
+                _bars(axes, mark, chart, (beside.index(mark), len(beside)))
+            case Spans():
+                starts, ends = _places(mark.starts), _places(mark.ends)
+                rows = chart.y.placed(mark.rows)
+                axes.barh(rows, ends - starts, mark.thick, left=starts, color=colour(mark.colour))
+    for upright in chart.uprights:
+        axes.axvline(_places([upright])[0], color=colour("--quiet"), lw=0.7, ls=":", zorder=1)
+    _axis(axes, chart.x, "x")
+    _axis(axes, chart.y, "y")
+
+
+def _line(axes: Axes, mark: Line) -> None:
+    values = _numbers(mark.y)
+    dots = mark.dots or int(np.isfinite(values).sum()) == 1
+    axes.plot(
+        _places(mark.x),
+        values,
+        "--" if mark.dashed else "-",
+        marker="o" if dots else "",
+        ms=3,
+        lw=mark.width,
+        color=colour(mark.colour),
+        zorder=3 if mark.front else 2,
+    )
+
+
+def _pile(axes: Axes, at: Sequence[Any], values: np.ndarray, mark: Line | Bars, below: dict[Any, float]) -> None:
+    """An area or bars on top of those before, whose heights are in `below`."""
+    low = np.array([below.get(place, 0.0) for place in at])
+    shade: Any = colour(mark.colour) if isinstance(mark.colour, str) else [colour(each) for each in mark.colour]
+    if isinstance(mark, Bars) or len(at) == 1:
+        axes.bar(at, values, 0.5 if len(at) == 1 else 0.88, bottom=low, color=shade)
+    else:
+        axes.fill_between(_places(at), low, low + values, color=shade, lw=0)
+    below |= dict(zip(at, low + np.nan_to_num(values), strict=True))
+
+
+def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
+    """Bars of one name; `place` is their number among so many names that stand beside each other."""
+    rows = chart.y if mark.across else chart.x
+    number, names = place
+    wide = 0.7 / names
+    at = np.asarray(rows.placed(mark.at), dtype=float) + (number - (names - 1) / 2) * wide
+    values = _numbers(mark.values)
+    shade = colour(mark.colour) if isinstance(mark.colour, str) else [colour(each) for each in mark.colour]
+    (axes.barh if mark.across else axes.bar)(at, values, 0.9 * wide, color=shade)
+    ends = values
+    if mark.low:
+        low, high = _numbers(mark.low), _numbers(mark.high)
+        around = np.clip(np.stack([values - low, high - values]), 0, None)
+        spot: Any = {"x": values, "y": at, "xerr": around} if mark.across else {"x": at, "y": values, "yerr": around}
+        axes.errorbar(**spot, fmt="none", ecolor=colour("--ink"), lw=1.2, capsize=3)
+        ends = np.maximum(ends, high)
+    if mark.labels:
+        # Beside the end of the interval, and within the axes.
+        for middle, end, label in zip(at, np.nan_to_num(np.maximum(ends, 0)), mark.labels, strict=True):
+            x, y, beside, level = (end, middle, "left", "center") if mark.across else (middle, end, "center", "bottom")
+            axes.text(x, y, f" {_short(label)} ", ha=beside, va=level, fontsize=8)
+        axes.margins(*((0.15, None) if mark.across else (None, 0.15)))
+
+
+def _places(values: Iterable[Any]) -> np.ndarray:
+    """Dates as dates, and numbers as numbers."""
+    found = list(values)
+    return np.asarray(found, dtype="datetime64[D]" if found and isinstance(found[0], date) else float)
+
+
+def _numbers(values: Iterable[float | None]) -> np.ndarray:
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+def _axis(axes: Axes, given: Axis, name: str) -> None:
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    bound = axes.set_xlim if name == "x" else axes.set_ylim
+    (axes.set_xlabel if name == "x" else axes.set_ylabel)(given.title)
+    if given.rows:
+        axis.set_ticks(range(len(given.rows)), [_short(name) for name in given.rows])
+        bound(-0.5, len(given.rows) - 0.5)
+        axes.grid(visible=False, axis=name)  # type: ignore[arg-type]
+        return
+    if given.kind == "date":
+        locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
+        axis.set_major_locator(locator)
+        axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        return
+    if given.kind == "log":
+        (axes.set_xscale if name == "x" else axes.set_yscale)("log")
+        low, high = axes.dataLim.intervaly if name == "y" else axes.dataLim.intervalx
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > DECADE * low > 0 else MaxNLocator(6))
+        axis.set_minor_formatter(NullFormatter())
+    elif given.kind == "round":
+        axis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}{given.unit}"))
+    if given.zero:
+        (axes.axvline if name == "x" else axes.axhline)(0, color=colour("--quiet"), lw=0.7)
+    if given.span is not None:
+        first, last = given.span
+        margin = EDGE * (last - first) if given.kind == "round" else 0.0
+        bound(first - margin, last + margin)
+    elif given.from_zero:
+        low = axes.dataLim.x0 if name == "x" else axes.dataLim.y0
+        if low >= 0:
+            bound(0)

@@ -1,0 +1,27 @@
+"""Blocks about a run's result: its table, and why it is not there."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flatwater.description import Description, measured_numbers
+from flatwater_watch.pages.blocks import Paragraph, Piece, Table
+
+
+def missing(what: str, file: str, state: str, when: str = "at the end of a run") -> Paragraph:
+    """Why there is nothing to show: a file of a run in this state is not there."""
+    states = {"training": "This run is in training.", "stopped": "This run was stopped; it can be resumed."}
+    why = states.get(state, "This run was trained by a version that wrote none, or the file was removed.")
+    return Paragraph((f"There is no {what} here: ", Piece(file), f" is written {when}. {why}"), "missing")
+
+
+def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:
+    """A row for each that was compared, a column for each number that one of them has; blank where it has not."""
+    measured = measured_numbers(recipe, result)
+    rows = [
+        (
+            who,
+            *(number.write(row[number.key]) if row.get(number.key) is not None else "" for number in measured),
+        )
+        for who, row in result[recipe.players].items()
+    ]
+    return Table((recipe.players.removesuffix("s"), *(number.title for number in measured)), rows)

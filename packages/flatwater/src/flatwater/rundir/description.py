@@ -1,0 +1,72 @@
+"""What a run folder says of itself: settings, and a description of its recipe. Nothing that it names is imported."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from flatwater.config.toml import read_toml
+from flatwater.description import MOST_BYTES, Description, describe, parse_description
+from flatwater.recipe import Recipe, find_installed
+from flatwater.rundir.layout import RunFolder
+from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.regular import read_regular
+from flatwater_watch.printable import shown
+
+MOST_SETTINGS = 256 << 10
+"""Bytes of a run's config.toml: that of a recipe of ours has 10 KiB, and tomllib reads a mebibyte a second."""
+
+
+def write_description(folder: RunFolder, recipe: Recipe, settings: Mapping[str, Any]) -> None:
+    """Write what readers need of the recipe into the run's folder.
+
+    Raises:
+        ConfigError: a form or a text of the recipe's cannot be shown safely.
+        RunError: the disk is full or the folder read-only.
+    """
+    content = describe(recipe, settings).to_json()
+    write_object(folder.description, json.dumps(content, indent=1).encode() + b"\n")
+
+
+def read_settings(folder: RunFolder) -> dict[str, Any]:
+    """The tables and values of the run's config.toml, unchecked.
+
+    Raises:
+        ConfigError: it is missing, too large, a link, or no TOML.
+    """
+    return read_toml(folder.config, MOST_SETTINGS, follow=False)
+
+
+def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Description:
+    """How the run is shown: by the table of recipes that ship, or else by its own description.
+
+    Args:
+        folder: of the run.
+        settings: as of `read_settings`.
+
+    Raises:
+        ConfigError: its settings name no recipe.
+        RunError: its recipe does not ship, and the folder has no description of it, or a damaged one.
+    """
+    name = settings.get("trainer", "erl")
+    if not isinstance(name, str):
+        raise ConfigError(f"{folder.config}: trainer = {shown(name)}: must be a text, the name of a recipe")
+    if (shipped := find_installed(name)) is not None:
+        return describe(shipped, settings)
+    try:
+        found = parse_description(read_regular(folder.description, MOST_BYTES, follow=False))
+        if found.name != name:
+            raise ValueError(f"name = {shown(found.name)}: expected {shown(name)}, as config.toml has it")  # noqa: TRY301
+    except FileNotFoundError as missing:
+        raise RunError(
+            f"{folder.config}: trainer = {shown(name)}: this recipe does not ship with Flatwater, and the folder has "
+            f"no {folder.description.name}, which says how to show its runs. `flatwater resume` of the run writes it, "
+            "with the recipe at hand."
+        ) from missing
+    except (OSError, ValueError) as fault:
+        said = fault.strerror if isinstance(fault, OSError) else fault
+        raise RunError(
+            f"{folder.description}: cannot be read as the description of a recipe: {said}. Restore the file, or have "
+            "`flatwater resume` of the run write it anew."
+        ) from fault
+    return found

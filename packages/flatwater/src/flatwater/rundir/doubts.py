@@ -1,0 +1,35 @@
+"""Whether a run can be resumed bit for bit, as its folder says it. Most runs can, and have no such file."""
+
+import json
+from collections.abc import Sequence
+
+from flatwater.rundir.layout import RunFolder
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.regular import read_regular
+
+MOST = 1 << 16
+"""Bytes that are read of the file."""
+_SHOWN = 500
+"""Letters of a sentence."""
+
+
+def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
+    """Write down why the run is not exact, a sentence each.
+
+    Raises:
+        RunError: the disk is full or the folder read-only.
+    """
+    kept = [line[:_SHOWN] for line in doubts[:20]]
+    write_object(folder.doubts, json.dumps({"exact": False, "why": kept}, indent=1).encode() + b"\n")
+
+
+def read_doubts(folder: RunFolder) -> list[str]:
+    """Why the run is not exact; empty where it is. A file that cannot be read leaves a doubt as well."""
+    try:
+        found = json.loads(read_regular(folder.doubts, MOST, follow=False))
+        why = [line[:_SHOWN] for line in found["why"] if isinstance(line, str)]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return [f"{folder.doubts.name} cannot be read"]
+    return why or ["it was marked so"]

@@ -1,0 +1,111 @@
+"""What happens in a run, as events: each is told to whoever listens, as a line of text and as plain values.
+
+The console shows a run to a person; beside it listen `run.log`, `--json` and the user's own command. A listener never
+raises: what it cannot take is its own loss, not the run's.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from flatwater_watch.errors import FlatwaterError
+from flatwater_watch.events.event import Event, Kind, Listener
+from flatwater_watch.files.regular import append_regular
+from flatwater_watch.printable import printable
+from flatwater_watch.streams import lasting
+
+KIND_WIDTH = 7
+MOST_LINE = 2_000
+"""Characters of a line in run.log."""
+
+
+@dataclass
+class Voice:
+    """Through which a run speaks: on the console to a person, and to its listeners."""
+
+    console: Console
+    listeners: list[Listener] = field(default_factory=list)
+
+    def tell(self, kind: Kind, line: str, **values: Any) -> None:  # noqa: ANN401  (plain values)
+        """Tell the listeners; the console has shown it already, or shows it in its own way."""
+        event = Event(kind, line, values)
+        for listener in self.listeners:
+            listener.hear(event)
+
+    def say(self, line: str, kind: Kind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401
+        """Show a line as it is, and tell the listeners. A path that is broken over two lines cannot be copied."""
+        self.console.print(Text(line, style=style), soft_wrap=True)
+        self.tell(kind, line, **values)
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Tell of what ends the run against its will; the listeners are closed in any case."""
+        try:
+            yield
+        except BaseException as fault:
+            code = fault.exit_code if isinstance(fault, FlatwaterError) else None
+            self.tell("failure", str(fault) or type(fault).__name__, error=type(fault).__name__, exit_code=code)
+            raise
+        finally:
+            for listener in self.listeners:
+                listener.close()
+
+
+class JsonLines:
+    """Each event as a JSON object on a line of its own, for `--json`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Print to `stream`, as long as somebody reads there."""
+        self._stream = lasting(stream)
+
+    def hear(self, event: Event) -> None:
+        """Print it at once."""
+        self._stream.write(json.dumps(event.to_json()) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """The stream is not ours."""
+
+
+class RunLog:
+    """`run.log`: each event as a line with its time. A resumed run appends to it.
+
+    It grows by two lines a round, about 200 bytes. A disk that is full takes no line; how many are missing stands where
+    they would have been.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file; one that cannot be opened takes nothing."""
+        self._file: FileIO | None = None
+        self._torn, self._missing = False, 0
+        with suppress(OSError):
+            self._file = append_regular(path)
+            size = os.fstat(self._file.fileno()).st_size
+            self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
+
+    def hear(self, event: Event) -> None:
+        """Append it."""
+        text = " ".join(printable(event.line).split())[:MOST_LINE]
+        gap = f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing} lines are missing here\n" if self._missing else ""
+        line = f"{gap}{event.stamp} {event.kind:<{KIND_WIDTH}} {text}\n".encode(errors="replace")
+        try:
+            written = 0 if self._file is None else self._file.write(b"\n" + line if self._torn else line)
+        except (OSError, ValueError):  # the disk is full, the share is gone: what is said is on the console too
+            self._missing += 1
+            return
+        whole = written == len(line) + self._torn
+        self._torn, self._missing = not whole, 0 if whole else self._missing + 1
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.close()

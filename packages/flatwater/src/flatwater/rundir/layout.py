@@ -1,0 +1,212 @@
+"""The run folder: where each file of a run is, who may write it, and what is in it."""
+
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+from flatwater.config.toml import dumps_config
+from flatwater.metrics.tail import read_last
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.directory import named, same_folder, telling, telling_that_it_is_gone, write_object
+from flatwater_watch.files.regular import append_regular
+
+RUNS = Path("runs")
+"""Where runs go that are not given a folder."""
+BEGINNINGS = (".lock", ".config.toml.", "mirror.json", ".mirror.json.")
+"""How the names of files begin that a run leaves which was killed or refused before it began: the folder is as good as
+empty."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder whose files have fixed names."""
+
+    path: Path
+    """Where it was found, as the user writes it."""
+    held: Path | None = None
+    """The folder itself, whatever it is called by now and wherever it lies: leads through a descriptor of `locked`."""
+
+    @property
+    def root(self) -> Path:
+        """What the paths of its files begin with."""
+        return self.held or self.path
+
+
+class File:
+    """A file of a folder, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: Folder, _kind: type[Folder]) -> Path:
+        return folder.root / self._name
+
+
+class RunFolder(Folder):
+    """The files of one run."""
+
+    config = File("config.toml")
+    """The configuration that the run was started with, complete."""
+    description = File("description.json")
+    """How lists, pages and the live screen show the run, so that they import no recipe."""
+    sections = File("sections.json")
+    """The parts that the page has of a recipe which does not ship, as data."""
+    lock = File(".lock")
+    """Locked by the process that trains the run."""
+    metrics = File("metrics.jsonl")
+    """One line of numbers for each round."""
+    alarms = File("alarms.jsonl")
+    """One line for each round that had something to warn of."""
+    doubts = File("not_exact.json")
+    """Why the run cannot be resumed bit for bit; missing where it can."""
+    checkpoints = File("checkpoints")
+    """Manifests, and the shards that they name."""
+    mirror = File("mirror.json")
+    """Where the run is mirrored, and its identity there."""
+    result = File("result.json")
+    """What was trained against the baselines."""
+    holdout = File("holdout.json")
+    """What was trained against the baselines on the holdout, which nothing was chosen on."""
+    picture = File("result.png")
+    """The run in one picture."""
+    looks = File("holdout_looks.jsonl")
+    """One line for each time the holdout was looked at."""
+    plan = File("plan.json")
+    """What the run planned to hold, by owner, before its first round."""
+    log = File("run.log")
+    """What the run said, one line an event, with times."""
+    profile = File("profile")
+    """Traces of rounds that were recorded with torch's profiler."""
+    ledger = File("ledger.jsonl")
+    """One line for each round: who holds how much."""
+    findings = File("findings.jsonl")
+    """One line for each thing that grew: what, who holds it, where it was made, when memory runs out."""
+    report = File("report.html")
+    """The run as one page, where `flatwater report` was asked for it."""
+
+    @property
+    def named(self) -> "RunFolder":
+        """The folder by the name that it has now, for messages, and for when it is no longer held."""
+        if self.held is None:
+            return self
+        now = named(self.held)
+        return RunFolder(self.path if same_folder(self.path, self.held) else now)
+
+    def journal(self, name: str) -> Path:
+        """The file of its own that a kind of run has, with a line for each round: `lineage`, `episodes`."""
+        return self.root / f"{name}.jsonl"
+
+    def tracker(self, name: str) -> Path:
+        """What a tracker keeps: event files, the run's id at a service."""
+        return self.root / name.replace(":", ".")
+
+
+def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> RunFolder:
+    """A new, empty run folder: the one given, or `runs/<kind>-<date>-<number>`.
+
+    Args:
+        path: the one given.
+        kind: what the run trains.
+        taken: names that other runs have at the place where this one will be mirrored.
+
+    Raises:
+        RunError: it has files in it already, or cannot be written.
+    """
+    folder = path if path is not None else RUNS
+    try:
+        if path is None:
+            return RunFolder(_make_unused(kind, taken))
+        folder.mkdir(parents=True, exist_ok=True)
+        found = [entry.name for entry in folder.iterdir() if not entry.name.startswith(BEGINNINGS)]
+    except OSError as error:
+        raise RunError(f"--run {folder}: cannot be made ({error.strerror}). Choose another folder.") from error
+    if found:
+        run = (folder / "config.toml").is_file()
+        remedy = f"Go on with `flatwater resume {folder}`, or choose" if run else "It holds other things: choose"
+        raise RunError(f"--run {folder}: this folder is not empty. {remedy} another folder for a new run.")
+    return RunFolder(folder)
+
+
+def _make_unused(kind: str, taken: Collection[str]) -> Path:
+    """Two runs that are started in the same moment find the same name free; only one of them can make the folder."""
+    today = f"{datetime.now().astimezone():%Y-%m-%d}"
+    paths = (RUNS / f"{kind}-{today}-{n}" for n in count(1))
+    return next(path for path in paths if path.name not in taken and _made(path))
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def open_folder(path: Path) -> RunFolder:
+    """The folder of a run that was started before.
+
+    Raises:
+        RunError: there is no run in it.
+    """
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        other = "It is no folder." if path.exists() else "There is no such folder."
+        if path.is_file() and path.suffix == ".json":
+            other = "Two results of a watch are compared by `flatwater watch --against FILE FILE`."
+        here = _without_settings(path) if path.is_dir() else other
+        raise RunError(f"{path}: there is no run here. {here} See `flatwater runs` for the runs in ./runs.")
+    return folder
+
+
+def _without_settings(path: Path) -> str:
+    """What a folder is that is no run's: one of a study or a sweep has runs in it."""
+    runs = sorted(config.parent for config in path.glob("*/config.toml"))
+    return f"It holds runs: give one of them, such as {runs[-1]}." if runs else "It has no config.toml."
+
+
+def recorded_rounds(folder: RunFolder) -> int:
+    """Rounds in metrics.jsonl, as its last line says; 0 where there is no such file."""
+    record, _ = read_last(folder.metrics, "round")
+    return 0 if record is None else int(record["round"])
+
+
+def write_config(config: object, path: Path) -> None:
+    """Write a configuration as a TOML file that explains itself."""
+    write_object(path, dumps_config(config).encode())
+
+
+@contextmanager
+def locked(folder: RunFolder) -> Iterator[RunFolder]:
+    """Keep other processes from writing the same run; the system frees the lock when this process ends, however.
+
+    Yields:
+        The folder, held: who renames it or puts another in its place takes its files along, those to come as well.
+
+    Raises:
+        RunError: another process trains this run now.
+    """
+    with telling(folder.path), ExitStack() as handles:
+        holding = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+        handles.callback(os.close, holding)
+        with telling(folder.lock):
+            handle = handles.enter_context(append_regular(Path(folder.lock.name), within=holding))
+        opened = handles.pop_all()
+    with opened:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(
+                f"{folder.path}: another process is training this run. Wait for it, or stop it with SIGTERM."
+            ) from error
+        # By this process's number, not as "self": the programs that a tracker starts find it too.
+        door = Path(f"/proc/{os.getpid()}/fd/{holding}")
+        if not door.exists():
+            yield folder
+            return
+        with telling_that_it_is_gone(door):
+            yield replace(folder, held=door)

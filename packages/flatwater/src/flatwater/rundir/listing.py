@@ -1,0 +1,290 @@
+"""The runs in a folder, read from their files alone; needs neither torch nor a checkpoint."""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import get_close_matches
+from itertools import islice
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+from flatwater.description import Description
+from flatwater.imported import importing_only_ours
+from flatwater.metrics.tail import read_last
+from flatwater.recipe import rounds_of
+from flatwater.rundir.description import read_description, read_settings
+from flatwater.rundir.doubts import read_doubts
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.results import read_result
+from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
+from flatwater_watch.files.content import is_number
+from flatwater_watch.files.regular import open_regular
+from flatwater_watch.printable import printable, shown
+
+MOST_RESULT = 4 << 20
+"""Bytes of a result.json that a list reads."""
+MOST_FILES = 100_000
+"""Of a folder, that are weighed."""
+MOST_PROBLEM = 1_000
+"""Characters."""
+LATEST = 4e10
+"""Seconds since 1970: a file may say that it comes from a year that no calendar has."""
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run, as a list shows it."""
+
+    name: str
+    state: str
+    """training, finished, stopped (it can be resumed), or unreadable."""
+    trainer: str
+    """What it trains: `erl`."""
+    done: int
+    """Rounds recorded so far."""
+    rounds: int
+    """Wanted in all."""
+    measured: str
+    """What `score` is: of a finished run `return`, by which results on the same data compare; before its end what it
+    watches, such as `champion`."""
+    score: float | None
+    """None where there is none yet."""
+    shown: str
+    """Both, as a list has them: `return +18.4%`."""
+    bytes: int
+    """Size of the folder."""
+    changed: str
+    """Date and time of the last change."""
+    tag: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of its last round, by name."""
+    result: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of what it trained, where it has finished."""
+    problem: str = ""
+    """Why it is unreadable."""
+    doubt: str = ""
+    """Why it is not exact, so that a resume ends with other numbers; empty where it is bit for bit."""
+
+
+def list_runs(folder: Path) -> list[RunLine]:
+    """Every run directly below `folder`, the latest change last.
+
+    Raises:
+        RunError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such folder. Give the folder that holds your runs.")
+    try:
+        found = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
+    except OSError as fault:
+        raise RunError(f"{folder}: cannot be read: {fault.strerror}. Make the folder readable.") from fault
+    return [line_of(RunFolder(path)) for path in sorted(found, key=_changed)]
+
+
+def tagged(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
+    """Those that have the tag."""
+    return [line for line in lines if tag in line.tag]
+
+
+def number_of(line: RunLine, name: str) -> float | None:
+    """A number of a run by its name in its result or its last round, or `score`; None where it has none."""
+    if name == "score":  # before the end it is another number, which compares with no other run's
+        return line.score if line.state == "finished" else None
+    return line.result.get(name, line.metrics.get(name))
+
+
+def ranked(lines: Sequence[RunLine], name: str) -> list[RunLine]:
+    """The runs with the highest number first, and those without it last.
+
+    Raises:
+        ConfigError: no run has such a number.
+    """
+    known = sorted({"score"}.union(*(line.metrics.keys() | line.result.keys() for line in lines)))
+    if lines and all(number_of(line, name) is None for line in lines):
+        near = get_close_matches(name, known, 3, 0.5) or known[:8]
+        raise ConfigError(
+            f"--sort {shown(name)}: no run here has such a number. Give a metric, such as {', '.join(near)}."
+        )
+    rank = {id(line): number for line in lines if (number := number_of(line, name)) is not None}
+    return sorted(lines, key=lambda line: -rank.get(id(line), -inf))
+
+
+def score_of(line: RunLine, sort: str | None) -> str:
+    """What a list shows: the number by which it is sorted, or what the run is judged by with its name."""
+    if sort is not None:
+        return "" if (number := number_of(line, sort)) is None else f"{number:.4g}"
+    return line.shown
+
+
+def newest_run(folder: Path, *states: str) -> Path:
+    """The run that changed last, of those in the first of these states that any run is in.
+
+    Args:
+        folder: holds runs.
+        states: as of `RunLine.state`, the most wanted first.
+
+    Raises:
+        RunError: there is no run in any of them.
+    """
+    lines = list_runs(folder) if folder.is_dir() else []
+    for state in states:
+        if found := [line.name for line in lines if line.state == state]:
+            return folder / found[-1]
+    listed = " or ".join(states)
+    raise RunError(
+        f"{folder}: there is no run here that is {listed}. Give a run's folder; `flatwater runs FOLDER` lists runs."
+    )
+
+
+def _is_run(folder: RunFolder) -> bool:
+    """Whether there is a run, or what may be one: other programs keep a config.toml as well."""
+    try:
+        return os.path.lexists(folder.config) and (folder.checkpoints.is_dir() or os.path.lexists(folder.metrics))
+    except OSError:  # a folder that nobody may look into
+        return True
+
+
+def line_of(folder: RunFolder) -> RunLine:
+    """One run's line; one that cannot be read does not keep the others from being shown."""
+    try:
+        with importing_only_ours():
+            return describe_run(folder)
+    except (FlatwaterError, OSError) as fault:
+        return unreadable(folder.path.name, _date(_changed(folder.path)), str(fault))
+    except Exception as fault:  # noqa: BLE001  (the edge to files of anybody's making: one bad run costs its own row)
+        return unreadable(folder.path.name, _date(_changed(folder.path)), f"{type(fault).__name__}: {fault}")
+
+
+def unreadable(name: str, changed: str, problem: str) -> RunLine:
+    """The line of a run of which nothing else is known."""
+    return RunLine(
+        name=name,
+        state="unreadable",
+        trainer="",
+        done=0,
+        rounds=0,
+        measured="",
+        score=None,
+        shown="",
+        bytes=0,
+        changed=changed,
+        problem=printable(problem).replace("\n", " ")[:MOST_PROBLEM],
+    )
+
+
+def describe_run(folder: RunFolder) -> RunLine:
+    """One run's line, from the ends of its files: what it costs does not grow with the run."""
+    settings = read_settings(folder)
+    recipe, rounds = read_description(folder, settings), rounds_of(settings, str(folder.config))
+    record, watched = read_last(folder.metrics, recipe.judged[1])
+    numbers: Mapping[str, float] = {} if record is None else record
+    done = int(numbers.get("round", 0))
+    state = state_of(folder, done, rounds)
+    result = _result(folder, recipe) if state == "finished" else {}
+    measured, score, shown = _measured(recipe, result, watched)
+    return RunLine(
+        name=folder.path.name,
+        state=state,
+        trainer=recipe.name,
+        done=done,
+        rounds=rounds,
+        measured=measured,
+        score=score,
+        shown=shown,
+        bytes=sum(islice(_sizes(folder.path), MOST_FILES)),
+        changed=_date(_changed(folder.path)),
+        tag=_tag(settings, folder),
+        metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
+        result=result,
+        doubt=next(iter(read_doubts(folder)), ""),
+    )
+
+
+def _sizes(path: Path) -> Iterator[int]:
+    """Of each file below a folder; no link is followed, so no loop is entered."""
+    below = [os.fspath(path)]
+    while below:
+        with suppress(OSError), os.scandir(below.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):  # gone since it was listed, as in a run that trains
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        yield entry.stat(follow_symlinks=False).st_size
+
+
+def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
+    found = settings.get("tag", [])
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise ConfigError(f"{folder.config}: tag = {shown(found)}: must be a list of words")
+    return tuple(found)
+
+
+def _measured(recipe: Description, result: Mapping[str, float], watched: float | None) -> tuple[str, float | None, str]:
+    """What a run is judged by, its value, and both as text."""
+    headline = recipe.headline
+    if headline.key in result:
+        value = result[headline.key]
+        title = next((number.title for number in recipe.numbers if number.key == headline.key), headline.title)
+        return title, value, f"{title} {headline.write(value)}"
+    title, _ = recipe.judged
+    return (title, None, "") if watched is None else (title, watched, f"{title} {watched:.3g}")
+
+
+def _result(folder: RunFolder, recipe: Description) -> dict[str, float]:
+    """Numbers of what was trained; none where the file is damaged, which the run's page says."""
+    try:
+        result = read_result(folder.result, recipe, MOST_RESULT)
+    except RunError:
+        return {}
+    row: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
+    return {name: value for name, value in row.items() if is_number(value) and isfinite(value)}
+
+
+def state_of(folder: RunFolder, done: int, rounds: int) -> str:
+    """`training`, `finished`, or `stopped` (it can be resumed)."""
+    if _is_locked(folder):
+        return "training"
+    return "finished" if done >= rounds and folder.result.is_file() else "stopped"
+
+
+def _date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(min(max(seconds, 0.0), LATEST)).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _changed(path: Path) -> float:
+    try:
+        found = [each for file in islice(path.iterdir(), MOST_FILES) if (each := _stat(file))]
+        return max((each.st_mtime for each in found), default=0.0)
+    except OSError:
+        return 0.0
+
+
+def _stat(file: Path) -> os.stat_result | None:
+    """None where the file is gone since it was listed, as in a run that trains, or is closed to us."""
+    try:
+        return file.lstat()
+    except OSError:
+        return None
+
+
+def _is_locked(folder: RunFolder) -> bool:
+    """Whether a living process trains the run: a lock goes away with the process that holds it."""
+    try:
+        lock = open_regular(folder.lock, follow=False)
+    except FileNotFoundError:  # a copy of a run
+        return False
+    except OSError as fault:
+        raise RunError(
+            f"{folder.lock}: cannot be read: {fault.strerror}. Remove it if nothing trains the run."
+        ) from fault
+    with lock as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

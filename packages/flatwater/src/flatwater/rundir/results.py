@@ -1,0 +1,64 @@
+"""Results of a run: a person may have edited them, or a disk spoiled them, so they are checked when they are read."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from flatwater.description import Description
+from flatwater.recipe import Recipe
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.content import is_number, parse_json
+from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.printable import shown
+
+
+def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYTES) -> dict[str, Any] | None:
+    """A `result.json`; None where there is none.
+
+    Args:
+        path: the file.
+        recipe: of the run.
+        most: bytes that it may have.
+
+    Raises:
+        RunError: it is damaged, or larger.
+    """
+    try:
+        found = parse_json(read_regular(path, most, follow=False))
+        _require_result(found, recipe)
+    except FileNotFoundError:
+        return None
+    except (OSError, TypeError, ValueError) as fault:
+        raise damaged(path, fault) from fault
+    result: dict[str, Any] = found
+    return result
+
+
+def _require_result(found: object, recipe: Recipe | Description) -> None:
+    if not isinstance(found, dict):
+        raise TypeError(f"{shown(found)}: must have keys")
+    for name in recipe.said:
+        if not isinstance(found.get(name), str | int):
+            raise TypeError(f"{name} = {shown(found.get(name))}: must be a text or a whole number")
+    rows = found.get(recipe.players)
+    if not isinstance(rows, dict):
+        raise TypeError(f"{recipe.players} = {shown(rows)}: must be rows of numbers")
+    for row in rows.values():
+        _require_numbers(row, (recipe.headline.key, *(number.key for number in recipe.numbers)))
+    for name in ("effects", "column_effects"):
+        shares = found.get(name) or {}
+        _require_numbers(shares, shares, empty=False)
+
+
+def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -> None:
+    if not isinstance(row, dict):
+        raise TypeError(f"{shown(row)}: must have keys")
+    for name in names:
+        value = row.get(name)
+        if not (is_number(value) or (empty and value is None)):
+            raise ValueError(f"{shown(name)} = {shown(value)}: must be a number")
+
+
+def damaged(path: Path, fault: BaseException) -> RunError:
+    """The error of a file that a run wrote, and that does not hold what it should."""
+    return RunError(f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew.")

@@ -1,0 +1,305 @@
+"""Plan, ledger, alarms and findings of a run, read back from its folder for those who show them.
+
+`ledger.jsonl` has a line a round. What a line does not say is 0 or empty: the ledger of another version may say less.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flatwater.memory.ledger import Effort
+from flatwater.memory.planner import Plan, grouped
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.content import parse_json
+from flatwater_watch.files.regular import read_regular
+from flatwater_watch.printable import shown
+
+BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
+OTHERS, NUMBERS = "other owners", "single numbers"
+MOST_BYTES = 1 << 62
+"""No machine has more."""
+DEPTH = 2
+"""Parts of an owner's path that name its group: `learner.actor_adam` of `learner.actor_adam.exp_avg`."""
+
+
+@dataclass(frozen=True)
+class WorkerLine:
+    """The memory of a process that computes for the run, in bytes."""
+
+    machine: str
+    planned: int
+    """Private bytes between two steps."""
+    private: int
+    proportional: int
+    """Private bytes and a fair part of the shared ones."""
+    owned_bytes: int
+    """Its state."""
+    unplanned: Mapping[str, int]
+    """Planned minus held, of each leaf of the state that is not as planned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerLine:
+    """Where the bytes of the process were after a round."""
+
+    round: int
+    resident: int
+    private: int
+    """Of this process and its workers: what would be free if they ended."""
+    file_mapped: int
+    owned: Mapping[str, int]
+    """Bytes by path in the state tree, without those of single numbers."""
+    owned_bytes: int
+    """All owners together, single numbers too."""
+    base: int
+    slack: int
+    unaccounted: int
+    """What none of the others explains; it must stay flat. A little below 0 where libraries gave memory back."""
+    in_use: int | None
+    """The C allocator's total; None where the system does not tell."""
+    cuda_allocated: int | None
+    cuda_reserved: int | None
+    processes: int
+    envs: int
+    threads: int
+    files: int
+    budget: int
+    """Resident bytes that the run may take; 0 where the line names none."""
+    phases: Mapping[str, Effort]
+    workers: Sequence[WorkerLine] = ()
+    stores: int | None = None
+    """Bytes in the object stores of a cluster, each machine's once; None without one."""
+
+
+def line_of(record: Mapping[str, Any], path: Path) -> LedgerLine:
+    """A record of `ledger.jsonl` with its types.
+
+    Raises:
+        RunError: a value is of another kind.
+    """
+    try:
+        return _line_of(record)
+    except (TypeError, ValueError) as fault:
+        raise RunError(
+            f"{path}: the line of round {record['round']} cannot be read: {fault}. Restore the file, or delete that "
+            "line."
+        ) from fault
+
+
+def _line_of(record: Mapping[str, Any]) -> LedgerLine:
+    allocator, cuda = _keyed(record, "allocator"), _keyed(record, "cuda")
+    owned = {name: _whole(_keyed(record, "owned"), name) for name in _keyed(record, "owned")}
+    return LedgerLine(
+        round=record["round"],
+        resident=_whole(record, "resident"),
+        private=_whole(record, "private"),
+        file_mapped=_whole(record, "file_mapped"),
+        owned=owned,
+        owned_bytes=_whole(record, "owned_bytes") or sum(owned.values()),
+        base=_whole(record, "base"),
+        slack=_whole(record, "slack"),
+        unaccounted=_whole(record, "unaccounted"),
+        in_use=_maybe(allocator, "in_use"),
+        cuda_allocated=_maybe(cuda, "allocated"),
+        cuda_reserved=_maybe(cuda, "reserved"),
+        processes=_whole(record, "processes"),
+        envs=_whole(record, "envs"),
+        threads=_whole(record, "threads"),
+        files=_whole(record, "files"),
+        budget=_whole(record, "budget"),
+        phases={name: _effort(_keyed(_keyed(record, "phases"), name)) for name in _keyed(record, "phases")},
+        workers=[
+            _worker(_keyed({"worker": each}, "worker")) for each in _keyed(record, "exchange").get("workers") or ()
+        ],
+        stores=_maybe(_keyed(record, "exchange"), "stores"),
+    )
+
+
+def _worker(record: Mapping[str, Any]) -> WorkerLine:
+    return WorkerLine(
+        machine=str(record.get("machine", "")),
+        planned=_whole(record, "planned"),
+        private=_whole(record, "private"),
+        proportional=_whole(record, "proportional"),
+        owned_bytes=_whole(record, "owned_bytes"),
+        unplanned=_sizes(record, "unplanned"),
+    )
+
+
+def _effort(record: Mapping[str, Any]) -> Effort:
+    seconds, cpu_seconds = _number(record, "seconds"), _number(record, "cpu_seconds")
+    return Effort(seconds, cpu_seconds, _whole(record, "steps"), _maybe(record, "peak"))
+
+
+def _number(record: Mapping[str, Any], name: str) -> float:
+    found = record.get(name) or 0.0
+    if not isinstance(found, int | float) or not -MOST_BYTES < found < MOST_BYTES:
+        raise ValueError(f"{shown(name)} = {shown(found)}: must be a number")
+    return found
+
+
+def _whole(record: Mapping[str, Any], name: str) -> int:
+    return int(_number(record, name))
+
+
+def _maybe(record: Mapping[str, Any], name: str) -> int | None:
+    return None if record.get(name) is None else _whole(record, name)
+
+
+def _keyed(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = record.get(name) or {}
+    if not isinstance(found, dict):
+        raise TypeError(f"{shown(name)} = {shown(found)}: must have keys")
+    return found
+
+
+def alarms_of(record: Mapping[str, Any], path: Path) -> list[str]:
+    """What a line of `alarms.jsonl` tells.
+
+    Raises:
+        RunError: it is no list of texts.
+    """
+    found = record.get("alarms") or []
+    if not isinstance(found, list) or not all(isinstance(told, str) for told in found):
+        raise RunError(
+            f"{path}: the alarms of round {record['round']} are no texts. Restore the file, or delete that line."
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class AlarmKind:
+    """All alarms of one kind."""
+
+    kind: str
+    said: str
+    """By the last of them."""
+    times: int
+    first: int
+    """Rounds of the first and of the last."""
+    last: int
+
+
+def kinds_of_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[AlarmKind]:
+    """The alarms of all rounds by their kind, the most frequent first. A run of 100,000 rounds may have one in each."""
+    found: dict[str, AlarmKind] = {}
+    for record in records:
+        for told in alarms_of(record, path):
+            kind, _, said = told.partition(": ")
+            before = found.get(kind, AlarmKind(kind, said, 0, record["round"], record["round"]))
+            found[kind] = replace(before, said=said, times=before.times + 1, last=record["round"])
+    return sorted(found.values(), key=lambda each: -each.times)
+
+
+def rate(effort: Effort) -> float:
+    """Steps per second; 0 where no time was measured."""
+    return effort.steps / effort.seconds if effort.seconds else 0.0
+
+
+def read_plan(path: Path) -> Plan | None:
+    """The plan of a run; None where it has none.
+
+    Raises:
+        RunError: the file is no plan.
+    """
+    try:
+        found = parse_json(read_regular(path, follow=False))
+        return _plan_of(_keyed({"plan": found}, "plan"))
+    except FileNotFoundError:
+        return None
+    except (OSError, TypeError, ValueError) as fault:
+        raise RunError(f"{path}: cannot be read as a plan ({fault}). Restore the file, or delete it.") from fault
+
+
+def _plan_of(found: Mapping[str, Any]) -> Plan:
+    limits = _sizes(found, "limits") or {"limit": _whole(found, "limit_bytes")}
+    suggestions, workers = found.get("suggestions") or [], found.get("workers") or []
+    if min(limits.values()) <= 0 or not found.get("owners"):
+        raise ValueError("owners, or limits, are missing")
+    if not isinstance(suggestions, list) or not all(isinstance(each, str) for each in suggestions):
+        raise ValueError("suggestions: must be texts")
+    if not isinstance(workers, list):
+        raise TypeError("workers: must be numbers")
+    return Plan(
+        owners=_sizes(found, "owners"),
+        transients=_sizes(found, "transients"),
+        base_bytes=_whole(found, "base_bytes"),
+        limits=limits,
+        budget=_maybe(found, "budget_bytes"),
+        suggestions=tuple(suggestions),
+        workers=[_whole({"workers": each}, "workers") for each in workers],
+        apart=found.get("apart") is True,
+        mapped=_sizes(found, "mapped") if "mapped" in found else {},
+    )
+
+
+def _sizes(record: Mapping[str, Any], name: str) -> dict[str, int]:
+    sizes = _keyed(record, name)
+    return {each: _whole(sizes, each) for each in sizes}
+
+
+def largest_groups(lines: Iterable[LedgerLine], most: int) -> list[str]:
+    """Names of the groups that held most at any time, most first."""
+    peaks: dict[str, int] = {}
+    for line in lines:
+        for name, size in grouped(line.owned, depth=DEPTH).items():
+            peaks[name] = max(peaks.get(name, 0), size)
+    return sorted(peaks, key=lambda name: (-peaks[name], name))[:most]
+
+
+def parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
+    """The resident memory in parts that add up to it: base, files, these groups, other owners, slack, the rest."""
+    sizes = grouped(line.owned, depth=DEPTH)
+    shown = {name: sizes.get(name, 0) for name in groups}
+    return {
+        BASE: line.base,
+        FILES: line.file_mapped,
+        **shown,
+        OTHERS: line.owned_bytes - sum(shown.values()),
+        SLACK: line.slack,
+        REST: line.unaccounted,
+    }
+
+
+def listed(plan: Plan) -> dict[str, int]:
+    """The planned owners that the ledger names one by one: all but single numbers."""
+    return {path: size for path, size in plan.owners.items() if size > NUMBER_BYTES}
+
+
+def held_against(plan: Plan, line: LedgerLine) -> list[tuple[str, int, int]]:
+    """Each owner with the bytes planned and held, most planned first; single numbers are one owner together."""
+    listed = set(line.owned)
+    rows = [(path, plan.owners.get(path, 0), size) for path, size in line.owned.items()]
+    missing = {path: size for path, size in plan.owners.items() if path not in listed}
+    numbers = line.owned_bytes - sum(line.owned.values())
+    if numbers or missing:
+        small = {path: size for path, size in missing.items() if size <= NUMBER_BYTES}
+        rows += [(path, size, 0) for path, size in missing.items() if path not in small]
+        rows.append((f"{NUMBERS} ({len(small)})", sum(small.values()), numbers))
+    return sorted(rows, key=lambda row: (-row[1], -row[2], row[0]))
+
+
+NUMBER_BYTES = 8
+"""Owners of at most that many bytes are not listed in the ledger."""
+
+
+def finding_of(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
+    """A line of `findings.jsonl`: the round in which it was found, and the finding.
+
+    Raises:
+        RunError: the line was written by a version whose findings look different.
+    """
+    try:
+        return record["round"], Finding.from_json({name: record[name] for name in record if name != "round"})
+    except (KeyError, TypeError, ValueError, OverflowError) as fault:
+        raise RunError(
+            f"{path}: the line of round {record.get('round')} cannot be read ({fault!r}). "
+            "Show the run with the version of Flatwater that trained it."
+        ) from fault
+
+
+def newest(found: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
+    """Each finding once, with the numbers told last: a later line may have the same fingerprint."""
+    return list({finding.fingerprint: (round_, finding) for round_, finding in found}.values())

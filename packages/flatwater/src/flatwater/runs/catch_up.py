@@ -1,0 +1,94 @@
+"""Sending what a run's mirror does not have yet, when the run itself is over: `flatwater mirror RUN`."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.intact import glance
+from flatwater.config.toml import from_mapping
+from flatwater.mirror.opening import place_of, read_place
+from flatwater.mirror.sender import MirrorSender
+from flatwater.mirror.uploader import FIRST_PAUSE
+from flatwater.rundir.description import read_settings
+from flatwater.rundir.layout import locked, open_folder
+from flatwater.storage.faults import StoreError
+from flatwater.storage.objects import open_objects
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.printable import shown
+
+TRIES = 6
+"""Before a store counts as gone; the pauses between them add up to 16 s."""
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """What was sent."""
+
+    url: str
+    checkpoints: int
+    bytes: int
+    """Of shards and files."""
+
+
+def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Callable[[int], None]) -> CaughtUp:
+    """Send every checkpoint of a run folder that its mirror does not have, oldest first, and the run's files.
+
+    Raises:
+        RunError: a process trains the run now, or another run lies at its place.
+        ConfigError: the run has no mirror, or the store refuses.
+    """
+    folder = open_folder(run)
+    with locked(folder):
+        settings, where = read_settings(folder), str(folder.config)
+        keep = from_mapping(CheckpointConfig, _table(settings, "checkpoints", where), f"{where}: checkpoints")
+        base = to or _mirror_in(settings, where) or read_place(folder).get("url", "").rpartition("/")[0]
+        if not base:
+            raise ConfigError(f"{run}: this run has no mirror. Say where to: --to s3://bucket/path")
+        url, identity = place_of(base, folder)
+        sent = [0]
+
+        def count(size: int) -> None:
+            sent[0] += size
+            step(size)
+
+        sender = MirrorSender(open_objects(url), folder, identity, keep, count, say)
+        _patiently(sender.connect_, say)
+        known = {manifest.file.name for manifest in sender.manifests.values()}
+        whole = [m for m in list_checkpoints(folder.checkpoints) if not glance(folder.checkpoints, m)]
+        missing = [manifest for manifest in whole if manifest.file.name not in known]
+        for manifest in missing:
+            _patiently(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
+        _patiently(sender.send_files_, say)
+        _patiently(sender.release_, say)
+    return CaughtUp(url, len(missing), sent[0])
+
+
+def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    """A table of a run's settings. The rest is left alone: to send files, nothing that they name is imported."""
+    found = settings.get(name, {})
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{where}: {name} = {shown(found)}: expected a table")
+    return found
+
+
+def _mirror_in(settings: Mapping[str, Any], where: str) -> str:
+    found = settings.get("mirror", "")
+    if not isinstance(found, str):
+        raise ConfigError(f"{where}: mirror = {shown(found)}: expected a URL as text")
+    return found
+
+
+def _patiently(work: Callable[[], object], say: Callable[[str], None]) -> None:
+    for pause in (FIRST_PAUSE * 2**n for n in range(TRIES - 1)):
+        try:
+            work()
+        except StoreError as fault:
+            say(f"{fault}. Tried again in {pause:g} s")
+            time.sleep(pause)
+        else:
+            return
+    work()

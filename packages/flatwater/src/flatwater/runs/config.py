@@ -1,0 +1,146 @@
+"""What every run is given besides what it trains: how long, on which machine, in how much memory, what is kept."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, ClassVar, TypeVar
+
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.config.code import Code
+from flatwater.metrics.config import WandbConfig
+from flatwater.storage.objects import check_url, is_url
+from flatwater_watch.errors import ConfigError, require
+from flatwater_watch.options.bounds import Bounds, Number, Workers
+from flatwater_watch.printable import printable, shown
+from flatwater_watch.units import parse_bytes
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, as it is the second base of each kind's configuration
+class RunConfig:
+    """The settings that runs of all kinds share."""
+
+    open_ended: ClassVar = frozenset(
+        (
+            "rounds",
+            "checkpoints",
+            "budget",
+            "start_over_budget",
+            "trackers",
+            "wandb",
+            "mirror",
+            "trainer",
+            "tag",
+            "on_event",
+        )
+    )
+    """Settings that may change between a checkpoint and its continuation: they alter no number."""
+    absent: ClassVar = dict.fromkeys(
+        ("workers", "cluster", "any_machine"),
+        "this recipe computes in one process: workers share the members of a population of traders (`train erl`), or "
+        "networks that grow (`train grow`). Here updates of a policy, or of a few small members, take milliseconds "
+        "each, and workers would wait for them. "
+        "Several runs at once gain more: flatwater sweep --at-once N",
+    )
+    """Why a recipe that lacks one of these settings does."""
+
+    trainer: str = ""
+    """What the run trains: the name of its recipe, by which `flatwater resume` finds it."""
+    rounds: Number = 20
+    """Rounds in all; `flatwater resume RUN --rounds N` goes on to N."""
+    device: str = "cpu"
+    """Where the run computes: cpu, cuda or cuda:1."""
+    threads: Annotated[int, Bounds(0, 1024)] = 0
+    """Torch threads. 0 takes the cores that are free at the start; the number is then kept for resuming, because sums
+    in another order differ in their last bit."""
+    budget: str | None = None
+    """Memory that the run may take, such as 8GiB. A run that would need more does not start; one that comes to 95 % of
+    it stops with a checkpoint. Left out: 90 % of what the machine, the container and the shell allow."""
+    start_over_budget: bool = False
+    """Start although the plan does not fit: the run then stops when it comes to its budget."""
+    trackers: tuple[Annotated[str, Code(trains=True)], ...] = ("tensorboard",)
+    """Trackers that also get each round's numbers: `tensorboard`, `wandb`, package.module:Class of your own, several or
+    none. If one fails or hangs, the run says so once and goes on."""
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
+    mirror: str | None = None
+    """Where each checkpoint and the run's records are sent in the background, so that they outlive this machine:
+    s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there."""
+
+    tag: tuple[str, ...] = ()
+    """Words by which `flatwater runs --tag` finds the run again."""
+    on_event: Annotated[str | None, Code(whole=True, trains=True)] = None
+    """Command that gets a JSON object on stdin at the run's end or failure, at an alarm, a finding, or the budget; it
+    has 10 seconds. Pipes and variables need a shell: "sh -c '...'". Left out: none."""
+
+    def __post_init__(self) -> None:
+        """Check what bounds of single fields do not say."""
+        check_run(self)
+
+    @property
+    def first_measured(self) -> int:
+        """The first round that has the number by which the run is judged."""
+        return 1
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget, where the user gave one."""
+        try:
+            return None if self.budget is None else parse_bytes(self.budget)
+        except ConfigError as wrong:
+            raise ConfigError(f"budget = {shown(self.budget)}: must be an amount of memory, such as 8GiB") from wrong
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrewConfig(RunConfig):
+    """The same for runs that workers can compute."""
+
+    open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "any_machine"}
+
+    threads: Annotated[int, Bounds(0, 1024)] = 1
+    """Torch threads of each process. More than one help where members are much work and nothing else runs: beside other
+    work threads wait for each other, and workers do not. 0 takes the cores that are free at the start; the number is
+    kept for resuming, because sums in another order differ in their last bit."""
+    workers: Workers = 1
+    """Processes that compute, each with `threads` threads of its own; auto takes one for each core that is free at the
+    start. Any number gives the same run. More processes than tiles of members have nothing to do."""
+    cluster: Annotated[str | None, Code(whole=True, trains=True)] = None
+    """Ray cluster whose machines the workers compute on: auto for the one that this machine belongs to, or its address.
+    Needs the extra `ray`. Left out: this machine."""
+    any_machine: bool = False
+    """Take workers on processors whose arithmetic is another than here. The run is then not the same, bit for bit, as
+    in one process, and its checkpoints and report name the arithmetics that it was computed with."""
+
+
+C = TypeVar("C", bound=RunConfig)
+
+
+def mirrored_below(config: C, folder: Path) -> C:
+    """The configuration of a run in a sweep's or a study's folder: mirrored below that one's name.
+
+    The runs of all sweeps are called alike.
+    """
+    if config.mirror is None:
+        return config
+    return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.absolute().name}")
+
+
+def check_crew(config: CrewConfig) -> None:
+    """Check the settings of workers, and those that all runs share."""
+    check_run(config)
+    if config.workers != 1:
+        with_workers = f"with workers = {config.workers}, which compute on the CPU. Use --workers 1"
+        require(config.device == "cpu", "device", config.device, f"cpu {with_workers}")
+    alone = "left out with one worker. Give --workers, or --cluster '' at a resume"
+    require(not config.cluster or config.workers != 1, "cluster", config.cluster, alone)
+
+
+def check_run(config: RunConfig) -> None:
+    """Check the settings that all runs share, apart from the bounds of single fields."""
+    require(config.budget_bytes != 0, "budget", config.budget, "an amount of memory, such as 8GiB")
+    require(
+        len(config.trackers) == len(set(config.trackers)), "trackers", config.trackers, "names of trackers, each once"
+    )
+    plain = all(tag.strip() == tag != "" and printable(tag) == tag for tag in config.tag)
+    require(plain and len(config.tag) == len(set(config.tag)), "tag", config.tag, "words, each once")
+    require(config.mirror is None or is_url(config.mirror), "mirror", config.mirror, "a URL such as s3://bucket/path")
+    if config.mirror is not None:
+        check_url(config.mirror)

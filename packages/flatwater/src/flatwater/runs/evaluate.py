@@ -1,0 +1,84 @@
+"""Score a run's champion again, on validation or holdout days; every look at the holdout is logged."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flatwater.memory.planner import Plan
+from flatwater.mirror.download import at_hand, send_back
+from flatwater.recipe import recipe_for
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.looks import log_look
+from flatwater.runs.machine import use_threads
+from flatwater.runs.run import Run
+from flatwater.runs.session import read_config, restore_run, with_changes
+from flatwater.storage.objects import is_url
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+
+
+def evaluate(
+    run: Path | str,
+    *,
+    holdout: bool,
+    say: Callable[[str], None],
+    **changes: Any,  # noqa: ANN401  (settings of a recipe)
+) -> dict[str, Any]:
+    """The champion of the newest intact checkpoint against the baselines.
+
+    Args:
+        run: the run's folder, or the URL at which it is mirrored.
+        holdout: play the holdout instead of the validation days; the look is logged before the days are played.
+        say: told about damaged checkpoints and earlier looks.
+        changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
+    """
+    with at_hand(run, say, shards=True) as folder:
+        config = with_changes(read_config(folder, where=run), changes)
+        return _evaluate(run, config, folder, holdout=holdout, say=say)
+
+
+def plan_evaluation(run: Path | str, say: Callable[[str], None], **changes: Any) -> Plan:  # noqa: ANN401
+    """What `evaluate` would hold: the run is built whole again, and no phase takes more than its plan says."""
+    with at_hand(run, say, shards=False) as folder:
+        config = with_changes(read_config(folder, where=run), changes)
+        return replace(recipe_for(config).plan(config), what="evaluation")
+
+
+def _evaluate(
+    run: Path | str,
+    config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
+    folder: RunFolder,
+    *,
+    holdout: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    use_threads(config.threads)
+    composed, manifest = restore_run(config, folder, say)
+    if why := composed.too_early():
+        raise RunError(f"{run}: {why}. Resume the run first.")
+    if not holdout:
+        return _result(composed, folder, say)
+    said = log_look(folder, manifest.round)
+    if is_url(run):
+        send_back(str(run), folder, folder.looks)
+    say(said)
+    found = composed.write_holdout(folder)
+    if is_url(run):
+        left = [file for file in sorted(folder.root.glob("holdout*")) if file not in {folder.holdout, folder.looks}]
+        for file in (*left, folder.holdout):  # the result last, so that who finds it finds the others
+            if file.is_file():
+                send_back(str(run), folder, file)
+    return found
+
+
+def _result(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
+    """What a finished run leaves, written for one that was stopped as well; a folder that cannot be written is left."""
+    try:
+        composed.write_result(folder)
+    except RunError as fault:
+        say(f"the result is not kept: {fault}")
+        return composed.score(holdout=False)
+    found: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
+    return found

@@ -1,0 +1,233 @@
+"""What comes before a run of any kind: its settings looked over; its plan, built and tried out on torch's meta device.
+
+Nothing is allocated for it. The state's bytes are exact. A phase's transients are estimated from the highest sum of
+tensors alive at once while the phase runs on the meta device; the ledger of the run says what a phase really took.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from types import MappingProxyType, ModuleType
+from typing import Any, TypeVar
+
+import torch
+
+from flatwater.memory.planner import Plan, grouped, told
+from flatwater.mirror.opening import names_at
+from flatwater.mirror.uploader import OWNER
+from flatwater.recipe import recipe_for
+from flatwater.runs.config import RunConfig
+from flatwater.runs.trackers import check_trackers
+from flatwater.storage.sending import QUEUE_BYTES
+from flatwater_watch.errors import ConfigError, MemoryLimitError
+from flatwater_watch.events.command import check_command
+from flatwater_watch.meters.fork import driver_beside, in_fork
+from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.process import resident_bytes
+from flatwater_watch.units import format_bytes, parse_bytes
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+META = torch.device("meta")
+KERNELS = 2.5
+"""What a phase takes, over its tensors alone: kernels have workspaces, and the allocator's blocks do not fit exactly.
+Measured at the sizes of the benchmarks: 2.0, 1.8 and 2.6."""
+LATER_BYTES = 40 << 20
+"""What libraries load when they first compute, after the plan: 24 and 35 MB were measured."""
+WORKER_BYTES = 150 << 20
+"""Private bytes of a worker's interpreter and libraries: 156 and 157 MB were measured."""
+RAY_BYTES = 32 << 20
+"""The same of Ray, in a worker on a cluster: 33 MB were measured."""
+WORTH_SAYING = 0.01
+"""Of the state: a change that saves less is not suggested."""
+
+
+def planned(
+    owners: Mapping[str, int],
+    transients: Callable[[], Mapping[str, int]],
+    *,
+    config: RunConfig,
+    device: torch.device,
+    workers: Sequence[Mapping[str, int]] = (),
+    apart: bool = False,
+    exchange: Mapping[str, int] = MappingProxyType({}),
+    mapped: Mapping[str, int] = MappingProxyType({}),
+    here: AbstractSet[str] = frozenset(),
+    beside: Mapping[str, int] = MappingProxyType({}),
+) -> Plan:
+    """The plan of a run.
+
+    Args:
+        owners: bytes by path of a run built on the meta device.
+        transients: tries the phases out there, and returns the most bytes of tensors of each.
+        config: its budget is the run's.
+        device: where the run will compute: its memory is what counts.
+        workers: bytes by path of the state of each process that computes besides.
+        apart: whether those are on other machines.
+        exchange: bytes that go between them and the run.
+        mapped: bytes by path of what no process has for itself.
+        here: phases that are the run's own, whoever computes the others.
+        beside: bytes by phase of what is no tensor.
+
+    Raises:
+        ConfigError: a phase refuses the configuration.
+    """
+    phases = phase_bytes(transients, beside)
+    highest = max((size for phase, size in phases.items() if phase not in here), default=0)
+    base = WORKER_BYTES + (RAY_BYTES if apart else 0)
+    return Plan(
+        owners={**owners, **({} if config.mirror is None else {OWNER: QUEUE_BYTES})},
+        transients=phases,
+        base_bytes=resident_bytes() + LATER_BYTES if device.type == "cpu" else 0,
+        limits=device_limits(device),
+        budget=config.budget_bytes,
+        workers=[base + sum(held.values()) + highest for held in workers],
+        worker_owners=workers,
+        worker_transients=highest if workers else 0,
+        apart=apart,
+        exchange=exchange,
+        mapped=mapped,
+    )
+
+
+def planned_use(
+    what: str,
+    owners: Mapping[str, int],
+    transients: Mapping[str, int],
+    *,
+    budget: str | None,
+    mapped: Mapping[str, int] = MappingProxyType({}),
+) -> Plan:
+    """The plan of a command that uses what was trained, on this process's CPU, as `planned` makes that of a run.
+
+    Args:
+        what: the command.
+        owners: bytes by path of what it allocates and keeps.
+        transients: the most bytes of each of its phases, as `phase_bytes` finds them.
+        budget: what the user allows, such as 2GiB.
+        mapped: bytes by path of files that are read through pages.
+
+    Raises:
+        ConfigError: the budget is no amount of memory.
+    """
+    return Plan(
+        owners=owners,
+        transients=transients,
+        base_bytes=resident_bytes() + LATER_BYTES,
+        limits=limits(),
+        budget=None if budget is None else parse_bytes(budget),
+        mapped=mapped,
+        what=what,
+    )
+
+
+Alternative = tuple[str, str, C]
+"""What to change, the first name in the paths of the owner that it makes smaller, and the configuration."""
+
+
+def advised(
+    plan: Plan,
+    alternatives: Iterable[Alternative[C]],
+    owners: Mapping[str, int],
+    owners_of: Callable[[C], Mapping[str, int]],
+) -> Plan:
+    """The plan; where it does not fit, with what would make the largest owners smaller, and how small.
+
+    Args:
+        plan: of a configuration.
+        alternatives: to that configuration; each is planned, not guessed.
+        owners: its bytes by path.
+        owners_of: the bytes by path of a configuration.
+    """
+    now, found = grouped(owners, depth=1), []
+    for change, group, smaller in () if plan.fits else alternatives:
+        then = grouped(owners_of(smaller), depth=1)
+        if now[group] - then[group] > WORTH_SAYING * sum(now.values()):
+            found.append(
+                f"{change}: {group} would take {format_bytes(then[group])} instead of {format_bytes(now[group])}"
+            )
+    return replace(plan, suggestions=tuple(found))
+
+
+def device_limits(device: torch.device) -> dict[str, int]:
+    """Each limit on the memory where the state lies, in bytes that this process can come to."""
+    if device.type == "cuda":
+        return {str(device): torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)}
+    return limits()
+
+
+def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str, int]) -> dict[str, int]:
+    """The most bytes of each phase, tried out in a fork: what that imports is gone with it.
+
+    Args:
+        transients: tries the phases out on the meta device, and returns the most bytes of tensors of each.
+        beside: bytes by phase of what is no tensor.
+
+    Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
+    host are not planned, so that what the phases import may stay.
+    """
+    found: dict[str, int] | str
+    found = _try_out(transients) if driver_beside() else in_fork(lambda: _try_in_fork(transients))
+    if isinstance(found, str):
+        raise ConfigError(found)
+    return {phase: size + beside.get(phase, 0) for phase, size in found.items()}
+
+
+def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
+    """As of `_try_out`, in a fork of this process.
+
+    Kernels of the meta device import torch's compiler, only to tell it to leave them alone: 0.8 CPU seconds and 46 MB.
+    Where it is not imported yet, a stand-in takes the message. It would break the compiler, so it must not stay.
+    """
+    if "torch._dynamo" not in sys.modules:
+        stand_in = ModuleType("torch._dynamo")
+        vars(stand_in)["disable"] = lambda kernel, *_, **__: kernel
+        sys.modules["torch._dynamo"] = vars(torch)["_dynamo"] = stand_in
+    return _try_out(transients)
+
+
+def _try_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
+    """The bytes of each phase; or why the user's own part of it is refused."""
+    try:
+        return {phase: int(KERNELS * size) for phase, size in transients().items()}
+    except ConfigError as refused:
+        return str(refused)
+
+
+def allocated(build: Callable[[], T], plan: Plan) -> T:
+    """What `build` allocates.
+
+    Raises:
+        MemoryLimitError: the system refuses the memory; names the run's largest owners.
+    """
+    try:
+        return build()
+    except RuntimeError as refused:  # torch has no error of its own for a CPU's memory
+        if "allocate memory" not in str(refused):
+            raise
+        raise MemoryLimitError(f"the system refuses the memory of the run. {told(plan)}") from refused
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A configuration that a run can start with."""
+
+    config: Any
+    """A RunConfig of any kind, as it is kept."""
+    taken: frozenset[str]
+    """Names of the runs that lie below its mirror's URL."""
+
+
+def check_settings(config: Any) -> Checked:  # noqa: ANN401  (a RunConfig of any kind)
+    """Look over what is asked of this machine and of others; data and memory are looked at where the run is planned."""
+    check_trackers(config)
+    check_command(config.on_event)
+    return Checked(recipe_for(config).prepare(config), names_at(config.mirror))
+
+
+def checked_plan(config: Any) -> tuple[Checked, Plan]:  # noqa: ANN401  (same)
+    """The same, and what a run would hold; nothing is allocated."""
+    checked = check_settings(config)
+    return checked, recipe_for(config).plan(checked.config)

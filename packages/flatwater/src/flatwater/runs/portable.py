@@ -1,0 +1,353 @@
+"""What was trained as one file, without its run: the same content in three forms, each compared with the original.
+
+- `.pt2`: a program that torch alone can run (torch.export).
+- `.onnx`: a program that ONNX Runtime and its like can run.
+- `.safetensors`: weights by name, with a header from which `flatwater.load` rebuilds the policy.
+
+Every form says inside what goes in and comes out, as JSON.
+"""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from flatwater import __version__
+from flatwater.envs.world import Array
+from flatwater.imported import GIVEN
+from flatwater.memory.planner import Plan, refuse
+from flatwater.recipe import find_recipe
+from flatwater.runs.planning import META, phase_bytes, planned_use
+from flatwater.runs.trust import named_code, note, permit
+from flatwater_watch.errors import ConfigError, DataError, FlatwaterError, RunError, TrustError
+from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.output import POLICIES, check_output, replace_output
+from flatwater_watch.meters.torch_ops import peak_bytes
+from flatwater_watch.printable import shown
+
+_log = logging.getLogger(__name__)
+
+FORMAT = "flatwater-policy-1"
+ABOUT = "about.json"
+"""What the numbers mean, inside of a .pt2 file."""
+KEY = "flatwater"
+"""The same in the metadata of the other two."""
+MOST_ROWS = 4096
+"""That can be asked for in one call of a program."""
+WEIGHTS = ".safetensors"
+LARGEST_DIFFERENCE = 1e-5
+"""Between what was written and what was trained, relative to numbers above 1."""
+TRACED, COMPARED = 3, 2
+"""Rows of the examples: a program that knew only the first number would fail on the second. As few as that: a row of a
+trader is a window of the whole market, 19 MB of 669 columns and 504 days."""
+EXPORT = "export"
+"""The phase of an export."""
+COPIES = 5
+"""Of what is written, and of the weights in it: named, packed, handed over, read again, and rebuilt to be run."""
+LIBRARY_BYTES: Mapping[str, int] = {".pt2": 90 << 20, ".onnx": 400 << 20, WEIGHTS: 4 << 20}
+"""What the packages of a form load: 73 and 3 MB were measured of .pt2 and weights; .onnx is a guess."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portable:
+    """A policy without its run: what every form is made from."""
+
+    recipe: str
+    """By which it was trained, and is rebuilt."""
+    module: nn.Module
+    """Tensors in, one tensor or a tuple out, on the CPU."""
+    example: Callable[[int], tuple[Tensor, ...]]
+    """Inputs of so many rows."""
+    axes: tuple[int, ...]
+    """Of each input the axis of its rows."""
+    inputs: Mapping[str, str]
+    """By name, in their order: type, shape, meaning."""
+    outputs: Mapping[str, str]
+    meaning: Mapping[str, Any]
+    """What else the numbers mean."""
+    header: Mapping[str, Any]
+    """Plain values from which, with the tensors, the recipe rebuilds the policy."""
+    tensors: Mapping[str, Tensor]
+    wide: bool = False
+    """Whether a row of its inputs is so large that what running it takes is tried out first, on the meta device."""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """For whoever reads the file."""
+        written = {"format": FORMAT, "flatwater": __version__, "recipe": self.recipe}
+        return written | {"inputs": dict(self.inputs), "outputs": dict(self.outputs), **self.meaning}
+
+
+class Policy(Protocol):
+    """What `flatwater.load` gives."""
+
+    def portable(self) -> Portable:
+        """The policy without its run."""
+
+
+Run = Callable[..., tuple[Tensor, ...]]
+"""Of inputs, the outputs."""
+
+
+def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
+    """What it takes to write a policy in one of `FORMS`, and to run what will be written beside it.
+
+    Args:
+        taken: the policy.
+        suffix: the form.
+        budget: that may be taken; left out, 90 % of the tightest limit.
+
+    Raises:
+        ConfigError: the budget is no amount of memory.
+    """
+    weights = sum(tensor.nbytes for tensor in taken.tensors.values())
+    drawn = taken.example(1)
+    given = sum(each.nbytes for each in drawn)
+    compared = _outlined(taken, drawn) if taken.wide else lambda: None
+    phases = phase_bytes(
+        lambda: {EXPORT: peak_bytes(compared)},
+        {EXPORT: COPIES * weights + (TRACED + COMPARED) * given + LIBRARY_BYTES[suffix]},
+    )
+    return planned_use(EXPORT, {"policy.weights": weights}, phases, budget=budget)
+
+
+def _outlined(taken: Portable, drawn: tuple[Tensor, ...]) -> Callable[[], object]:
+    """What runs the module on as many rows as are compared, on the meta device, where nothing is allocated.
+
+    It is run in a fork, in which torch's threads are gone: a large tensor that is copied there waits for them forever.
+    So the module is copied here.
+    """
+    module, shapes = deepcopy(taken.module).to(META), [[*each.shape] for each in drawn]
+    for shape, axis in zip(shapes, taken.axes, strict=True):
+        shape[axis] = COMPARED
+    rows = [torch.empty(shape, dtype=each.dtype, device=META) for shape, each in zip(shapes, drawn, strict=True)]
+
+    def run() -> None:
+        with torch.no_grad():
+            module(*rows)
+
+    return run
+
+
+def export(policy: Policy, file: Path, budget: str | None = None) -> float:
+    """Write a policy as one file, whole or not at all, once what will be written has been run.
+
+    Args:
+        policy: as `flatwater.load` gives it.
+        file: its suffix says the form, one of `FORMS`.
+        budget: memory that it may take; left out, 90 % of the tightest limit.
+
+    Returns:
+        The largest difference between both on random inputs, relative to numbers above 1.
+
+    Raises:
+        ConfigError: there is no such form, it cannot hold this policy, or a package for it is missing.
+        RunError: the difference is too large, or the file cannot be written.
+        MemoryLimitError: it would need more memory than it may take.
+    """
+    if file.suffix not in FORMS:
+        raise ConfigError(f"{file}: the name must end in {' or '.join(FORMS)}. Name such a file.")
+    check_output("to =", file, POLICIES[file.suffix])
+    taken = policy.portable()
+    refuse(plan_export(taken, file.suffix, budget))
+    with torch.no_grad(), _quiet():
+        content, again = FORMS[file.suffix](taken)
+        given = taken.example(COMPARED)
+        found = _difference(_several(taken.module(*given)), again(*given))
+    if not found <= LARGEST_DIFFERENCE:
+        raise RunError(
+            f"{file}: what would be written differs from what was trained by {found:.1g}, and {LARGEST_DIFFERENCE:g} "
+            "is allowed: nothing is written. Choose another form: .safetensors holds the weights as they are."
+        )
+    replace_output(file, content, POLICIES[file.suffix])
+    settings = _settings_of(taken.recipe, taken.header)
+    if file.suffix == WEIGHTS and (named := named_code(settings, file)):
+        note(settings, file, named, _log.warning, beside=taken.header)
+    return found
+
+
+def _settings_of(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a header holds, as the configuration of a run would."""
+    inside = header.get("settings")
+    return {**(inside if isinstance(inside, Mapping) else {}), "trainer": recipe}
+
+
+def _difference(known: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
+    parts = zip(known, found, strict=True)
+    return max(float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max()) for a, b in parts)
+
+
+def _several(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (found,) if isinstance(found, Tensor) else tuple(found)
+
+
+def _program(taken: Portable) -> torch.export.ExportedProgram:
+    rows = torch.export.Dim("rows", min=1, max=MOST_ROWS)
+    shapes = tuple({axis: rows} for axis in taken.axes)
+    return torch.export.export(taken.module.eval(), taken.example(TRACED), dynamic_shapes=shapes)
+
+
+def _as_program(taken: Portable) -> tuple[bytes, Run]:
+    content = io.BytesIO()
+    torch.export.save(_program(taken), content, extra_files={ABOUT: json.dumps(taken.about, indent=1)})
+    loaded = torch.export.load(io.BytesIO(content.getvalue())).module()
+    return content.getvalue(), lambda *given: _several(loaded(*given))
+
+
+def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
+    try:
+        import onnxruntime  # noqa: PLC0415  (an extra of the package)
+        import onnxscript  # noqa: F401, PLC0415  (torch wants it)
+    except ImportError as missing:
+        raise ConfigError(
+            f"an .onnx file wants the package {missing.name}. Install it with: pip install 'flatwater[onnx]'"
+        ) from missing
+    takes, gives = [*taken.inputs], [*taken.outputs]
+    try:
+        made = torch.onnx.export(_program(taken), (), dynamo=True, verbose=False, input_names=takes, output_names=gives)
+    except torch.onnx.errors.OnnxExporterError as fault:
+        raise ConfigError(
+            "what was trained has a computation that torch cannot write as ONNX yet. Choose .pt2 or .safetensors."
+        ) from fault
+    assert made is not None  # noqa: S101  (for the type checker: only the older exporter returns nothing)
+    proto = made.model_proto
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = KEY, json.dumps(taken.about)
+    content: bytes = proto.SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+    def again(*given: Tensor) -> tuple[Tensor, ...]:
+        fed = {name: each.numpy() for name, each in zip(takes, given, strict=True)}
+        return tuple(torch.from_numpy(each) for each in session.run(gives, fed))
+
+    return content, again
+
+
+def _as_weights(taken: Portable) -> tuple[bytes, Run]:
+    from safetensors.torch import load, save  # noqa: PLC0415  (one home)
+
+    header = json.dumps(taken.about | {"header": dict(taken.header)})
+    tensors = {name: tensor.contiguous().clone() for name, tensor in taken.tensors.items()}
+    content: bytes = save(tensors, metadata={KEY: header})
+    module = rebuilt("what would be written", header, load(content), ours=True).portable().module
+    return content, lambda *given: _several(module(*given))
+
+
+FORMS: Mapping[str, Callable[[Portable], tuple[bytes, Run]]] = {
+    ".pt2": _as_program,
+    ".onnx": _as_onnx,
+    WEIGHTS: _as_weights,
+}
+"""By suffix: what will be written, and what runs it."""
+
+
+def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
+    """The policy of a .safetensors file.
+
+    Raises:
+        ConfigError: the file has another form.
+        DataError: it cannot be read, is damaged, or holds no policy.
+    """
+    if file.suffix in FORMS and file.suffix != WEIGHTS:
+        runs = "torch.export.load" if file.suffix == ".pt2" else "ONNX Runtime"
+        raise ConfigError(f"{file}: is a program, for {runs}. Export to a .safetensors file for flatwater.load.")
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (one home)
+
+    try:
+        with safe_open(file, framework="pt") as opened:
+            about = (opened.metadata() or {}).get(KEY)
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is no mapping)
+    except OSError as fault:
+        raise DataError(f"{file}: cannot be read: {fault.strerror or fault}. Check the path.") from fault
+    except SafetensorError as fault:
+        raise DataError(f"{file}: no whole .safetensors file: {fault}. Export it again.") from fault
+    if about is None:
+        raise DataError(f"{file}: was not written by flatwater export: its metadata lacks {KEY!r}. Export it again.")
+    return rebuilt(str(file), about, tensors, ours=False)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What every header says."""
+
+    format: str
+    recipe: str
+    header: dict[str, Any]
+
+
+def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor], *, ours: bool) -> Any:  # noqa: ANN401  (same)
+    """The policy that a header and its tensors describe.
+
+    Args:
+        where: what they come from, for messages.
+        about: the header, as JSON.
+        tensors: by name.
+        ours: whether this process has made them; what comes from a file may name code of somebody's.
+
+    Raises:
+        DataError: they do not fit each other or this version; begins with `where`.
+        TrustError: they name code that may be somebody's.
+    """
+    try:
+        content = parse_json(about.encode())
+        if not isinstance(content, dict):
+            raise ValueError(f"{shown(content)}: must have keys")  # noqa: TRY301, TRY004  (told as any other misfit)
+        known = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _Known)
+        if known.format != FORMAT:
+            raise ValueError(f"format = {shown(known.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
+        named = _settings_of(known.recipe, known.header)
+        recipe = find_recipe(known.recipe, GIVEN if ours else permit(named, Path(where), beside=known.header))
+        if recipe.rebuild is None:
+            raise ValueError(f"recipe = {shown(known.recipe)}: rebuilds nothing")  # noqa: TRY301
+        return recipe.rebuild(known.header, tensors)
+    except TrustError:
+        raise
+    except (FlatwaterError, ValueError) as fault:
+        raise DataError(f"{where}: does not describe a policy: {fault}. Export it again.") from fault
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch's exporters tell their developers."""
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)
+
+
+def observed(obs: Any, shape: tuple[int, ...], several: str = "several") -> tuple[Array, bool]:  # noqa: ANN401
+    """The observations as rows [B, ...], and whether there was one alone.
+
+    Raises:
+        ConfigError: they have another shape than those that were learned from.
+    """
+    if isinstance(obs, Mapping) or (isinstance(obs, tuple | list) and any(isinstance(one, Mapping) for one in obs)):
+        raise ConfigError(
+            f"obs = a mapping: wanted is an array {list(shape)}, as learning saw it. Give "
+            "gymnasium.spaces.flatten(env.observation_space, obs)"
+        )
+    seen = np.asarray(obs)
+    alone = seen.shape == shape
+    rows = seen[None] if alone else seen
+    if rows.shape[1:] != shape:
+        raise ConfigError(
+            f"obs = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of {several}"
+        )
+    return rows, alone

@@ -1,0 +1,252 @@
+"""torch's profiler over the phases of rounds: traces that Perfetto and Chrome open, each of a bounded size.
+
+What is recorded is every operation with its times, under the phase and the step that it belongs to. The numbers of the
+run stay the same; the rounds that are recorded take longer and more memory. Workers are processes of their own, and are
+not seen.
+
+A recorder of torch's grows with each operation, and only tells how many there were when it has ended. So the first step
+of a phase has a trace of its own; by its operations a second one takes as many of the next steps as fit. Later steps
+may have more, as where learning begins: so the heap is asked as well, how much the recorder has taken.
+"""
+
+import gzip
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch.autograd.profiler import profile, record_function
+
+from flatwater.memory.planner import Plan, refuse
+from flatwater.rundir.events import Voice
+from flatwater.runs.machine import release_freed_memory
+from flatwater.runs.run import Run
+from flatwater.trainers.loop import Trainer
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.meters.allocator import totals
+from flatwater_watch.meters.process import resident_bytes
+from flatwater_watch.printable import shown
+from flatwater_watch.progress import steps
+from flatwater_watch.units import format_bytes
+
+MOST_ROUNDS = 100
+"""Recorded of one run: the traces of each are some megabytes, and the rounds are slow."""
+MOST_OPERATIONS = 100_000
+"""Of a trace, but for that of a single step, which is recorded whole."""
+OPERATION_BYTES = 1_800
+"""Of RAM, of each: up to 1,665 were measured when the trace is made."""
+RECORDED_BYTES = 220
+"""The same while it is recorded: 230 to 256 were measured."""
+TRACE_BYTES = MOST_OPERATIONS * OPERATION_BYTES
+OWNER = "profile.trace"
+BLOCK_BYTES = 1 << 20
+"""Of a trace, compressed at once."""
+OPERATION = b'"ph": "X"'
+"""In a trace, what has a beginning and an end."""
+_FORM = re.compile(r"rounds=(\d{1,12})(?:-(\d{1,12}))?")
+
+
+def profiled_rounds(wanted: str) -> range:
+    """The rounds of `rounds=3` or `rounds=3-5`.
+
+    Raises:
+        ConfigError: it has another form, or there are none, or too many.
+    """
+    found = _FORM.fullmatch(wanted)
+    if found is None:
+        raise ConfigError(f"--profile {shown(wanted)}: must be rounds=N or rounds=FIRST-LAST, such as rounds=3")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if not 1 <= first <= last < first + MOST_ROUNDS:
+        raise ConfigError(
+            f"--profile {shown(wanted)}: must be 1 to {MOST_ROUNDS} rounds, counted from 1, the first one first"
+        )
+    return range(first, last + 1)
+
+
+def check_profiled(rounds: range, done: int, wanted: int) -> None:
+    """That the run comes to these rounds.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if rounds[0] <= done or rounds[-1] > wanted:
+        given = f"rounds={rounds[0]}" if len(rounds) == 1 else f"rounds={rounds[0]}-{rounds[-1]}"
+        come = f"must be within {done + 1} to {wanted}, the rounds that are still to come"
+        over = "the run has no rounds to come. Ask for more with --rounds N"
+        raise ConfigError(f"--profile {given}: {come if done < wanted else over}")
+
+
+def with_traces(composed: Run, rounds: range | None) -> Run:
+    """The run, its plan with the memory that recording these rounds takes in this process; None records none.
+
+    Raises:
+        MemoryLimitError: that does not fit.
+    """
+    if rounds is None or composed.device.type != "cpu":  # on a GPU the plan is of the GPU's memory
+        return composed
+    plan = replace(composed.plan, owners={**composed.plan.owners, OWNER: TRACE_BYTES})
+    if not composed.config.start_over_budget:
+        refuse(plan if plan.fits else _advised(plan))
+    return replace(composed, plan=plan)
+
+
+def _advised(plan: Plan) -> Plan:
+    return replace(plan, suggestions=(*plan.suggestions, f"without --profile: {format_bytes(TRACE_BYTES)} less"))
+
+
+@dataclass
+class Profiler:
+    """Records the rounds that are wanted, in one or two traces of each phase."""
+
+    rounds: range
+    folder: Path
+    """Where the traces go; made when the first is written."""
+    device: torch.device
+    trainer: Trainer
+    """Knows which step comes next."""
+    voice: Voice
+    _recording: profile | None = field(default=None, init=False)
+    _step: record_function | None = field(default=None, init=False)
+    _round: int = field(default=0, init=False)
+    _phase: str = field(default="", init=False)
+    """Of the trace, or of the one before."""
+    _first: int = field(default=0, init=False)
+    """Step of the trace."""
+    _room: int = field(default=0, init=False)
+    """How many steps the trace may have; 0 where it is the first of its phase, of a single one."""
+    _done: int = field(default=0, init=False)
+    """Steps in the trace that are complete."""
+    _heap: int = field(default=0, init=False)
+    """Bytes in use when the trace began."""
+    _large: set[str] = field(default_factory=set, init=False)
+    """Phases of which a single step has more operations than are planned."""
+
+    def tell(self) -> None:
+        """Say what is recorded, how much of it, and where it goes."""
+        which = f"round {self.rounds[0]}" if len(self.rounds) == 1 else f"rounds {self.rounds[0]} to {self.rounds[-1]}"
+        self.voice.say(
+            f"records {which}: traces of one step of each phase, and of the next ones up to {MOST_OPERATIONS:,} "
+            f"operations, which take up to {format_bytes(TRACE_BYTES)}, to profile/ in the run folder",
+            style="",
+        )
+
+    def begin_(self, round_: int) -> None:
+        """A round begins: record it, if it is wanted."""
+        self._round, self._phase = round_, ""
+        if round_ in self.rounds and (then := self._next()):
+            self._start(*then, room=0)
+
+    def stepped(self) -> None:
+        """A step is complete: what comes next is recorded under the next one's name."""
+        if self._round not in self.rounds:
+            return
+        then, room = self._next(), 0
+        goes_on = then is not None and then[0] == self._phase
+        if self._recording is not None:
+            self._done += 1
+            full = _bytes_in_use() - self._heap >= MOST_OPERATIONS * RECORDED_BYTES
+            if then is not None and goes_on and self._done < self._room and not full:
+                self._mark_(f"{then[0]} {then[1]}")
+                return
+            operations = self._write()
+            room = 0 if self._room else MOST_OPERATIONS // max(1, operations)
+            if operations > MOST_OPERATIONS and self._done == 1:
+                self._large.add(self._phase)
+                more = f"a step of {self._phase} has more operations than the {MOST_OPERATIONS:,} that are planned"
+                self.voice.say(f"{more}: no other one is recorded")
+            elif goes_on and not room and self._round in self.rounds:
+                self.voice.say(f"the other steps of {self._phase} in round {self._round} are not recorded", style="")
+        if then is not None and self._round in self.rounds and (room or not goes_on):
+            self._start(*then, room=room if goes_on else 0)
+
+    def settled_(self, round_: int) -> None:
+        """A round is complete and saved: the next one begins."""
+        self.begin_(round_ + 1)
+
+    def close(self) -> None:
+        """Write what was recorded; of a step that was stopped within, its part."""
+        if self._recording is not None:
+            self._write()
+
+    def _next(self) -> tuple[str, int] | None:
+        """Phase and number of the step that comes next, from 1; None after the last of a round."""
+        at, phases = self.trainer.progress, self.trainer.phases
+        done = {at.phase: at.step}
+        found = (n for n in range(at.phase, len(phases)) if done.get(n, 0) < phases[n].steps())
+        return next(((phases[n].name, done.get(n, 0) + 1) for n in found), None)
+
+    def _start(self, phase: str, first: int, *, room: int) -> None:
+        self._phase, self._first, self._room, self._done = phase, first, room, 0
+        if phase in self._large:
+            return
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library prints to stderr when it starts and stops
+        # What torch.profiler.profile is made of: that one imports torch's compiler, 74 MB, for a setting of its graphs.
+        device = "cuda" if self.device.type == "cuda" else None
+        self._recording = profile(use_kineto=True, use_device=device)
+        self._recording.__enter__()  # type: ignore[no-untyped-call]  # torch's own has no types
+        self._heap = _bytes_in_use()
+        self._mark_(f"{phase} {first}")
+
+    def _write(self) -> int:
+        """End the recording and write it. Returns its operations; where it cannot be written, no more is recorded."""
+        recording, self._recording = self._recording, None
+        assert recording is not None  # noqa: S101  (asked by who calls)
+        self._mark_("")
+        recording.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        last = self._first + max(0, self._done - 1)
+        what = f"{self._phase}-{self._first}" + (f"-{last}" if last > self._first else "")
+        path = self.folder / f"round-{self._round:06}-{what}.json.gz"
+        try:
+            self.folder.mkdir(exist_ok=True)
+            operations = _export(recording, path)
+            size = path.stat().st_size
+        except (OSError, RuntimeError) as fault:
+            self.rounds = range(0)
+            reason = f"the trace of round {self._round} cannot be written ({fault})"
+            self.voice.say(f"{reason}: nothing more is recorded, and the run goes on")
+            return 0
+        said = f"a trace is in profile/{path.name}, {operations:,} operations, {format_bytes(size)}"
+        self.voice.say(f"{said}: open it at https://ui.perfetto.dev", style="")
+        del recording
+        release_freed_memory()
+        return operations
+
+    def _mark_(self, name: str) -> None:
+        """End the step that is recorded, and begin another; an empty name begins none."""
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+        self._step = record_function(name) if name else None
+        if self._step is not None:
+            self._step.__enter__()  # type: ignore[no-untyped-call]  # torch's own has no types
+
+
+def _bytes_in_use() -> int:
+    """Of the heap; of the whole process where no allocator answers."""
+    found = totals()
+    return resident_bytes() if found is None else found.in_use
+
+
+def _export(recording: profile, path: Path) -> int:
+    """Write a trace, compressed. Returns the operations in it.
+
+    Torch compresses line by line, as tightly as can be: 40 µs an operation, of which this takes 5.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    operations, block = 0, b""
+    with TemporaryDirectory(dir=path.parent, prefix=".") as own:  # nobody else puts a link there
+        plain, packed = Path(own, "trace.json"), Path(own, "trace.json.gz")
+        recording.export_chrome_trace(str(plain))  # type: ignore[no-untyped-call]  # torch's own has no types
+        blocks = -(-plain.stat().st_size // BLOCK_BYTES)
+        with plain.open("rb") as read, gzip.open(packed, "wb", compresslevel=6) as written:
+            for _ in steps("MiB of a trace", range(blocks)):
+                block = read.read(BLOCK_BYTES)
+                operations += block.count(OPERATION)
+                written.write(block)
+        if not block.rstrip().endswith(b"}"):
+            raise OSError("it was cut off: the disk may be full")  # torch says nothing of that
+        os.replace(packed, path)  # noqa: PTH105  (both lead through the descriptor of the folder)
+    return operations

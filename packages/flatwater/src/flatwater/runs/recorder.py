@@ -1,0 +1,413 @@
+"""What the loop reports to: console, metrics, ledger, checkpoints, alarms, signals and costs of phases of one run."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from signal import Signals
+from typing import Any, Protocol
+
+import torch
+from rich.text import Text
+
+from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.checkpoints.writer import save_checkpoint
+from flatwater.memory.ledger import Effort
+from flatwater.metrics.alarms import Alarm, above_formula, by_kind, news_, tell, waiting_threads
+from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
+from flatwater.metrics.figures import short_duration
+from flatwater.metrics.jsonl import JsonlSink
+from flatwater.metrics.sinks import write_all
+from flatwater.mirror.opening import MirrorLike
+from flatwater.recipe import recipe_for
+from flatwater.rundir.doubts import write_doubts
+from flatwater.rundir.events import Voice
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
+from flatwater.runs.fingerprint import arithmetic, facts, machines_of, sources, versions
+from flatwater.runs.machine import release_freed_memory
+from flatwater.runs.own_parts import OwnParts
+from flatwater.runs.profiling import Profiler
+from flatwater.runs.run import Run
+from flatwater.runs.signals import Stop
+from flatwater.runs.trackers import held_bytes, open_trackers
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.headline import headline
+from flatwater_watch.events.background import Sink
+from flatwater_watch.meters.mappings import footprint, peak_bytes, reset_peak
+from flatwater_watch.units import format_duration
+
+
+class Event(Protocol):
+    """A moment on a device, as `torch.cuda.Event` is."""
+
+    def elapsed_time(self, end_event: Any) -> float:  # noqa: ANN401  (another of its class)
+        """Milliseconds from this one to another."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has come to it."""
+
+
+def cuda_event() -> Event:
+    """Recorded now, behind all that the device was given."""
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+@dataclass
+class Efforts:
+    """Counts between two moments to the phase that was at work; one for each process that trains a run.
+
+    Where a CUDA device computes, the clock of this process says how long it took to hand work over. There events mark
+    each step's end, and are read when the round is taken.
+    """
+
+    mark: Callable[[], Event] | None = None
+    """Makes an event on the device; None where time is that of this process."""
+    marked: list[tuple[str, Event]] = field(default_factory=list)
+    """Phase and end of each step since `take_`; before them where it began."""
+    spent: dict[str, Effort] = field(default_factory=dict)
+    """By phase, since `take_`."""
+    wall: float = field(default_factory=time.monotonic)
+    cpu: float = field(default_factory=time.process_time)
+    resident: int = field(default_factory=lambda: footprint().resident)
+    highest: int = field(default_factory=lambda: peak_bytes() or 0)
+    """The most that was ever resident, from before the first phase on; 0 where nobody counts it."""
+    counts_peaks: bool = field(default_factory=reset_peak)
+
+    def __post_init__(self) -> None:
+        """Begin where the device is now."""
+        if self.mark is not None:
+            self.marked.append(("", self.mark()))
+
+    def count_(self, phase: str, *, ends: bool = True) -> None:
+        """Add what was spent since the last call, as one step of the phase.
+
+        Args:
+            phase: what was at work.
+            ends: whether this was its last step of the round: then its peak is read, and the next phase's begins.
+        """
+        wall, cpu = time.monotonic(), time.process_time()
+        before = self.spent.get(phase, Effort(0.0, 0.0, 0, None))
+        self.spent[phase] = Effort(
+            seconds=before.seconds + wall - self.wall,
+            cpu_seconds=before.cpu_seconds + cpu - self.cpu,
+            steps=before.steps + 1,
+            peak=before.peak,
+        )
+        if ends:
+            self.end_peak_(phase)
+        self.wall, self.cpu = wall, cpu
+        if self.mark is not None:
+            self.marked.append((phase, self.mark()))
+
+    def end_peak_(self, phase: str) -> None:
+        """Count the memory since the last peak was read to a phase: something else is at work from here on."""
+        before, reached = self.spent.get(phase), self._peak_()
+        if before is not None and reached is not None:
+            self.spent[phase] = replace(before, peak=max(reached, before.peak or 0))
+
+    def take_(self) -> dict[str, Effort]:
+        """The phases since the last call, and begin anew."""
+        taken, self.spent = self.spent, {}
+        return taken | {name: replace(taken[name], seconds=seconds) for name, seconds in self._on_device_().items()}
+
+    def _on_device_(self) -> dict[str, float]:
+        """Seconds from mark to mark, by the phase that the later one belongs to."""
+        seconds: dict[str, float] = {}
+        if self.marked:
+            self.marked[-1][1].synchronize()
+        for (_, began), (phase, ended) in pairwise(self.marked):
+            seconds[phase] = seconds.get(phase, 0.0) + began.elapsed_time(ended) / 1000
+        self.marked = self.marked[-1:]
+        return seconds
+
+    def _peak_(self) -> int | None:
+        reached = peak_bytes() if self.counts_peaks else None
+        above = None if reached is None else max(0, reached - self.resident)
+        self.resident = footprint().resident
+        self.highest = max(self.highest, reached or 0)
+        reset_peak()
+        return above
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round that is complete, and saved."""
+
+    number: int
+    rounds: int
+    """Wanted in all."""
+    metrics: Mapping[str, float]
+    stop: Callable[[], None]
+    """Ends the run here; it can be resumed."""
+
+
+@dataclass
+class Recorder:
+    """Shows, records and saves a run; one for each process that trains it."""
+
+    composed: Run
+    folder: RunFolder
+    table: ConsoleTable
+    voice: Voice
+    stop: Stop
+    mirror: MirrorLike
+    contract: Contract
+    sinks: Sequence[Sink]
+    journal: JsonlSink
+    alarms: JsonlSink
+    ledger: JsonlSink
+    findings: JsonlSink
+    on_round: Callable[[Round], object] | None = None
+    """Called after each round."""
+    told: Counter[tuple[str, str]] = field(default_factory=Counter)
+    efforts: Efforts = field(default_factory=Efforts)
+    """Of the current round. Saving counts to the round after: its own row is on the disk by then."""
+    place: Path = field(init=False)
+    """Where the folder was when that was last looked at."""
+    profiler: Profiler | None = None
+    """Records rounds that the user wants recorded."""
+    sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The text of the user's code that the settings name, as it was when the run was composed."""
+    machines: set[str] = field(default_factory=set)
+    """Arithmetics that the run was computed with, since its beginning."""
+    doubts: int = 0
+    """Of those of the run, how many were told."""
+    heard: bool = False
+    """Whether the signal that ends the run was told of."""
+    own_parts: OwnParts = field(init=False)
+    """Of the page, where the recipe has them and does not ship."""
+
+    def __post_init__(self) -> None:
+        """Begin where the folder was found."""
+        self.place = self.folder.path
+        self.own_parts = OwnParts(recipe_for(self.composed.config), self.folder, self.voice.say)
+
+    def stepped(self, phase: str, done: int, total: int) -> None:
+        """Count the step to its phase and move the bar."""
+        self.efforts.count_(phase, ends=done == total)
+        self.table.phase(phase, done, total)
+        if self.profiler is not None:
+            self.profiler.stepped()
+
+    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Record the round, then save a checkpoint.
+
+        In this order no round is ever missing from the records: a run that is killed between the two resumes from the
+        checkpoint before, cuts the records there and writes them again.
+        """
+        efforts = self.efforts.take_()
+        found = [*self.composed.alarms(round_, metrics), *self.waiting(round_, efforts)]
+        times = {f"time/{name}": effort.seconds for name, effort in efforts.items()}
+        release_freed_memory()
+        statement, grown = self.contract.settle_(round_, efforts | dict(self.composed.parts()))
+        record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
+        found += above_formula(round_, record["exchange"])
+        numbers = dict(self.composed.pace(efforts)) | dict(metrics) | times | metrics_of(record) | self.mirror.metrics()
+        write_all(self.sinks, round_, numbers)
+        self.ledger.write(round_, record)
+        self.journal.write(round_, self.composed.record())
+        self.table.round(numbers, in_words(record))
+        self.tell_of_round(round_, numbers)
+        self.tell_of_mirror()
+        self.tell(round_, grown)
+        self.tell_of_alarms(round_, found)
+        self.own_parts.settled_()
+        self.efforts.count_("settle")
+        self.save()
+        if self.on_round is not None:
+            self.on_round(Round(round_, self.composed.config.rounds, numbers, self.stop.ask_))
+        if self.profiler is not None:
+            self.profiler.settled_(round_)
+        self.efforts.count_("save")
+
+    def waiting(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
+        """Whether threads wait for cores; of a process that waits for a device or for workers nothing is said."""
+        composed = self.composed
+        if composed.device.type != "cpu" or composed.plan.workers:
+            return []
+        spent = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
+        seconds, cpu_seconds = sum(each.seconds for each in spent), sum(each.cpu_seconds for each in spent)
+        return waiting_threads(round_, composed.config.threads, seconds, cpu_seconds)
+
+    def begin_(self, *, save: bool, recorded: range) -> None:
+        """Save a checkpoint of the beginning, where there is none, and record rounds that the user wants recorded."""
+        self.tell_of_doubts()
+        if save:
+            self.save()
+        if recorded:
+            trainer = self.composed.trainer
+            self.profiler = Profiler(recorded, self.folder.profile, self.composed.device, trainer, self.voice)
+            self.profiler.tell()
+            self.profiler.begin_(trainer.progress.round + 1)
+
+    def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
+        """Tell the listeners the round's numbers; the table has shown them."""
+        recipe, rounds, left = recipe_for(self.composed.config), self.composed.config.rounds, self.table.left()
+        curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
+        shown = [f"{title} {value:.4g}" for title, value in curves.items()]
+        shown += [
+            f"{numbers[RESIDENT.name] / 1e6:.0f} MB",
+            format_duration(self.table.took),
+            f"{short_duration(left)} left",
+        ]
+        line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(shown)}"
+        self.voice.tell("round", line, round=round_, rounds=rounds, left_seconds=left, metrics=dict(numbers))
+
+    def tell_of_alarms(self, round_: int, found: Sequence[Alarm]) -> None:
+        """Write the alarms down, and show what is new, a line for each kind."""
+        if not found:
+            return
+        self.alarms.write(round_, {"alarms": [f"{a.kind}: {a.message}" for a in found]})
+        for alarms in by_kind(news_(self.told, found)):
+            (line,) = tell(alarms)
+            self.voice.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
+            where = [alarm.where for alarm in alarms]
+            self.voice.tell("alarm", line, round=round_, alarm=alarms[0].kind, where=where)
+
+    def tell(self, round_: int, findings: Sequence[Finding]) -> None:
+        """Write what was found about the run's memory down, and show it."""
+        for finding in findings:
+            self.findings.write(round_, finding.to_json())
+            for line in finding.tell():
+                self.voice.console.print(line, style="yellow", highlight=False, markup=False)
+            self.voice.tell("finding", f"{headline(finding)}.", round=round_, **finding.to_json())
+
+    def tell_of_doubts(self) -> None:
+        """Say why the run cannot be resumed bit for bit, once in each process, and write it down."""
+        doubts = self.composed.doubts
+        for line in doubts[self.doubts :]:
+            self.voice.say(f"not exact: {line}", exact=False)
+        if len(doubts) > self.doubts:
+            write_doubts(self.folder, doubts)
+        self.doubts = len(doubts)
+
+    def tell_of_folder(self) -> None:
+        """Say where the run goes on, if somebody has renamed its folder, or put another in its place."""
+        now = self.folder.named.path
+        if now != self.place:
+            self.place = now
+            self.voice.say(f"the run folder was moved: the run goes on in {now}")
+
+    def tell_of_mirror(self) -> None:
+        """Show how the mirror stands, and what happened there."""
+        for line in self.mirror.news():
+            self.voice.say(line)
+        if line := self.mirror.line():
+            self.voice.console.print(
+                f"{'':>{FIRST}} {line}", style="dim", highlight=False, markup=False, soft_wrap=True
+            )
+
+    def explain(self) -> None:
+        """Say why the run stops at its budget, and write down what has grown."""
+        if self.contract.breach:
+            plan, used = self.contract.plan, self.contract.breach
+            self.voice.say(farewell(plan, used), "budget", resident=used, budget=plan.budget_bytes)
+            self.tell(self.composed.trainer.progress.round, self.contract.monitor.conclude())
+
+    def stopping(self) -> bool:
+        """Whether a signal asked the run to stop, or its budget is used up; saves where one asked for that."""
+        if self.stop.asks_to_save_():
+            at = self.composed.trainer.progress
+            self.efforts.end_peak_(self.composed.trainer.phases[at.phase].name)
+            self.save()
+            self.efforts.count_("save")
+            line = f"SIGUSR2: a checkpoint is saved, in round {at.round + 1}; the run goes on"
+            self.voice.say(line, "signal", signal="SIGUSR2", round=at.round)
+        if self.stop.signal and not self.heard:  # the console was told at once
+            self.heard, name = True, Signals(self.stop.signal).name
+            line = f"{name}: the run stops with a checkpoint"
+            self.voice.tell("signal", line, signal=name, round=self.composed.trainer.progress.round)
+        return self.stop.wanted or self.contract.over_budget_()
+
+    def save(self) -> None:
+        """Write a checkpoint of everything, between rounds or within one."""
+        self.tell_of_folder()
+        self.composed.gather_()
+        self.tell_of_doubts()
+        trainer, config = self.composed.trainer, self.composed.config
+        progress = trainer.progress
+        done = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
+        known: dict[str, Any] = facts(self.composed) | {"versions": versions()}
+        known["sources"] = self.sources
+        self.machines |= {arithmetic(), *self.composed.machines()}
+        if len(self.machines) > 1:
+            known["machines"] = sorted(self.machines)
+        saved = save_checkpoint(
+            self.folder.checkpoints,
+            trainer.run,
+            round=progress.round,
+            step=done,
+            facts=known,
+            config=config.checkpoints,
+            spared=self.mirror.spared(),
+        )
+        self.mirror.offer(saved)
+        line = f"checkpoint {saved.stem}{f', within round {progress.round + 1}' if done else ''}"
+        self.voice.tell("saved", line, round=progress.round, step=done, checkpoint=saved.name)
+
+    def close(self) -> None:
+        """Close the files, and let go of what the run computed on."""
+        if self.profiler is not None:
+            self.profiler.close()
+        self.composed.close()
+        self.contract.monitor.close()
+        for sink in (*self.sinks, self.journal, self.alarms, self.ledger, self.findings):
+            sink.close()
+
+
+def build_watcher(
+    composed: Run,
+    folder: RunFolder,
+    table: ConsoleTable,
+    *,
+    voice: Voice,
+    stop: Stop,
+    mirror: MirrorLike,
+    on_round: Callable[[Round], object] | None = None,
+) -> Recorder:
+    """Open the run's files where its state is: what a killed process recorded beyond that is cut off."""
+    at = composed.trainer.progress.round
+    with ExitStack() as opened:
+
+        def open_(path: Path) -> JsonlSink:
+            sink = JsonlSink(path, resume_at=at)
+            opened.callback(sink.close)
+            return sink
+
+        metrics = open_(folder.metrics)
+        trackers = open_trackers(composed.config, folder, voice.say, resume_at=at)
+        for tracker in trackers:
+            opened.callback(tracker.close)
+        watcher = Recorder(
+            composed=composed,
+            folder=folder,
+            table=table,
+            voice=voice,
+            stop=stop,
+            mirror=mirror,
+            contract=Contract(
+                composed.trainer.run,
+                composed.plan,
+                composed.device,
+                beside=lambda: held_bytes(trackers) | mirror.held(),
+                elsewhere=composed.elsewhere,
+                exchange=composed.exchange,
+            ),
+            sinks=(metrics, *trackers),
+            journal=open_(folder.journal(recipe_for(composed.config).journal)),
+            alarms=open_(folder.alarms),
+            ledger=open_(folder.ledger),
+            findings=open_(folder.findings),
+            on_round=on_round,
+            sources=sources(composed.config),
+            machines=machines_of([saved.facts for saved in list_checkpoints(folder.checkpoints)[-1:]]),
+            efforts=Efforts(cuda_event if composed.device.type == "cuda" else None),
+        )
+        opened.pop_all()  # all are open: from here on `close` closes them
+    return watcher

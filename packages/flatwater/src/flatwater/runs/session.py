@@ -1,0 +1,376 @@
+"""Start a run, or go on with one: both are the same loop over a state that is new or restored."""
+
+import json
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from flatwater.checkpoints.manifest import JSON, Manifest, differences
+from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
+from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.memory.planner import in_short
+from flatwater.metrics.console import ConsoleTable
+from flatwater.mirror.download import fetch_run
+from flatwater.mirror.opening import MirrorLike, mirrored
+from flatwater.recipe import Recipe, recipe_for, recipe_of
+from flatwater.rundir.description import write_description
+from flatwater.rundir.doubts import read_doubts
+from flatwater.rundir.events import RunLog, Voice
+from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
+from flatwater.runs.fingerprint import changed_sources, changes, facts, versions
+from flatwater.runs.machine import frozen, keep_freed_memory, use_threads
+from flatwater.runs.planning import check_settings
+from flatwater.runs.profiling import check_profiled, with_traces
+from flatwater.runs.recorder import Round, build_watcher
+from flatwater.runs.run import Run
+from flatwater.runs.signals import stop_on_signals
+from flatwater.runs.trackers import check_trackers
+from flatwater.runs.trust import note_run, permit_run
+from flatwater.storage.objects import is_url
+from flatwater.trainers.loop import train_
+from flatwater_watch.errors import CheckpointError, ConfigError, RunError
+from flatwater_watch.events.command import EventCommand, check_command
+from flatwater_watch.events.event import Listener
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.forms import counted
+
+READING = "reading the data and allocating the run …"
+BUDGET_EXIT = 4
+OnRound = Callable[[Round], object]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    folder: RunFolder
+    finished: bool
+    """False where a signal stopped it; it can be resumed."""
+    exit_code: int
+    """0, 4 at the memory budget, or 128 and the signal's number: 143 after SIGTERM."""
+    recipe: Recipe
+    """By which it was trained."""
+    signal: int = 0
+    """The signal that stopped it; 0 where none did."""
+
+
+def start(
+    config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
+    run: Path | None,
+    console: Console,
+    *,
+    listeners: Sequence[Listener] = (),
+    on_round: OnRound | None = None,
+    profile: range | None = None,
+) -> Outcome:
+    """Train a new run in a new folder."""
+    voice = Voice(console, [*listeners])
+    with voice.ending():
+        recipe = recipe_for(config)
+        checked = check_settings(config)
+        config = replace(checked.config, threads=use_threads(config.threads))
+        if profile is not None:
+            check_profiled(profile, 0, config.rounds)
+        listen_(voice, config)
+        with console.status(READING):
+            composed = with_traces(recipe.compose(config), profile)
+            composed.begin_()
+        folder = create_folder(run, config.trainer, checked.taken)
+        with locked(folder) as held, mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
+            write_config(config, held.config)
+            voice.listeners.append(RunLog(held.log))
+            note_run(held, voice.say)
+            say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(describe(composed))}")
+            for line in composed.about():
+                console.print(line, highlight=False, markup=False)
+            return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
+
+
+def read_config(
+    folder: RunFolder, *, where: Path | str | None = None, trains: bool = False, given: Collection[str] = ()
+) -> Any:  # noqa: ANN401
+    """The configuration of a run, whatever it trains: to compose the run, which imports the code that it names.
+
+    Args:
+        folder: its files.
+        where: as the user names it, if that is not where its files are.
+        trains: whether the run will be trained, by which trackers and the command for events are code as well.
+        given: settings in whose place the user gives others now.
+
+    Raises:
+        ConfigError: there is none that fits.
+        TrustError: it may be somebody else's, see `runs.trust`.
+    """
+    settings, permit = permit_run(folder, where or folder.named.path, trains=trains, given=given)
+    file = str(folder.named.config)
+    return from_mapping(recipe_of(settings, file, permit).config, settings, file)
+
+
+def resume(
+    run: Path | str,
+    console: Console,
+    *,
+    into: Path | None = None,
+    listeners: Sequence[Listener] = (),
+    on_round: OnRound | None = None,
+    profile: range | None = None,
+    **changes: Any,  # noqa: ANN401
+) -> Outcome:
+    """Go on with a run from its newest intact checkpoint, bit for bit.
+
+    Args:
+        run: its folder, or the URL at which it is mirrored.
+        console: where it is shown.
+        into: folder for a run that is brought from a URL; None takes `runs/NAME`.
+        listeners: told of each event, besides the run's own log.
+        on_round: called after each round.
+        profile: rounds that are recorded with torch's profiler.
+        changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
+    """
+    voice = Voice(console, [*listeners])
+    with voice.ending():
+        fetched = is_url(run)
+        if fetched:
+            changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
+            with console.status(f"bringing {run} to this machine …"):
+                run = fetch_run(str(run), into, voice.say).path
+        folder = open_folder(Path(run))
+        with locked(folder) as held:
+            changed = {name for name, value in changes.items() if value is not None}
+            config = with_changes(read_config(folder, trains=True, given=changed), changes)
+            config = recipe_for(config).prepare(config)
+            check_trackers(config)
+            check_command(config.on_event)
+            use_threads(config.threads)
+            listen_(voice, config)
+            voice.listeners.append(RunLog(held.log))
+            with mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
+                return _continue(config, held, voice, mirror=mirror, on_round=on_round, profile=profile)
+
+
+def listen_(voice: Voice, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
+    """Have the user's command told of events, where there is one."""
+    if config.on_event is not None and config.on_event.strip():
+        voice.listeners.append(EventCommand(config.on_event, voice.say))
+
+
+def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """The configuration with the settings that are given: None leaves one as it was.
+
+    Raises:
+        ConfigError: runs of this recipe have no such setting.
+    """
+    given = {
+        name: str(value) if isinstance(value, Path) else value for name, value in changes.items() if value is not None
+    }
+    known = {field.name for field in fields(config)}
+    if strange := [name for name in given if name not in known]:
+        reason = config.absent.get(strange[0], f"a run of `flatwater train {config.trainer}` has no such setting")
+        raise ConfigError(f"--{strange[0].replace('_', '-')}: {reason}")
+    return replace(config, **given)
+
+
+def _continue(
+    config: Any,  # noqa: ANN401
+    folder: RunFolder,
+    voice: Voice,
+    *,
+    mirror: MirrorLike,
+    on_round: OnRound | None,
+    profile: range | None,
+) -> Outcome:
+    word = recipe_for(config).layout.rounds
+    if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
+        voice.say("the run was stopped before its first checkpoint: it begins at the start", style="")
+        write_config(config, folder.config)
+        note_run(folder, voice.say)
+        with voice.console.status(READING):
+            composed = with_traces(recipe_for(config).compose(config), profile)
+            composed.begin_()
+        return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
+    with voice.console.status(READING):
+        composed, manifest = restore_run(config, folder, voice.say)
+    if config.rounds < manifest.round:
+        raise ConfigError(f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give that or more.")
+    if profile is not None:
+        check_profiled(profile, manifest.round, config.rounds)
+    composed = with_traces(composed, profile)
+    write_config(config, folder.config)
+    note_run(folder, voice.say)
+    mirror.offer(manifest.file)
+    done = f"{manifest.round} of {config.rounds} {word} done"
+    say(voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
+    return train(composed, folder, voice, first=False, mirror=mirror, on_round=on_round, profile=profile)
+
+
+def restore_run(
+    config: Any,  # noqa: ANN401
+    folder: RunFolder,
+    say: Callable[[str], None],
+) -> tuple[Run, Manifest]:
+    """Build a run and write its newest intact checkpoint into it.
+
+    Raises:
+        CheckpointError: there is none, or it belongs to another configuration or other data.
+    """
+    intact = newest_intact(folder.checkpoints, say=say)
+    if intact is None:
+        raise CheckpointError(
+            f"{folder.named.checkpoints}: there is no intact checkpoint. Restore the folder from a backup, or repeat "
+            f"the run with: flatwater train {config.trainer} --config {folder.named.config} --run FOLDER"
+        )
+    manifest = intact.manifest
+    composed = _composed_as_begun(config, read_config(folder), manifest.facts.get("data"))
+    saved = {"config": manifest.facts.get("config"), "data": _without_text(manifest.facts.get("data"))}
+    found = differences(saved, facts(composed))
+    if found:
+        listed = "\n".join(f"  {line}" for line in found)
+        raise CheckpointError(
+            f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
+            f"Put {folder.named.config} or the data back as they were, or start a new run."
+        )
+    if edited := changed_sources(manifest.facts.get("sources"), config):
+        say(f"the text of {'; '.join(edited)} has changed: numbers may be others from here on than without that change")
+    if others := changes(manifest.facts.get("versions")):
+        say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
+    composed.doubts.extend(read_doubts(folder))
+    restore_(composed.trainer.run, intact)
+    composed.rebuild_()
+    return composed, manifest
+
+
+def _without_text(data: JSON) -> JSON:
+    """Data of a checkpoint. Those of version 0.1 had the text of a host as well, which is among the sources now."""
+    return {name: value for name, value in data.items() if name != "host"} if isinstance(data, Mapping) else data
+
+
+def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
+    """A run on the data that it began with, where there are more by now; its settings are those that were given."""
+    recipe = recipe_for(config)
+    begun = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
+    composed = recipe.compose(begun)
+    return composed if begun == config else replace(composed, config=config)
+
+
+def describe(composed: Run) -> str:
+    """One line about what is trained on what, and where."""
+    return f"{composed.describe()}, {composed.device}, {counted(composed.config.threads, 'thread')}"
+
+
+def again(folder: RunFolder) -> str:
+    """The command that goes on with the run, by the name that its folder has now."""
+    return f"flatwater resume {folder.named.path}"
+
+
+def say(console: Console, line: str) -> None:
+    """Print a line as it is: a path that is broken over two lines cannot be copied."""
+    console.print(line, highlight=False, markup=True, soft_wrap=True)
+
+
+def train(
+    composed: Run,
+    folder: RunFolder,
+    voice: Voice,
+    *,
+    first: bool,
+    mirror: MirrorLike,
+    on_round: OnRound | None = None,
+    profile: range | None = None,
+) -> Outcome:
+    """Train a composed run in its folder to its end, or until it is stopped.
+
+    Args:
+        composed: new, or restored.
+        folder: its files, as `locked` gives them.
+        voice: shows it, and tells of it.
+        first: whether there is no checkpoint yet, so that one of the beginning is written.
+        mirror: takes each checkpoint; the caller closes it.
+        on_round: called after each round.
+        profile: rounds that are recorded with torch's profiler.
+    """
+    trainer, config, console = composed.trainer, composed.config, voice.console
+    recipe = announce_start(composed, folder, voice, first=first)
+    keep_freed_memory()
+    with (
+        frozen(),
+        stop_on_signals(console) as stop,
+        ConsoleTable(config.rounds, console, recipe.layout, done=trainer.progress.round) as table,
+    ):
+        watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, on_round=on_round)
+        try:
+            watcher.begin_(save=first, recorded=profile or range(0))
+            finished = train_(trainer, config.rounds, watcher) and not stop.signal  # then it is not scored either
+            if not finished:
+                watcher.save()
+                watcher.explain()
+        except RunError:
+            voice.say(f"the run ends here. Once that is mended, go on with: {again(folder)}", style="")
+            raise
+        finally:
+            watcher.close()
+    if finished:
+        with console.status("playing what was trained against the baselines …"):
+            composed.write_result(folder)
+        mirror.unhurried()
+    else:
+        say(console, escape(f"stopped. Go on with: {again(folder)}"))
+    watcher.own_parts.write_()
+    code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
+    return announce_end(Outcome(folder.named, finished, code, recipe, stop.signal), composed, voice)
+
+
+def announce_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> Recipe:
+    """Write what readers know of the run from here on, its plan and how it is shown; tell of it. Returns its recipe."""
+    config = composed.config
+    recipe = recipe_for(config)
+    write_object(folder.plan, json.dumps(composed.plan.to_json(), indent=1).encode() + b"\n")
+    write_description(folder, recipe, to_mapping(config))
+    tell_of_start(composed, folder, voice, first=first)
+    return recipe
+
+
+def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:
+    """Say what the run will hold, and tell the listeners what begins; the console has shown the rest."""
+    voice.console.print(in_short(composed.plan), highlight=False, markup=False)
+    config, done, path = composed.config, composed.trainer.progress.round, folder.named.path
+    word = recipe_for(config).layout.rounds
+    begun = "new run" if first else f"resumed at {done} of {config.rounds} {word}"
+    voice.tell(
+        "start",
+        f"{begun}, {path}: {describe(composed)}. {in_short(composed.plan)}",
+        run=str(path.absolute()),
+        name=path.absolute().name,
+        trainer=config.trainer,
+        tag=config.tag,
+        resumed=not first,
+        done=done,
+        rounds=config.rounds,
+        budget=composed.plan.budget_bytes,
+        pid=os.getpid(),
+        versions=versions(),
+    )
+
+
+def announce_end(outcome: Outcome, composed: Run, voice: Voice) -> Outcome:
+    """Tell the listeners how the run ended, and return that."""
+    config, done = composed.config, composed.trainer.progress.round
+    how = "finished" if outcome.finished else f"stopped, go on with: {again(outcome.folder)}"
+    voice.tell(
+        "end",
+        f"{how} ({done} of {config.rounds} {recipe_for(config).layout.rounds}, exit code {outcome.exit_code})",
+        run=str(outcome.folder.path.absolute()),
+        finished=outcome.finished,
+        exit_code=outcome.exit_code,
+        done=done,
+        rounds=config.rounds,
+        result=json.loads(read_regular(outcome.folder.result, RESULT_BYTES, follow=False))
+        if outcome.finished
+        else None,
+    )
+    return outcome

@@ -1,0 +1,209 @@
+"""Signals as a wish that is looked at where it can be granted: after a step, or between two trials.
+
+Training stops with a checkpoint (`stop_on_signals`). Any other command ends at once, but cleanly: temporary files are
+removed and locks released, as after Ctrl-C (`end_on_signals`). A signal that was ignored when the process was started
+stays ignored, so `nohup` works; SIGINT alone is always heard, as shells ignore it for every job in the background.
+
+A command is ended by an exception that its handler raises. Where Python ignores exceptions (a finaliser, a callback of
+a weak reference or of the garbage collector, a hook at a fork, a library that catches everything) that one is lost. So
+the wish is also written down: it is raised again until it has ended the command, and training does not begin over it.
+"""
+
+import _thread
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import current_thread, get_ident, main_thread
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
+
+from flatwater_watch.errors import Terminated
+
+if TYPE_CHECKING:  # every command listens to signals, and few of them print by rich
+    from rich.console import Console
+
+ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""What a machine says that is taken away: a shutdown, a closed terminal or a lost connection, SLURM's notice."""
+SAVES = signal.SIGUSR2
+"""Asks a run to save a checkpoint and to go on."""
+
+AGAIN_SECONDS = 0.2
+"""After which a signal that has not ended the command is raised again."""
+SIGNALLED = 128
+"""Exit codes of what a signal ended begin there, as in a shell."""
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+@dataclass
+class Stop:
+    """Set by signals; looked at after each step."""
+
+    signal: int = 0
+    """The first that asked for the end."""
+    asked: bool = False
+    """Whether the program that trains asked for the end."""
+    save: bool = False
+    """Whether a checkpoint was asked for since `asks_to_save_`."""
+
+    def asks_to_save_(self) -> bool:
+        """Whether a checkpoint was asked for since the last call."""
+        asked, self.save = self.save, False
+        return asked
+
+    def ask_(self) -> None:
+        """Ask for the end, as Ctrl-C does."""
+        self.asked = True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the end was asked for."""
+        return self.asked or self.signal != 0
+
+    @property
+    def exit_code(self) -> int:
+        """Of a program that saved its work and ended: 0 after Ctrl-C, as it was the user's wish; else 128 + signal."""
+        return 0 if self.signal in (0, signal.SIGINT) else SIGNALLED + self.signal
+
+
+STOP_CODES = tuple(SIGNALLED + number for number in ENDS)
+"""Exit codes of a run that a signal stopped with a checkpoint."""
+
+
+@contextmanager
+def stop_on_signals(console: "Console") -> Iterator[Stop]:
+    """Turn SIGINT and `ENDS` into a stop after the current step, `SAVES` into a checkpoint there.
+
+    A second Ctrl-C interrupts at once. In a thread that is not the main one, which alone may listen to signals, nothing
+    is listened to.
+
+    Raises:
+        Terminated: `end_on_signals` has heard one before, and nobody could be told of it.
+    """
+    stop = Stop()
+    if current_thread() is not main_thread():
+        yield stop
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if stop.signal and number == signal.SIGINT and not _clearing_away():
+            raise Terminated(number)
+        if not stop.signal:
+            stop.signal = number  # before anything that could fail
+            told = f"{signal.Signals(number).name}: finishing this step, then saving a checkpoint …"
+            console.print(told, style="yellow")
+
+    def save(_number: int, _frame: FrameType | None) -> None:
+        stop.save = True
+
+    wanted = (signal.SIGINT, *(number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN))
+    with _handled(wanted, end), _handled((SAVES,), save):
+        for ending in _endings:
+            ending.raise_missed()
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVES})  # a sweep's trial is started with it blocked
+        try:
+            yield stop
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def end_on_signals() -> Iterator[None]:
+    """Turn SIGINT and `ENDS` into `Terminated`, wherever the program is. `SAVES` does nothing where nothing is to save.
+
+    Handlers of the program that calls are left alone, and so are signals where this is not the main thread, the only
+    one that may set them.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+    ending, default = _Ending(), (signal.SIG_DFL, signal.default_int_handler)
+    untouched = [n for n in (signal.SIGINT, *ENDS, SAVES, signal.SIGCONT) if signal.getsignal(n) in default]
+    with (
+        _handled([number for number in untouched if number not in {SAVES, signal.SIGCONT}], ending.hear_),
+        _handled([number for number in untouched if number in {SAVES, signal.SIGCONT}], _ignore),
+    ):
+        _endings.append(ending)
+        try:
+            yield
+        finally:
+            _endings.remove(ending)
+            ending.close_()
+    ending.raise_missed()
+
+
+class _Ending:
+    """A wish that a command ends, until it does."""
+
+    def __init__(self) -> None:
+        self._number, self._granted, self._closed = 0, False, False
+        self._over = _thread.allocate_lock()
+        self._over.acquire()
+        self._sends = _thread.allocate_lock()
+        """Held where the signal is sent again, so that none comes when the handlers are gone."""
+        self._main = get_ident()
+
+    def hear_(self, number: int, _frame: FrameType | None) -> None:
+        """Raise, unless the command ends already: a second one must not interrupt the clearing away."""
+        if not self._number:
+            self._number = number
+            signal.signal(signal.SIGCONT, _ignore)  # systemd and `timeout` send it next: no screen is drawn for it
+            with suppress(RuntimeError):  # no thread to be had: then it counts when it is looked at
+                _thread.start_new_thread(self._repeat, ())  # not `Thread`, whose lock this thread may hold right now
+        if not self._closed:
+            self.raise_missed()
+
+    def raise_missed(self) -> None:
+        """Raise for what was heard, where that has not ended the command yet."""
+        if self._number and not self._granted and not _clearing_away():
+            raise Terminated(self._number, self._grant_)
+
+    def close_(self) -> None:
+        """Send it no more, and raise nothing while handlers are put back."""
+        self._closed = True
+        self._over.release()
+        with self._sends:
+            pass
+
+    def _grant_(self) -> None:
+        self._granted = True
+
+    def _repeat(self) -> None:
+        """Send the signal again, until the command has ended, or done what was wanted in another way."""
+        while not self._over.acquire(timeout=AGAIN_SECONDS) and not self._granted:
+            with self._sends:
+                if self._over.locked():
+                    signal.pthread_kill(self._main, self._number)
+
+
+_endings: list[_Ending] = []
+"""Of the main thread, as signals are: the inner ones last."""
+
+
+def _clearing_away() -> bool:
+    """Whether the interrupted code runs because a signal has ended what is around it: a `finally`, an `__exit__`."""
+    fault = sys.exception()
+    while fault is not None:
+        if isinstance(fault, Terminated):
+            return True
+        fault = fault.__context__
+    return False
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Unlike SIG_IGN this is not handed on to programs that are started."""
+
+
+@contextmanager
+def _handled(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
+    before: dict[int, object] = {}
+    try:
+        for number in numbers:
+            before[number] = signal.getsignal(number)
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, cast("Any", handler_before))

@@ -1,0 +1,264 @@
+"""Workers of a run, whatever they compute: started, asked, replaced, held against their plan.
+
+The state tree in the run's own process is the run. A worker keeps copies, which are sent when they have changed, so it
+may die at any moment and another continues in its place. What is asked, and what another one has to be told, is the
+recipe's to say.
+"""
+
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from flatwater.cluster.asking import Desk as Life
+from flatwater.cluster.asking import Worker
+from flatwater.cluster.processes import Process
+from flatwater.cluster.share import Span
+from flatwater.memory.ledger import SCALAR_BYTES
+from flatwater.memory.nodes import STORE_SHARE, Machine, Wants, dealt_to
+from flatwater.memory.planner import Plan, grouped
+from flatwater.runs.config import CrewConfig
+from flatwater.runs.fingerprint import ARITHMETIC, arithmetic, changes
+from flatwater.runs.machine import release_freed_memory
+from flatwater.state.tree import nbytes
+from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.meters import limit
+from flatwater_watch.meters.mappings import Seldom, processes
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker is made of."""
+
+    config: Any
+    """Of the run: a CrewConfig, and what is trained."""
+    share: Span
+    """Its members, or its environments."""
+    fingerprint: str
+    """Of the data."""
+    versions: Mapping[str, str]
+    """What the numbers depend on besides."""
+    mapped: Collection[str]
+    """Leaves of the state that are a part of a file."""
+
+
+METER_SHARE = 1 / 2000
+"""Of a worker's time that may go into reading its memory."""
+
+
+class Bench:
+    """What a worker's side does for every recipe."""
+
+    def __init__(self, given: Assignment) -> None:
+        """Take the run's threads.
+
+        Raises:
+            RunError: the arithmetic is another than the run's.
+        """
+        torch.set_num_threads(given.config.threads)
+        apart = (ARITHMETIC,) if given.config.any_machine else ()
+        if others := changes(given.versions, then="in the run", here=f"on {platform.node()}", apart=apart):
+            raise RunError(
+                f"a worker would compute other numbers than the run: {'; '.join(others)}. Use machines of one kind "
+                "with the same versions; with --any-machine another arithmetic is taken, and last bits are others."
+            )
+        self._held: object = None
+        self._mapped: Collection[str] = ()
+        self._memory = Seldom(self._read, METER_SHARE)
+
+    def hold_(self, state: object, mapped: Collection[str] = ()) -> None:
+        """The state is this; some of its leaves are a part of a file."""
+        self._held, self._mapped = state, mapped
+
+    def _read(self) -> dict[str, Any]:
+        release_freed_memory()
+        mine = processes()
+        held = {path: size for path, size in nbytes(self._held).items() if path not in self._mapped}
+        return {"private": mine.private, "proportional": mine.proportional, "held": held}
+
+    def memory(self) -> dict[str, Any]:
+        """Bytes of this process: its own, those with its part of what is shared, and each leaf of its state."""
+        return self._memory.now_()
+
+    def arithmetic(self) -> str:
+        """Of the machine."""
+        return arithmetic()
+
+
+class Team(ABC):
+    """The run's side: its workers, which are started when they are first needed. Recipes say what they are asked."""
+
+    def __init__(self, config: CrewConfig, plan: Plan, desk: str, given: Sequence[Assignment]) -> None:
+        """Nothing is started yet.
+
+        Args:
+            config: of the run.
+            plan: how many workers, on which machines, what each holds and may have.
+            desk: `package.module:Class` of a worker's side, a `Bench`.
+            given: what each is made of.
+        """
+        self._config, self._plan, self._desk, self._given = config, plan, desk, given
+        self._budgets = plan.worker_budgets
+        self._nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
+        self.workers: list[Worker] = []
+        self._before = (0, 0)
+        self.machines: set[str] = set()
+        """Arithmetics of workers, where any is taken."""
+
+    @abstractmethod
+    def formula(self) -> int:
+        """Bytes of numbers that the round that has ended exchanges, if no worker was lost."""
+
+    @abstractmethod
+    def gather_(self) -> None:
+        """Bring what workers know into the state tree."""
+
+    @abstractmethod
+    def tell_(self, worker: Worker) -> None:
+        """Tell a worker that was started in the place of a dead one what that one knew."""
+
+    @property
+    def wire(self) -> int:
+        """Bytes that went to the processes and came from them so far."""
+        return sum(worker.wire for worker in self.workers)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes now, as far as they are on this machine."""
+        return [pid for worker in self.workers if (pid := worker.pid) is not None]
+
+    def exchange_(self) -> Mapping[str, Any]:
+        """What `runs.run.Run.exchange` says."""
+        if not self.workers:
+            return {}
+        workers = [self._memory_of(*each) for each in enumerate(self.ask_all("memory"))]
+        arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "lives"))
+        moved, lost = arrays - self._before[0], lives - self._before[1]
+        begun, self._before = not self._before[1], (arrays, lives)
+        return {
+            "private": sum(each["private"] for each in workers),
+            "wire": self.wire,
+            "arrays": arrays,
+            "moved": moved,
+            "formula": self.formula(),
+            "workers": workers,
+            **({} if begun else {"lost": lost}),
+            **({"stores": on_ray().in_stores()} if self._config.cluster else {}),
+        }
+
+    def _memory_of(self, number: int, said: Mapping[str, Any]) -> dict[str, Any]:
+        """The plan of a worker against what it says that it holds."""
+        planned, held = self._plan.worker_owners[number], said["held"]
+        off = {path: planned.get(path, 0) - held.get(path, 0) for path in planned | held}
+        return {
+            "machine": self.workers[number].machine,
+            "private": said["private"],
+            "proportional": said["proportional"],
+            "planned": self._plan.workers[number] - self._plan.worker_transients,
+            "owned": grouped({path: size for path, size in held.items() if size > SCALAR_BYTES}, depth=1),
+            "owned_bytes": sum(held.values()),
+            "unplanned": {path: size for path, size in off.items() if size},
+        }
+
+    def ready_(self) -> None:
+        """Every worker runs; one that was told to leave is replaced, when what it knows has come home."""
+        if not self.workers:
+            self.workers = [self._worker(number) for number in range(len(self._plan.workers))]
+            for worker in self.workers:
+                worker.take()
+                self._note_(worker)
+        if any(worker.leaves for worker in self.workers):
+            self.gather_()
+            for worker in self.workers:
+                if worker.leaves:
+                    worker.renew_()
+
+    def ask_all(self, name: str, *given: object) -> list[Any]:
+        """The answers of all to one question."""
+        for worker in self.workers:
+            worker.post(name, *given)
+        return [worker.take() for worker in self.workers]
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self.workers:
+            worker.close()
+        self.workers.clear()
+
+    def _worker(self, number: int) -> Worker:
+        return Worker(
+            number,
+            self._desk,
+            self._given[number],
+            prepare=self._prepare_,
+            open_desk=(lambda: self._actor_(number)) if self._config.cluster else Process,
+            budget=self._budgets[number],
+        )
+
+    def _prepare_(self, worker: Worker) -> None:
+        self._note_(worker)
+        self.tell_(worker)
+
+    def _actor_(self, number: int) -> Life:
+        """A life on the cluster: the first one where the plan has it, any other wherever there is room."""
+        node, self._nodes[number] = self._nodes[number], ""
+        actor: Life = on_ray().Actor(self._config.threads, self._budgets[number], node)
+        return actor
+
+    def _note_(self, worker: Worker) -> None:
+        if self._config.any_machine:
+            self.machines.add(worker.ask("arithmetic"))
+
+
+def placed(plan: Plan, config: CrewConfig) -> Plan:
+    """The plan with its workers on the machines of the cluster."""
+    wants = Wants(
+        worker=max(plan.workers),
+        threads=max(1, config.threads),
+        mapped=plan.mapped_bytes,
+        store=STORE_SHARE * plan.exchange["largest"],
+    )
+    return replace(plan, nodes=dealt_to(machines(config), len(plan.workers), wants))
+
+
+def on_ray() -> ModuleType:
+    """What knows Ray.
+
+    Raises:
+        ConfigError: Ray is not installed.
+    """
+    try:
+        from flatwater.cluster import on_ray  # noqa: PLC0415  (an extra)
+    except ImportError as absent:
+        raise ConfigError("cluster: needs Ray, which is not installed: pip install 'flatwater[ray]'") from absent
+    return on_ray
+
+
+def machines(config: CrewConfig) -> list[Machine]:
+    """Those of the configuration's cluster."""
+    assert config.cluster  # noqa: S101  (who asks has one)
+    ray = on_ray()
+    ray.connect(config.cluster)
+    nodes = ray.nodes()
+    found = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.limits.__name__}")
+    return [
+        Machine(node.name, node.identity, int(node.cores), node.memory, node.store, min(limits.values()))
+        for node, limits in zip(nodes, found, strict=True)
+    ]
+
+
+def arrays_of(tensors: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
+    """As they are sent."""
+    return {name: None if tensor is None else tensor.numpy() for name, tensor in tensors.items()}
+
+
+def tensors_of(arrays: Mapping[str, np.ndarray | None]) -> dict[str, Any]:
+    """As they are received."""
+    return {name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()}

@@ -1,0 +1,127 @@
+"""The trackers of a run, as its configuration names them: each behind a thread, so that none can stop the run."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
+
+from flatwater.config.convert import did_you_mean
+from flatwater.config.toml import to_mapping
+from flatwater.imported import find_object
+from flatwater.metrics.sinks import TrackedRun
+from flatwater.plugins import faults, rows
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.config import RunConfig
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.events.background import BackgroundSink, Say, Sink
+from flatwater_watch.printable import shown
+
+
+@runtime_checkable
+class _Tracks(Sink, Protocol):
+    """A `Sink` that can be told from what is none."""
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """One place where numbers are shown besides the run folder."""
+
+    open: Callable[[RunConfig, TrackedRun], Sink]
+    """Called in the tracker's own thread, where it may fail or hang."""
+    check: Callable[[RunConfig], None] = lambda _: None
+    """Loads what it needs before the run is planned. Raises ConfigError where it could not send anything."""
+    install: str = "flatwater"
+    """What pip is to install where a package is missing."""
+
+
+def find_tracker(name: str) -> Tracker:
+    """The tracker of a name.
+
+    Args:
+        name: one of `TRACKERS`, one that an installed package has (`plugins.py`), or `package.module:Class`.
+
+    Raises:
+        ConfigError: there is none, or it is no tracker.
+    """
+    if name in TRACKERS:
+        return TRACKERS[name]
+    where = rows("trackers").get(name, name)
+    given, wanted = f"trackers: {shown(name)}", f"{', '.join(TRACKERS)}, or package.module:Class of one of yours"
+    if name.lower() in {"none", "off", "no", "false", ""}:
+        raise ConfigError(f"{given}: there is no such tracker. `--trackers` with no name behind it switches them off.")
+    if ":" not in where:
+        near = did_you_mean(name, [*TRACKERS, *rows("trackers")])
+        raise ConfigError(f"{given}: there is no such tracker.{near} There is {wanted}.{faults('trackers')}")
+    found = find_object(where, given=given, wanted=wanted)
+    if not isinstance(found, type) or not issubclass(found, _Tracks):
+        raise ConfigError(f"{given} is no tracker: wanted is a class with write(round, metrics) and close()")
+    build = cast("Callable[[TrackedRun], Sink]", found)
+    try:
+        inspect.signature(build).bind(None)
+    except TypeError as wrong:
+        raise ConfigError(f"{given} cannot be made from a TrackedRun alone: {wrong}") from wrong
+    return Tracker(lambda _, run: build(run))
+
+
+def check_trackers(config: RunConfig) -> None:
+    """Load the trackers, so that what their libraries hold is there before the run is planned.
+
+    Raises:
+        ConfigError: there is none of a name, one is not installed, or nobody is logged in.
+    """
+    for name in config.trackers:
+        tracker = find_tracker(name)
+        try:
+            tracker.check(config)
+        except ModuleNotFoundError as missing:
+            raise ConfigError(
+                f"trackers: {name} needs the package {missing.name}, which is not installed. Install it with: "
+                f"pip install {tracker.install}, or leave {name} out of --trackers."
+            ) from missing
+
+
+def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: int) -> list[BackgroundSink]:
+    """Start a thread for each tracker; what goes wrong there is told through `say`, once, and never raised."""
+    settings: dict[str, Any] = to_mapping(config)
+
+    def opener(name: str) -> Callable[[Say], Sink]:
+        def opened(note: Say) -> Sink:
+            place, run = folder.tracker(name), folder.path.absolute().name
+            return find_tracker(name).open(config, TrackedRun(run, place, settings, resume_at, note))
+
+        return opened
+
+    return [BackgroundSink(name, opener(name), say) for name in config.trackers]
+
+
+def held_bytes(trackers: list[BackgroundSink]) -> dict[str, int]:
+    """Bytes that wait to be sent, by owner."""
+    return {f"trackers.{tracker.name}": tracker.held_bytes for tracker in trackers}
+
+
+def _load_tensorboard(_: RunConfig) -> None:
+    import flatwater.metrics.tensorboard  # noqa: F401, PLC0415  (loaded only where it is asked for)
+
+
+def _tensorboard(_: RunConfig, run: TrackedRun) -> Sink:
+    from flatwater.metrics.tensorboard import TensorBoardSink  # noqa: PLC0415  (same)
+
+    return TensorBoardSink(run.folder, resume_at=run.resume_at)
+
+
+def _check_wandb(config: RunConfig) -> None:
+    from flatwater.metrics.wandb import check_key  # noqa: PLC0415  (same)
+
+    check_key(config.wandb)
+
+
+def _wandb(config: RunConfig, run: TrackedRun) -> Sink:
+    from flatwater.metrics.wandb import WandbSink  # noqa: PLC0415  (same)
+
+    return WandbSink(run, config.wandb)
+
+
+TRACKERS = {
+    "tensorboard": Tracker(_tensorboard, _load_tensorboard),
+    "wandb": Tracker(_wandb, _check_wandb, "'flatwater[wandb]'"),
+}

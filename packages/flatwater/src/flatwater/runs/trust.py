@@ -1,0 +1,197 @@
+"""May a run that lies in a folder have code of somebody's run? Only where this user began it here, or says so.
+
+A run's configuration names code: a recipe, an environment, a teacher, a command. Whoever typed the name wanted it run;
+a folder that somebody has sent has the same file. So a command that composes a run asks here before the first name is
+imported, and no other way leads from a configuration in a folder to a recipe (`Permit`).
+
+A run counts as begun here where its settings that make its numbers, and the places where its code lies, are those with
+which this user began or continued one: a copy of the folder is the same run, and an edited class is still the user's
+own (`fingerprint.changed_sources` tells of it). Code that lies elsewhere is another's.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flatwater.config.code import NamedCode, code_fields, code_in
+from flatwater.config.toml import from_mapping, read_toml
+from flatwater.imported import SHIPPED, Permit, is_trusted
+from flatwater.recipe import find_recipe, recipe_names
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.begun import RECORD, is_begun, note_begun
+from flatwater.runs.config import RunConfig
+from flatwater.sources import place_of, places_of, run_folder_of
+from flatwater_watch.errors import ConfigError, TrustError
+from flatwater_watch.files.directory import named as named_path
+from flatwater_watch.printable import shown
+
+C = TypeVar("C")
+
+WRITTEN = ("base.toml", "best.toml")
+"""Files of settings that a sweep or a study writes into its folder."""
+
+
+def permit(
+    settings: Mapping[str, Any],
+    where: Path | str,
+    *,
+    folder: Path | None = None,
+    trains: bool = False,
+    given: Collection[str] = (),
+    beside: object = None,
+) -> Permit:
+    """That the code which settings in a file name may be imported.
+
+    Args:
+        settings: as the file has them.
+        where: the file or folder that they stand in, as the user writes it.
+        folder: the folder from which no code is taken, whatever the user says; None where there is none.
+        trains: whether trackers and the command for events will be used as well.
+        given: settings in whose place the user gives others now.
+        beside: plain values that the code will be given as well, which names none: a record is of these too.
+
+    Raises:
+        TrustError: somebody else may have written them, and the user has not said that he trusts them.
+    """
+    named = [
+        code
+        for code in named_code(settings, where)
+        if (trains or not code.declared.trains) and code.setting not in given
+    ]
+    _refuse_own_code(named, where, folder)
+    if named and not is_trusted() and not is_begun(identity(settings, where, beside)):
+        raise TrustError(_refusal(named, where, trains=trains))
+    return Permit(frozenset(code.value for code in named))
+
+
+def permit_run(
+    folder: RunFolder, where: Path | str, *, trains: bool = False, given: Collection[str] = ()
+) -> tuple[dict[str, Any], Permit]:
+    """The settings of a run, unchecked, and that the code which they name may be imported.
+
+    Raises:
+        ConfigError: they cannot be read.
+        TrustError: as of `permit`.
+    """
+    settings = read_toml(folder.config)
+    return settings, permit(settings, where, folder=folder.named.path, trains=trains, given=given)
+
+
+def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C:
+    """The settings in a file that the user names.
+
+    A file of his own is his word. One that lies in the folder of a run, or that a sweep or a study has written, names
+    what the maker of that folder wanted.
+
+    Raises:
+        ConfigError: they do not fit.
+        TrustError: as of `permit`.
+    """
+    settings = read_toml(file)
+    if file.name in WRITTEN or run_folder_of(file.resolve()) is not None:
+        permit(settings, file, trains=True, given=given)
+    return from_mapping(cls, settings, str(file))
+
+
+def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # noqa: ANN401  (settings)
+    """Remember that this user has the settings in a file, and what stands in for others; see `note_run`."""
+    settings = read_toml(file) | more
+    if named := named_code(settings, file):
+        note(settings, file, named, say)
+
+
+def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
+    """Find out whether code that a file names may be imported, which is no configuration by itself.
+
+    Raises:
+        TrustError: as of `permit`.
+    """
+    permit(read_toml(file) | more, file, trains=True)
+
+
+def note_run(folder: RunFolder, say: Callable[[str], None]) -> None:
+    """Remember that this user trains the run here, where it names code at all; what cannot be is said."""
+    note_file(folder.config, say)
+
+
+def note(
+    settings: Mapping[str, Any],
+    where: Path,
+    named: Sequence[NamedCode],
+    say: Callable[[str], None],
+    beside: object = None,
+) -> None:
+    """Remember that settings which name code are this user's; see `permit`."""
+    about = {"of": str(named_path(where).absolute()), "code": {code.setting: code.value for code in named}}
+    try:
+        note_begun(identity(settings, where, beside), about)
+    except OSError as fault:
+        say(
+            f"the record of runs that you begin ({RECORD}) cannot be written ({fault.strerror}). "
+            "This run names code that does not come with Flatwater: to resume or evaluate it, give --trust"
+        )
+
+
+def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode]:
+    """All code that settings name; imports none of it.
+
+    Raises:
+        ConfigError: they are nested too deeply.
+    """
+    try:
+        return [*code_in(_class_of(settings), settings)]
+    except RecursionError as fault:
+        raise ConfigError(f"{where}: its values are nested too deeply") from fault
+
+
+def _class_of(settings: Mapping[str, Any]) -> type[Any]:
+    """The class that settings are read into; of a recipe that is somebody's, what all have."""
+    name = settings.get("trainer", "erl")
+    known = isinstance(name, str) and name in recipe_names()
+    return find_recipe(name, SHIPPED).config if known else RunConfig
+
+
+def identity(settings: Mapping[str, Any], where: Path | str, beside: object = None) -> str:
+    """A hash of what makes a run that names code: its settings, apart from those that may change, and its code."""
+    cls = _class_of(settings)
+    apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
+    fixed = {name: value for name, value in settings.items() if name not in apart}
+    modules = {code.module for code in named_code(settings, where)} - {""}
+    code = {module: place_of(module) for module in sorted(modules)}
+    return hashlib.sha256(json.dumps([fixed, code, beside], sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path | None) -> None:
+    for code in named:
+        for place in places_of(code.module) if code.module else ():
+            inside = folder is not None and place.is_relative_to(folder.resolve())
+            if inside or run_folder_of(place) is not None:
+                raise TrustError(
+                    f"{where}: {code.setting} = {shown(code.value)}: {place} lies in the folder of a run, from where "
+                    "no code is taken. Read it; if you want it, move it to the folder where you call Flatwater."
+                )
+
+
+def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> str:
+    imported = [f"  {code.setting} = {shown(code.value)}{_absent(code)}" for code in named if code.module]
+    others = [f"  {code.setting} = {shown(code.value)}" for code in named if code.declared.whole]
+    said = (
+        "names code that does not come with Flatwater, and there is no record that you began this run on this machine"
+    )
+    lines = [f"{where}: {said} with code that lies where it is now. Nothing of it was run."]
+    lines += ["It would import:", *imported] if imported else []
+    lines += ["It would call, or connect to:", *others] if others else []
+    instead = " An option such as --on-event '' does without it." if trains and others else ""
+    lines.append(
+        f"If you know who made it and what that code does, give --trust (in Python: trust=True).{instead} "
+        "`flatwater runs`, `report` and `compare` show a run without its code."
+    )
+    return "\n".join(lines)
+
+
+def _absent(code: NamedCode) -> str:
+    """That a module is not there at all: most likely the command runs in another folder than before."""
+    there = place_of(code.module)
+    return "" if there else f": there is no module {shown(code.module)}, installed or in the folder of this command"

@@ -1,0 +1,178 @@
+"""Where the code of a dotted name lies, and a hash of its text: found out without importing any of it."""
+
+import ast
+import hashlib
+import os
+import re
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import resolve_name
+from pathlib import Path
+from types import ModuleType
+
+from flatwater_watch.files.regular import read_regular
+
+MOST_BYTES = 64 << 20
+"""Of a module's file: one in C is large."""
+MOST_FILES = 200
+"""Of a user's own, that a module imports from beside itself."""
+RUNS = "runs"
+"""The folder in which runs lie that are given no other."""
+RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", ".lock")
+"""One of these beside a config.toml that names a recipe, and a folder is that of a run."""
+_OF_A_RUN = re.compile(rb"^trainer\s*=", re.MULTILINE)
+
+
+def specs_of(module: str) -> list[ModuleSpec]:
+    """The module and the packages that it is in, outermost first, as an import would find them.
+
+    Shorter than the name where that ends in nothing. The folder where the command runs is looked into last, as by
+    `imported.import_named`.
+    """
+    found: list[ModuleSpec] = []
+    inside: Sequence[str] | None = None
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):  # finders expect names
+        return []
+    for depth in range(1, len(parts) + 1):
+        spec = _spec(".".join(parts[:depth]), inside)
+        if spec is None:
+            break
+        found.append(spec)
+        if spec.submodule_search_locations is None:
+            break
+        inside = [*spec.submodule_search_locations]
+    return found
+
+
+def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
+    """What is loaded already is what an import gives; else each finder is asked, in Python's order."""
+    loaded = sys.modules.get(name)
+    if isinstance(loaded, ModuleType) and loaded.__spec__ is not None:
+        return loaded.__spec__
+    for finder in sys.meta_path:
+        if finder is PathFinder:
+            # By its last part: a package without __init__.py asks sys.modules for the package that it is in.
+            spec = PathFinder.find_spec(name.rpartition(".")[2], [*sys.path, *here()] if inside is None else inside)
+        else:
+            spec = finder.find_spec(name, inside)
+        if spec is not None:
+            return spec
+    return None
+
+
+def here() -> list[str]:
+    """The folder where the command runs, as an entry of the search path; nothing where it is gone."""
+    try:
+        return [os.getcwd()]  # noqa: PTH109  (an entry of the search path is a text)
+    except FileNotFoundError:  # somebody has removed it
+        return []
+
+
+def places_of(module: str) -> list[Path]:
+    """The files and folders that an import of the module would read, by their real paths."""
+    found = list[Path]()
+    for spec in specs_of(module):
+        named = [spec.origin] if spec.has_location and spec.origin else [*(spec.submodule_search_locations or ())]
+        found += [Path(place).resolve() for place in named]
+    return found
+
+
+def run_folder_of(path: Path) -> Path | None:
+    """The run folder that a path lies in, or the folder of runs where the command runs; None where it is in none."""
+    runs = [(Path(folder) / RUNS).resolve() for folder in here()]
+    return next((folder for folder in (path, *path.parents) if folder in runs or _is_run(folder)), None)
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder has what a run leaves; a project's may have a config.toml of its own, and checkpoints."""
+    if not any((folder / mark).exists() for mark in RUN_MARKS):
+        return False
+    try:
+        return _OF_A_RUN.search(read_regular(folder / "config.toml")) is not None
+    except OSError:
+        return False
+
+
+def place_of(module: str) -> str:
+    """Where the module is, as a text that stays the same when its content changes.
+
+    What is installed, or ships with Python, is named by its path below the folder of packages: another version of
+    Python has another one. All else by its real path; empty where there is no such module.
+    """
+    specs = specs_of(module)
+    if len(specs) != module.count(".") + 1:
+        return ""
+    places = places_of(module)
+    if not places:
+        return f"part of Python: {specs[-1].origin}"
+    home = _package_folder(places[-1])
+    return f"installed: {places[-1].relative_to(home)}" if home else str(places[-1])
+
+
+def _package_folder(path: Path) -> Path | None:
+    """The folder of installed packages, or of Python's own library, that a file lies in."""
+    named = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
+    homes = {Path(home).resolve() for home in (*named, site.getusersitepackages())}
+    return next((home for home in sorted(homes, key=lambda each: -len(each.parts)) if path.is_relative_to(home)), None)
+
+
+def texts_of(module: str) -> Mapping[str, str]:
+    """Hashes of the text of a module, and of the files that it imports from beside itself, by name.
+
+    Returns:
+        The name of a module -> 12 digits. An installed module stands for itself alone. A module without a file, or one
+        whose file cannot be read, is left out.
+    """
+    places = places_of(module)
+    root = None if not places or _package_folder(places[-1]) else module.partition(".")[0]
+    found: dict[str, str] = {}
+    waiting = [module]
+    while waiting and len(found) < MOST_FILES:
+        name = waiting.pop()
+        if name in found or (text := _text(name)) is None:
+            continue
+        found[name] = hashlib.sha256(text).hexdigest()[:12]
+        if root is not None:
+            waiting += [each for each in _imports(name, text) if _beside(each, places[0])]
+    return dict(sorted(found.items()))
+
+
+def _text(module: str) -> bytes | None:
+    specs = specs_of(module)
+    if len(specs) != module.count(".") + 1 or not specs[-1].has_location or specs[-1].origin is None:
+        return None
+    try:
+        return read_regular(Path(specs[-1].origin), MOST_BYTES)
+    except OSError:
+        return None
+
+
+def _imports(module: str, text: bytes) -> Iterator[str]:
+    """Modules that a text imports, each with the packages that it may be in."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    specs = specs_of(module)
+    package = module if specs[-1].submodule_search_locations is not None else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            try:
+                source = resolve_name("." * node.level + (node.module or ""), package)
+            except ImportError:
+                continue
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def _beside(module: str, first: Path) -> bool:
+    """Whether a module lies in the folder, or the package, that the first one is in."""
+    folder = first if first.is_dir() else first.parent
+    places = places_of(module)
+    return bool(places) and places[-1].is_relative_to(folder) and _package_folder(places[-1]) is None

@@ -1,0 +1,244 @@
+"""Who may write below a URL: a claim for as long as the objects are there, a lock for as long as a process lives.
+
+Both are create-only puts, so of two writers that begin in the same moment one is refused. A process that dies leaves
+its lock; it counts as left behind once it was not renewed for `STALE_SECONDS`, or at once where its process is known
+to be gone because it ran on this machine.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flatwater import __version__
+from flatwater.storage.objects import Objects
+from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.printable import shown
+from flatwater_watch.units import format_duration
+
+LOCK = "lock.json"
+RENEW_SECONDS = 60.0
+STALE_SECONDS = 900.0
+"""A clock that is wrong by more than that is refused by the stores themselves."""
+
+
+class LockedError(RunError):
+    """Another process writes there."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock, as the object itself says."""
+
+    token: str
+    host: str
+    boot: str
+    """Tells the machine from others of its name, and from itself before it was started again; empty where it does not
+    tell."""
+    pid: int
+    renewed: str
+    """In UTC (ISO 8601)."""
+    ticks: int | None = None
+    """When the process was started, counted from the machine's start: process numbers come again. None in a lock of a
+    version that wrote the time of a clock instead, which anybody may set."""
+    version: str = ""
+    """Of Flatwater; empty in a lock of one that did not say."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last sign of life."""
+        return (datetime.now(UTC) - datetime.fromisoformat(self.renewed)).total_seconds()
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether its process is gone, as far as can be told from here."""
+        if self.ticks is not None and self.boot and self.boot == _boot():
+            with suppress(PermissionError):  # the system does not tell: as of another machine
+                return process_start(self.pid) != self.ticks
+        return self.age > STALE_SECONDS
+
+    def __str__(self) -> str:
+        """`process 41 on box-7, last sign of life 12 s ago`."""
+        return f"process {self.pid} on {self.host}, last sign of life {format_duration(max(0.0, self.age))} ago"
+
+
+def _boot() -> str:
+    try:
+        began = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{socket.gethostname()} {began} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # another system
+        return ""
+
+
+def holder(objects: Objects) -> Holder | None:
+    """Who holds the lock; None where nobody does.
+
+    Raises:
+        LockedError: another version of Flatwater wrote it, in a form of its own.
+    """
+    content = objects.read(LOCK)
+    return None if content is None else _holder_of(content, objects.url)
+
+
+def is_written(objects: Objects) -> bool:
+    """Whether a process that may be alive writes there."""
+    try:
+        found = holder(objects)
+    except LockedError:
+        return True
+    return found is not None and not found.is_left_behind
+
+
+def _holder_of(content: bytes, url: str) -> Holder | None:
+    """Whom a lock names; None where it names nobody: it is cut off, or says that it was released.
+
+    Raises:
+        LockedError: it has the token that locks of all versions have, and does not fit this version.
+    """
+    try:
+        said = parse_json(content)
+    except ValueError:
+        return None
+    if not isinstance(said, dict) or "token" not in said:
+        return None
+    try:
+        found = convert_to(said, Holder)
+        if datetime.fromisoformat(found.renewed).tzinfo:
+            return found
+    except ValueError:
+        pass
+    raise LockedError(
+        f"{url}: a process of Flatwater {shown(said.get('version', 'of another version'))} writes here, and this is "
+        f"Flatwater {__version__!r}, which cannot tell whether that process is alive. Stop it, and use one version for "
+        f"a run. Who knows that it is gone can remove {url}/{LOCK}."
+    )
+
+
+@dataclass
+class Lock:
+    """Held by this process from `take` on."""
+
+    objects: Objects
+    token: str
+
+    def renew_(self) -> bool:
+        """Give a sign of life. False where another process has taken the lock: it took this one for dead."""
+        if not self.is_held():
+            return False
+        self.objects.put(LOCK, _content(self.token))
+        return True
+
+    def is_held(self) -> bool:
+        """Whether the lock is still this process's."""
+        try:
+            found = holder(self.objects)
+        except LockedError:
+            return False
+        return found is not None and found.token == self.token
+
+    def release_(self) -> None:
+        """Let others in."""
+        if not self.is_held():
+            return
+        try:
+            self.objects.remove([LOCK])
+        except ConfigError:  # who may not remove it says that nobody holds it
+            self.objects.put(LOCK, json.dumps({"released_by": self.token}).encode() + b"\n")
+
+
+def new_token() -> str:
+    """Tells one holder from every other."""
+    return secrets.token_hex(8)
+
+
+def take(objects: Objects, token: str = "") -> tuple[Lock, str]:
+    """The lock, and who left it behind; empty where nobody did.
+
+    Args:
+        objects: what is locked.
+        token: of somebody who may have it already, from an earlier try that failed before it was told; else a new one.
+
+    Raises:
+        LockedError: a process that may be alive holds it; says which, and what to do where it is gone.
+    """
+    lock = Lock(objects, token or new_token())
+    if objects.create(LOCK, _content(lock.token)):
+        return lock, ""
+    before = objects.read(LOCK)
+    if before is None:  # released in this moment
+        return take(objects, lock.token)
+    found = _holder_of(before, objects.url)
+    if found is not None and found.token == lock.token:
+        return lock, ""
+    if found is not None and not found.is_left_behind:
+        raise LockedError(
+            f"{objects.url}: {found} writes here. Stop it, or wait: where its machine is gone, its lock is taken as "
+            f"left behind after {format_duration(STALE_SECONDS)} without a sign of life. Who knows that it is gone "
+            f"can remove {objects.url}/{LOCK}."
+        )
+    _inherit(lock, before)
+    return lock, "" if found is None else str(found)
+
+
+def _inherit(lock: Lock, before: bytes) -> None:
+    """Replace a lock that nobody holds.
+
+    Of several that find it, one alone can create the object that is named after its content; who comes later and finds
+    that object gone finds another lock as well.
+    """
+    objects, taken = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
+    if not objects.create(taken, _content(lock.token)):
+        heir = _holder_of(objects.read(taken) or b"", objects.url)
+        if heir is not None and heir.token != lock.token and not heir.is_left_behind:
+            raise _late(objects)
+    try:
+        if objects.read(LOCK) != before:
+            raise _late(objects)
+        objects.put(LOCK, _content(lock.token))
+    finally:
+        with suppress(ConfigError):  # who may not remove it leaves it: no other lock has this content
+            objects.remove([taken])
+
+
+def _late(objects: Objects) -> LockedError:
+    return LockedError(f"{objects.url}: another process has just begun to write here. Let it, or stop it.")
+
+
+def is_lock(name: str) -> bool:
+    """Whether an object says who may write, and nothing about what is written."""
+    return name.startswith("lock.")
+
+
+def _content(token: str) -> bytes:
+    pid, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
+    mine = Holder(token, socket.gethostname(), _boot(), pid, now, process_start(pid) if _boot() else None, __version__)
+    return json.dumps(asdict(mine), indent=1).encode() + b"\n"
+
+
+def process_start(pid: int) -> int | None:
+    """Ticks from the start of the machine to that of the process; None where no such process lives.
+
+    Raises:
+        PermissionError: it lives and belongs to another user, and the system hides it from this one.
+    """
+    try:
+        about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        _require_hidden_from_nobody(pid)
+        return None
+    # The name of a program, in parentheses, may have spaces and parentheses; the third field and those after it follow.
+    state, *fields = about.rpartition(")")[2].split()
+    return None if state in "ZX" else int(fields[18])
+
+
+def _require_hidden_from_nobody(pid: int) -> None:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return

@@ -1,0 +1,125 @@
+"""What a store answers, as errors that say whether to wait or what to set."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from flatwater.storage.credentials import WANTED
+from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
+
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_NO_KEYS = (
+    "169.254.169.254",  # the address at which a cloud's own machines ask for credentials
+    "metadata.google.internal",
+    "token request",
+    "Missing SecretAccessKey",
+    "Missing AccessKeyId",
+    "Account must be specified",
+    "service account",
+)
+_WRONG_KEYS = (
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "AuthenticationFailed",
+    "AuthorizationFailure",
+    "ExpiredToken",
+    "InvalidToken",
+    "401 Unauthorized",
+)
+_FORBIDDEN = ("AccessDenied", "403 Forbidden", "Permission denied", "Operation not permitted", "Read-only file system")
+_NO_FOLDER = ("Unable to create dir", "Not a directory")
+_ODD_NAME = ("empty path segment", "illegal character sequence", "invalid path", "InvalidPath")
+_WRONG_REGION = ("redirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
+_REGIONS = {"s3": "AWS_REGION", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"}
+_NEEDED = "reading, writing, listing and removing objects"
+_DOING = {"write": "writing", "read": "reading", "list": "listing", "remove": "removing", "open": "opening"}
+
+
+class StoreError(RunError):
+    """A store that cannot be reached now, or that fails: it may be better in a minute."""
+
+
+class OversizeError(StoreError):
+    """An object goes on after the bytes that it should have."""
+
+
+class OddNameError(ConfigError):
+    """An object's name is none that the client reads, so that it does not list those beside it either."""
+
+
+@contextmanager
+def telling_store(url: str, doing: str) -> Iterator[None]:
+    """Turn what obstore raises in the body into an error that a person can use.
+
+    Args:
+        url: of the objects.
+        doing: `write`, `read`, `list`, `remove` or `open`.
+
+    Raises:
+        FileNotFoundError: there is no such object, in a bucket that is there.
+        AlreadyExistsError: of obstore; there is such an object already.
+        ConfigError: it cannot work before something is set or permitted.
+        StoreError: anything else.
+    """
+    from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415
+
+    try:
+        yield
+    except AlreadyExistsError:
+        raise
+    except FileNotFoundError as error:
+        if doing in {"read", "remove"} and not any(mark in str(error) for mark in _NO_BUCKET):
+            raise
+        raise explained(url, doing, error) from error
+    except (BaseError, OSError, ValueError) as error:
+        raise explained(url, doing, error) from error
+
+
+def explained(url: str, doing: str, error: Exception) -> FlatwaterError:
+    """The error for a person."""
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415
+
+    said, short = str(error), _short(str(error))
+    scheme, bucket = urlsplit(url).scheme, urlsplit(url).netloc
+    kind = "container" if scheme == "az" else "bucket"
+    missing = isinstance(error, FileNotFoundError) and scheme != "file"
+    forbidden = isinstance(error, PermissionDeniedError | PermissionError)
+    reasons = [
+        (_has(said, _NO_KEYS), f"there are no credentials for it. Set {WANTED[scheme]}."),
+        (
+            _has(said, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
+            f"the credentials are not accepted ({short}). Set {WANTED[scheme]}.",
+        ),
+        (_has(said, _WRONG_REGION), f"{bucket} is not where it was asked for ({short}). Set {_REGIONS.get(scheme)}."),
+        (_has(said, _NO_BUCKET) or missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
+        (
+            _has(said, _FORBIDDEN) or forbidden,
+            f"{_DOING[doing]} is not permitted. A mirror needs {_NEEDED} there ({short}).",
+        ),
+        (
+            _has(said, _NO_FOLDER) and scheme == "file",
+            f"this folder cannot be made ({short}). Correct the URL.",
+        ),
+    ]
+    if doing == "list" and _has(said, _ODD_NAME):
+        return OddNameError(
+            f"{url}: an object there has a name that cannot be listed ({short!r}). Remove it by the store's own tools."
+        )
+    for applies, what in reasons:
+        if applies:
+            return ConfigError(f"{url}: {what}")
+    return StoreError(f"{url}: {_DOING[doing]} fails ({short})")
+
+
+def _has(said: str, marks: tuple[str, ...]) -> bool:
+    return any(mark in said for mark in marks)
+
+
+def _short(said: str) -> str:
+    """`PUT http://host/bucket/name: 403 Forbidden, AccessDenied`, or the last of what the client says."""
+    line = said.split("\n", 1)[0].removesuffix(".")
+    request = line.rpartition("Error performing ")[2].partition(" in ")[0] if "Error performing" in line else ""
+    status = line.partition("non-2xx status code: ")[2].partition(":")[0]
+    told = ": ".join(part for part in (request, status or line.rpartition(": ")[2]) if part)
+    code = said.partition("<Code>")[2].partition("</Code>")[0]
+    return f"{told}, {code}" if code else told

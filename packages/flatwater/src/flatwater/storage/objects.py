@@ -1,0 +1,395 @@
+"""Objects at a URL: `s3://bucket/path`, `gs://bucket/path`, `az://container/path` or `file:///path`.
+
+The one home of obstore, which is imported when the first URL is opened. A put is whole or not there, at every store;
+what a store answers is told as one of three errors (`faults.py`). A store may be wrong or hostile: every read has a
+number of bytes at which it ends, every list a number of objects, and every request a time.
+
+Whatever asks a store, here and in all modules above, may raise a `ConfigError`, where the store refuses for good, and a
+`StoreError`, where it cannot be reached or fails. Docstrings name what is raised besides.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from flatwater.storage.credentials import WANTED, settings_of
+from flatwater.storage.faults import OversizeError, StoreError, telling_store
+from flatwater.storage.folders import files_below, folders_in, is_unfinished, open_below
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.directory import Piece, sync_file, telling
+from flatwater_watch.masking import masked
+from flatwater_watch.printable import shown
+from flatwater_watch.units import format_duration
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+SCHEMES = ("s3", "gs", "az", "file")
+SHAPES = "s3://bucket/path, gs://bucket/path, az://container/path or file:///path"
+_CHUNK = 1 << 20
+"""Bytes that are read at a time."""
+RANGE = 9 << 20
+"""Bytes that one request reads: a shard of `checkpoints.shard_bytes` with its header. Larger objects take several."""
+SMALL_BYTES = 64 << 20
+"""The most that a small object may have: a manifest, a lock, a claim."""
+MOST_ENTRIES = 200_000
+"""Objects of one list: shards of 1.6 TB."""
+REQUEST_SECONDS = 300.0
+"""In which a request must end, its answer included: a shard at 30 KB/s. So long a store may be silent, or trickle."""
+_NAME_BYTES, _PART_BYTES = 1024, 255
+_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=REQUEST_SECONDS)}
+_BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
+T = TypeVar("T")
+PATIENT, QUICK = 6, 4
+"""Tries again, of who waits for the answer, and of who has a queue of its own to try again."""
+
+
+def is_url(place: str | Path) -> bool:
+    """Whether a run is meant that lies at a URL, not in a folder."""
+    return "://" in str(place)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object of a list."""
+
+    name: str
+    bytes: int
+    modified: datetime
+    """By the store's clock."""
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects below a URL, by the rest of their names."""
+
+    url: str
+    """Without a slash at its end."""
+    store: "ObjectStore"
+    """obstore's; its root is the bucket, or `/` of the file system."""
+    prefix: str = ""
+    """What stands before every name; ends with a slash where it is not empty."""
+    retries: int = PATIENT
+    """Of each request that fails without being refused."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a `file://` URL."""
+        return Path("/", self.prefix) if self.url.startswith("file:") else None
+
+    def below(self, name: str) -> "Objects":
+        """The objects below a name."""
+        return replace(self, url=f"{self.url}/{name}", prefix=f"{self.prefix}{name}/")
+
+    def again(self) -> "Objects":
+        """The same objects by connections of their own: a wrong answer may be of the connection."""
+        return self if self.folder else replace(self, store=open_objects(self.url, self.retries).store)
+
+    def put(self, name: str, content: Piece) -> str:
+        """Write an object, over the one that is there. Returns its tag: the store's own mark of its content."""
+        return self._put(name, content, "overwrite")
+
+    def create(self, name: str, content: Piece) -> bool:
+        """Write an object unless there is one of that name. False: there is."""
+        from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
+
+        try:
+            self._put(name, content, "create")
+        except AlreadyExistsError:
+            # A put whose answer was lost is tried again, and then finds itself.
+            return self.read(name) == bytes(content)
+        return True
+
+    def _put(self, name: str, content: Piece, mode: Literal["create", "overwrite"]) -> str:
+        import obstore  # noqa: PLC0415
+
+        with telling_store(self.url, "write"):
+            tag = obstore.put(self.store, self.prefix + name, content, mode=mode, use_multipart=False)["e_tag"]
+        self._flush(name)
+        return _bare(tag)
+
+    def put_parts(self, name: str, parts: Iterable[bytes]) -> str:
+        """Write an object in parts, of which two are held at a time. Returns its tag.
+
+        What `parts` raises ends the writing, and no shorter object comes to be.
+
+        Args:
+            name: of the object.
+            parts: of the same size, but for the last; S3 wants 5 MiB or more.
+        """
+        import obstore  # noqa: PLC0415
+
+        writer = None
+        for part in parts:
+            with telling_store(self.url, "write"):
+                if writer is None:
+                    writer = obstore.open_writer(
+                        self.store, self.prefix + name, buffer_size=len(part), max_concurrency=1
+                    )
+                writer.write(part)
+        with telling_store(self.url, "write"):
+            if writer is not None:
+                writer.close()
+        self._flush(name)
+        with telling_store(self.url, "read"):
+            return _bare(obstore.head(self.store, self.prefix + name)["e_tag"])
+
+    def _flush(self, name: str) -> None:
+        """Wait until the disk has it; other stores answer no earlier than that."""
+        if self.folder:
+            sync_file(self.folder / name)
+
+    def read(self, name: str) -> bytes | None:
+        """A small object, of at most `SMALL_BYTES`; None where there is none."""
+        try:
+            return b"".join(self.pieces(name, SMALL_BYTES))
+        except FileNotFoundError:
+            return None
+
+    def pieces(self, name: str, most: int) -> Iterator[bytes]:
+        """An object's content, read until `most` bytes are there and not further.
+
+        Args:
+            name: of the object.
+            most: bytes that it may have.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            OversizeError: it goes on after `most` bytes.
+        """
+        left = most
+        with telling_store(self.url, "read"):
+            for piece in self._read_file(name) if self.folder else self._answered(name, most):
+                if len(piece) > left:
+                    raise self._oversize(name, most)
+                left -= len(piece)
+                yield piece
+
+    def _read_file(self, name: str) -> Iterator[bytes]:
+        with open_below(self.folder or Path(), name) as file:
+            while piece := file.read(_CHUNK):
+                yield piece
+
+    def _answered(self, name: str, most: int) -> Iterator[bytes]:
+        """At most `RANGE` bytes of each answer, so that each request may have an end in time."""
+        import obstore  # noqa: PLC0415
+
+        path, at, size = self.prefix + name, 0, 1
+        while at < size:
+            answer = obstore.get(self.store, path, options={"range": (at, min(at + RANGE, size))} if at else {})
+            size, begin = answer.meta["size"], at
+            if size > most:
+                raise self._oversize(name, most)
+            for piece in answer.stream(min_chunk_size=_CHUNK):
+                part = bytes(piece)[: begin + RANGE - at]
+                at += len(part)
+                yield part
+                if at == begin + RANGE:
+                    break
+            if at == begin:
+                return
+
+    def _oversize(self, name: str, most: int) -> OversizeError:
+        return OversizeError(f"{self.url}/{name}: it has more than the {most} bytes that it should have")
+
+    def entries(self, folder: str = "") -> list[Entry]:
+        """The objects whose names begin with the folder, folders below it included, by name.
+
+        Those whose names nobody should write on a disk or a terminal are left out (`is_plain`).
+
+        Raises:
+            OddNameError: the client cannot read the list, because of such a name.
+            StoreError: it cannot be reached, or its list does not end.
+        """
+        with telling_store(self.url, "list"):
+            if self.folder:
+                files = files_below(self.folder / folder)
+                found = [Entry(f"{folder}{file.name}", file.bytes, file.modified) for file in self._bounded(files)]
+            else:
+                found = _in_a_loop(self._in_time(self._listed(folder)))
+        return sorted((entry for entry in found if is_plain(entry.name)), key=lambda entry: entry.name)
+
+    def _bounded(self, found: Iterable[T]) -> Iterator[T]:
+        for count, each in enumerate(found):
+            if count >= MOST_ENTRIES:
+                raise self._endless()
+            yield each
+
+    def _endless(self) -> StoreError:
+        return StoreError(f"{self.url}: its list goes on after {MOST_ENTRIES} objects. Give the URL of one run.")
+
+    async def _listed(self, folder: str) -> list[Entry]:
+        import obstore  # noqa: PLC0415
+
+        found: list[Entry] = []
+        async for page in obstore.list(self.store, self.prefix + folder or None, chunk_size=100):
+            found += [
+                Entry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"]) for entry in page
+            ]
+            if len(found) > MOST_ENTRIES:
+                raise self._endless()
+        return found
+
+    async def _in_time(self, answer: Awaitable[T]) -> T:
+        try:
+            return await asyncio.wait_for(answer, REQUEST_SECONDS)
+        except TimeoutError:
+            waited = format_duration(REQUEST_SECONDS)
+            raise StoreError(f"{self.url}: listing fails (no end in {waited})") from None
+
+    def heads(self, names: Iterable[str]) -> list[Entry]:
+        """Those of these objects that are there, each asked for by its name."""
+        return [entry for name in names if (entry := self._head(name))]
+
+    def _head(self, name: str) -> Entry | None:
+        import obstore  # noqa: PLC0415
+
+        try:
+            with telling_store(self.url, "read"):
+                if self.folder:
+                    with open_below(self.folder, name) as file:
+                        status = os.fstat(file.fileno())
+                    return Entry(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+                found = obstore.head(self.store, self.prefix + name)
+        except FileNotFoundError:
+            return None
+        return Entry(name, found["size"], found["last_modified"])
+
+    def folders(self) -> list[str]:
+        """The names that stand before a slash, sorted; those that are plain.
+
+        Raises:
+            OddNameError: the client cannot read the list, because of a name that is not.
+            StoreError: it cannot be reached, or its list does not end.
+        """
+        with telling_store(self.url, "list"):
+            found = folders_in(self.folder) if self.folder else _in_a_loop(self._in_time(self._prefixes()))
+        return sorted(name for name in found if is_plain(name))
+
+    async def _prefixes(self) -> list[str]:
+        import obstore  # noqa: PLC0415
+
+        found = await obstore.list_with_delimiter_async(self.store, self.prefix or None)
+        return [name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"]]
+
+    def remove(self, names: list[str]) -> None:
+        """Remove objects; one that is not there is none less."""
+        import obstore  # noqa: PLC0415
+
+        for name in names:
+            try:
+                with telling_store(self.url, "remove"):
+                    obstore.delete(self.store, self.prefix + name)
+            except FileNotFoundError:
+                continue
+
+    def remove_unfinished(self, folder: str) -> None:
+        """Remove what writers that were killed have left in a folder. Other stores keep such things out of sight."""
+        if self.folder:
+            with telling(self.folder):
+                for path in (self.folder / folder).glob("*#*"):
+                    if is_unfinished(path.name):
+                        path.unlink(missing_ok=True)
+
+
+def is_plain(name: str) -> bool:
+    """Whether an object's name can be a file's, and stand on a terminal: parts that are printable, and no `..`."""
+    parts = name.split("/")
+    return (
+        name.isprintable()
+        and len(name.encode()) <= _NAME_BYTES
+        and all(0 < len(part.encode()) <= _PART_BYTES and part not in {".", ".."} for part in parts)
+    )
+
+
+def _in_a_loop(answers: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns. Run in a thread of its own where this one has a loop already, as a notebook's does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(answers)
+    with ThreadPoolExecutor(1, "store") as thread:
+        return thread.submit(asyncio.run, answers).result()
+
+
+def _bare(tag: str | None) -> str:
+    return (tag or "").strip('"')
+
+
+def open_objects(url: str, retries: int = PATIENT) -> Objects:
+    """The objects below a URL. Nothing is asked of the store yet.
+
+    Args:
+        url: of a folder of objects.
+        retries: of each request that fails without being refused, in 5 s or less.
+
+    Raises:
+        ConfigError: the URL is none, or its store's settings cannot be used.
+    """
+    check_url(url)
+    parts = urlsplit(url)
+    path = unquote(parts.path).strip("/")
+    prefix = f"{path}/" if path else ""
+    return Objects(url.rstrip("/"), _open(parts.scheme, parts.netloc, url, retries), prefix, retries)
+
+
+def check_url(url: str) -> None:
+    """Refuse what names no folder of objects. No store is asked.
+
+    Raises:
+        ConfigError: it is none; says why.
+    """
+    reason = next(_objections(url), "")
+    if reason:
+        raise ConfigError(f"{shown(url)} is no place for runs: {reason}. Expected {SHAPES}, without ? and #.")
+
+
+def _objections(url: str) -> Iterator[str]:
+    """Each is looked for only where there is none before it."""
+    try:
+        parts = urlsplit(url)
+        path = unquote(parts.path, errors="strict")
+    except ValueError as fault:
+        yield str(fault)
+        return
+    if masked(url) != url:
+        yield f"a URL is kept in records, so no key may stand in it. Set {WANTED.get(parts.scheme, WANTED['s3'])}"
+    if parts.scheme not in SCHEMES:
+        yield f"its scheme is {shown(parts.scheme)}, expected one of {', '.join(SCHEMES)}"
+    if parts.scheme == "file" and parts.netloc:
+        yield f"a path of this machine begins with a slash, as in file:///{parts.netloc}"
+    if parts.scheme == "file" and not path.strip("/"):
+        yield "it names no folder; a variable may be empty"
+    if parts.scheme != "file" and not parts.netloc:
+        yield "it names no bucket; a variable may be empty"
+    if not url.isprintable() or not path.isprintable():
+        yield "it has characters that no name should have"
+    if ".." in path.split("/"):
+        yield "`..` in it leads elsewhere"
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        yield "what stands behind ? or # means nothing here"
+
+
+def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":
+    from obstore.exceptions import BaseError  # noqa: PLC0415
+    from obstore.store import AzureStore, GCSStore, LocalStore, S3Store  # noqa: PLC0415
+
+    if scheme == "file":
+        return LocalStore("/")
+    kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
+    settings, plain_http = settings_of(scheme)
+    client = _CLIENT | {"allow_http": plain_http}
+    retry = {"max_retries": retries, "retry_timeout": timedelta(seconds=30), "backoff": _BACKOFF}
+    try:
+        store: ObjectStore = kind(bucket, client_options=client, retry_config=retry, **settings)
+    except (BaseError, ValueError) as error:
+        with telling_store(url, "open"):
+            raise error from None
+        raise AssertionError from None
+    return store

@@ -1,0 +1,168 @@
+"""Sending a file to a store through one buffer, and making sure that what is there is what was sent.
+
+A store's tag of an object is the MD5 of its content at S3 and at most of its kind, and of the MD5s of its parts where
+there were several; then the tag alone proves that size and content are right. Where it is something else (file
+systems, Azure, buckets with keys of their own) the object is read back and hashed: twice the traffic, same certainty.
+"""
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+
+from flatwater.storage.faults import OversizeError, StoreError
+from flatwater.storage.objects import Objects
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.regular import open_unbuffered
+
+PART = 8 << 20
+"""Bytes of a part, where a file does not fit the buffer: 10,000 parts make 80 GB, the largest leaf that can be sent."""
+BUFFER_BYTES = PART + (1 << 20)
+"""Fits a shard of `checkpoints.shard_bytes`, which has a header on top."""
+QUEUE_BYTES = BUFFER_BYTES + 2 * PART
+"""The most that sending holds at any time: the buffer, and two parts of a larger file in the client's hands."""
+
+
+class OtherContentError(RunError):
+    """A file does not have the content that it is sent for."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was sent of a file, and is there."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass
+class SendBuffer:
+    """What files go through on their way to a store, in RAM from the start."""
+
+    room: bytearray = field(default_factory=lambda: bytearray(b"\xff") * BUFFER_BYTES)
+    parts: int = 0
+    """Bytes that the client may hold beside it, while a file that does not fit the buffer is sent in parts."""
+
+    @property
+    def held(self) -> int:
+        """All of it: at most `QUEUE_BYTES`."""
+        return len(self.room) + self.parts
+
+
+def send_file(
+    objects: Objects, name: str, path: Path, buffer: SendBuffer, step: Callable[[int], None], *, sha256: str = ""
+) -> Sent:
+    """Make an object of a file, and verify its size and hash at the store.
+
+    Args:
+        objects: where it goes.
+        name: its name there.
+        path: the file. What is appended to it meanwhile is left out.
+        buffer: the file goes through it piece by piece.
+        step: called after each piece with its bytes; an exception that it raises ends the sending.
+        sha256: of the content that it must have; empty where any will do.
+
+    Raises:
+        FileNotFoundError: the file is gone.
+        OtherContentError: it has other content; at the store everything is as it was.
+        StoreError: the store cannot be reached, fails, or has something else than what was sent.
+    """
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        source = _Source(file, size, memoryview(buffer.room), step, sha256)
+        if size <= BUFFER_BYTES:
+            wanted, found = _put_whole(objects, name, source)
+        else:
+            buffer.parts = 2 * PART
+            try:
+                wanted, found = _put_parts(objects, name, source)
+            finally:
+                buffer.parts = 0
+    sent = Sent(size, source.whole.hexdigest())
+    if wanted != found:
+        _read_back(objects, name, sent)
+    return sent
+
+
+def _opened(path: Path) -> FileIO:
+    """The file, without a buffer. A link is as good as nothing: it may lead to what is not to be sent."""
+    try:
+        return open_unbuffered(path, follow=False)
+    except OSError as fault:
+        if fault.errno in (errno.ELOOP, errno.EINVAL):
+            raise FileNotFoundError(errno.ENOENT, fault.strerror, str(path)) from fault
+        raise
+
+
+@dataclass
+class _Source:
+    """The file, the buffer and the hash of what has been read."""
+
+    file: FileIO
+    left: int
+    room: memoryview
+    step: Callable[[int], None]
+    wanted: str
+    """The hash of the whole, where it is known."""
+    whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+
+    def take_(self, most: int) -> memoryview:
+        """The next `most` bytes, or what is left of the file; they stand until the next call.
+
+        Raises:
+            OtherContentError: these are the last ones, and the whole is not what it must be.
+        """
+        count = min(most, self.left)
+        at = 0
+        while at < count:
+            read = self.file.readinto(self.room[at:count])
+            if not read:
+                raise FileNotFoundError(f"{self.file.name} became shorter while it was sent")
+            at += read
+        self.left -= count
+        self.whole.update(self.room[:count])
+        if not self.left and self.wanted and self.whole.hexdigest() != self.wanted:
+            raise OtherContentError(f"{self.file.name}: its content is not what was saved")
+        return self.room[:count]
+
+
+def _put_whole(objects: Objects, name: str, source: _Source) -> tuple[str, str]:
+    """One put. Returns the tag that it has where tags are MD5s, and the one that it got."""
+    piece = source.take_(source.left)
+    tag = objects.put(name, piece)
+    source.step(len(piece))
+    return _md5(piece).hexdigest(), tag
+
+
+def _put_parts(objects: Objects, name: str, source: _Source) -> tuple[str, str]:
+    """Several. Returns the same two tags."""
+    digests: list[bytes] = []
+
+    def parts() -> Iterator[bytes]:
+        while source.left:
+            piece = source.take_(PART)
+            digests.append(_md5(piece).digest())
+            yield bytes(piece)  # the client sends it from where it is, while the buffer takes the next
+            source.step(len(piece))
+
+    found = objects.put_parts(name, parts())
+    return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}", found
+
+
+def _md5(piece: memoryview) -> "hashlib._Hash":
+    return hashlib.md5(piece, usedforsecurity=False)
+
+
+def _read_back(objects: Objects, name: str, sent: Sent) -> None:
+    found, size = hashlib.sha256(), 0
+    try:
+        for piece in objects.pieces(name, sent.bytes):
+            found.update(piece)
+            size += len(piece)
+    except (FileNotFoundError, OversizeError):
+        size = -1
+    if (size, found.hexdigest()) != (sent.bytes, sent.sha256):
+        raise StoreError(f"{objects.url}/{name}: what is there is not what was sent ({size} of {sent.bytes} bytes)")

@@ -1,0 +1,75 @@
+"""The folder of a sweep: where its study and its trials are, and the result that is written there."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flatwater.rundir.layout import File, Folder, RunFolder, write_config
+from flatwater.runs.signals import Stop
+from flatwater.runs.trust import note_file
+from flatwater.sweeps.space import with_settings
+from flatwater.sweeps.study import TrialLine
+from flatwater_watch.files.directory import write_object
+
+
+class SweepFolder(Folder):
+    """The files of one sweep. Its trials are run folders, so `flatwater runs SWEEP` lists them."""
+
+    base = File("base.toml")
+    """The configuration that all trials share, apart from what is searched."""
+    space = File("space.toml")
+    """What is searched."""
+    study = File("study.db")
+    """Optuna's database: each trial's settings, values by round, and state."""
+    result = File("sweep.json")
+    """All trials, and which is the best."""
+    best = File("best.toml")
+    """The configuration of the best trial."""
+
+    def trial(self, number: int) -> RunFolder:
+        """A trial's run."""
+        return RunFolder(self.path / f"trial-{number:04}")
+
+    def log(self, number: int) -> Path:
+        """What a trial said."""
+        return self.path / "logs" / f"trial-{number:04}.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOutcome:
+    """All trials of a sweep."""
+
+    folder: SweepFolder
+    trainer: str
+    measured: str
+    """What trials are judged by: `champion`."""
+    wanted: int
+    lines: Sequence[TrialLine]
+    stop: Stop
+    """The signal that stopped the sweep, if one did."""
+
+    @property
+    def best(self) -> TrialLine | None:
+        """The finished trial with the highest value, the first of equals; None where none has finished."""
+        finished = [(line.value, -line.number, line) for line in self.lines if line.state == "finished"]
+        return max(((value, at, line) for value, at, line in finished if value is not None), default=(0, 0, None))[2]
+
+    def to_json(self) -> dict[str, Any]:
+        """As in sweep.json."""
+        return {
+            "trainer": self.trainer,
+            "measured": self.measured,
+            "wanted": self.wanted,
+            "best": None if self.best is None else self.best.number,
+            "trials": [line.to_json() for line in self.lines],
+        }
+
+
+def write_outcome(outcome: SweepOutcome, base: object) -> None:
+    """Write sweep.json, and best.toml where there is a best trial."""
+    write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
+    if outcome.best is not None:
+        write_config(with_settings(base, outcome.best.settings), outcome.folder.best)
+        note_file(outcome.folder.best, lambda _: None)

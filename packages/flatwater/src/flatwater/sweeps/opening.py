@@ -1,0 +1,152 @@
+"""The beginning of a sweep: a new folder with all that it needs to go on, or the folder of one that was begun."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.memory.planner import BUDGET_SHARE
+from flatwater.rundir.layout import create_folder, write_config
+from flatwater.runs.config import RunConfig
+from flatwater.runs.trust import load_settings, note_file, permit_file
+from flatwater.sweeps.folder import SweepFolder
+from flatwater.sweeps.process import ask
+from flatwater.sweeps.space import Space, read_space
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.regular import read_regular
+from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.process import free_cores
+from flatwater_watch.options.bounds import Bounds, check_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is asked for."""
+
+    config: Any
+    """A RunConfig of any kind: what all trials share, apart from what is searched."""
+    space: Path | None
+    """The file that says what is searched; None where the sweep has it already."""
+    trials: Annotated[int, Bounds(1, 1 << 20)] | None
+    """In all; None for as many as the sweep was asked for before."""
+    folder: Path | None
+    """None makes a new one."""
+    prune: bool
+    """Whether to end trials that fall behind."""
+    at_once: Annotated[int, Bounds(1, 1024)] | None = None
+    """Trials that train at the same time; None for as many as the sweep was begun with, or 1."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A sweep whose folder has all that it needs."""
+
+    folder: SweepFolder
+    base: Any
+    space: Space
+
+
+def open_sweep(order: Order, program: Sequence[str]) -> Opened:
+    """The sweep in the folder, or a new one."""
+    if order.folder is not None and SweepFolder(order.folder).base.is_file():
+        return _reopened(order, SweepFolder(order.folder), program)
+    return _created(order, program)
+
+
+def _created(order: Order, program: Sequence[str]) -> Opened:
+    if order.space is None:
+        raise ConfigError("--space: is missing. Give a TOML file that says which settings are searched.")
+    space = read_space(order.space, order.config)
+    _require_a_value(order.config, space)
+    at_once = order.at_once or 1
+    # The same number in all trials: sums in another order differ in their last bit.
+    threads = order.config.threads or max(1, free_cores() // at_once)
+    budget = order.config.budget or (None if at_once == 1 else f"{_allowed() // at_once}")
+    base = _prepared(replace(order.config, threads=threads, budget=budget), program)
+    folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
+    write_object(folder.space, read_regular(order.space))
+    note_file(folder.space, _silent, trainer=base.trainer)
+    write_config(base, folder.base)  # last: a folder that has it is whole
+    note_file(folder.base, _silent)
+    return Opened(folder=folder, base=base, space=space)
+
+
+def _allowed() -> int:
+    """Bytes that all trials may take together."""
+    return int(BUDGET_SHARE * min(limits().values()))
+
+
+def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a RunConfig of any kind)
+    """Each trial must come to a round that has the number by which it is judged."""
+    if config.rounds < config.first_measured and "evaluation.every" not in space:
+        raise ConfigError(
+            f"rounds = {config.rounds}: no round of a trial has a value, as the first evaluation comes after round "
+            f"{config.first_measured}. Give --rounds {config.first_measured} or more, or a smaller --evaluation.every."
+        )
+
+
+def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Opened:
+    before = load_settings(type(order.config), folder.base)
+    permit_file(folder.space, trainer=before.trainer)
+    space = read_space(folder.space, before)
+    if order.space is not None and read_space(order.space, before) != space:
+        raise ConfigError(
+            f"--space {order.space}: the sweep in {folder.path} searches another space. Leave --space out to go on "
+            "with it, or give another folder for a new sweep."
+        )
+    now = replace(order.config, threads=order.config.threads or before.threads)
+    if differences(before, now, "the sweep"):
+        now = _prepared(now, program)  # paths may be written in another way
+    refuse_others(before, now, folder.path, "sweep")
+    write_config(now, folder.base)
+    note_file(folder.base, _silent)
+    note_file(folder.space, _silent, trainer=now.trainer)
+    return Opened(folder=folder, base=now, space=space)
+
+
+def _silent(_: str) -> None:
+    """That nothing can be noted is said by each trial."""
+
+
+def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
+    return from_mapping(type(config), ask(program, {"config": to_mapping(config)})["config"], "the sweep")
+
+
+def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) -> None:
+    """Go on with a sweep or a study with its own settings alone.
+
+    Raises:
+        ConfigError: a setting differs that may not.
+    """
+    if found := differences(before, now, f"the {kind}"):
+        listed = "\n".join(f"  {line}" for line in found)
+        raise ConfigError(
+            f"{folder}: the {kind} was begun with other settings.\n{listed}\n"
+            f"Leave these options out to go on with it, or give another folder for a new {kind}."
+        )
+
+
+def differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
+    """One line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
+    was, given = dict(_fixed(before)), dict(_fixed(now))
+    return [f"{name}: {was[name]!r} in {where}, {given[name]!r} now" for name in was if was[name] != given[name]]
+
+
+def _fixed(config: RunConfig) -> Iterator[tuple[str, object]]:
+    """The settings of trials that alter numbers, by path."""
+    may_change = config.open_ended - {"rounds"}
+    return _flat({name: value for name, value in to_mapping(config).items() if name not in may_change}, "")
+
+
+def _flat(mapping: Mapping[str, Any], above: str) -> Iterator[tuple[str, object]]:
+    for name, value in mapping.items():
+        path = f"{above}.{name}" if above else name
+        if isinstance(value, Mapping):
+            yield from _flat(value, path)
+        else:
+            yield path, value

@@ -1,0 +1,227 @@
+"""Runs in processes of their own, as a sweep or a study sees them: started, followed by their numbers, asked to end."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE, Popen, TimeoutExpired
+from typing import Any, Literal
+
+from flatwater.imported import is_trusted
+from flatwater.metrics.jsonl import Record
+from flatwater.metrics.lines import Tail, read_appended_, rewind_if_replaced_
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.listing import state_of
+from flatwater.runs.signals import SAVES, STOP_CODES, Stop
+from flatwater_watch.errors import FlatwaterError, MemoryLimitError, RunError
+from flatwater_watch.files.regular import append_regular
+
+PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
+"""-P: not with the folder of the command first on the search path, where a file may be called like a library."""
+POLL_SECONDS = 0.2
+
+Judge = Callable[[Record], bool]
+"""Looks at a round's numbers; True asks for the run's end."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run's process ended."""
+
+    how: Literal["finished", "pruned", "stopped", "failed"]
+    """stopped: by a signal to the sweep or to the run; it can be resumed."""
+    reason: str = ""
+    """Why it failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run that is wanted."""
+
+    order: Mapping[str, Any]
+    """What its process reads, as `trial.py` says."""
+    run: RunFolder
+    log: Path
+    """What it says."""
+    judge: Judge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crew:
+    """What trains jobs, and who may stop it."""
+
+    program: Sequence[str]
+    """What is started; speaks as `trial.py` does."""
+    stop: Stop
+    check: Callable[[], None]
+    """Raises where the sweep or study cannot go on."""
+    say: Callable[[str], None]
+    at_once: int = 1
+    """Processes."""
+
+
+class _Work:
+    """A job's process."""
+
+    def __init__(self, job: Job, program: Sequence[str]) -> None:
+        """Start it."""
+        self.job = job
+        job.log.parent.mkdir(exist_ok=True)
+        with append_regular(job.log) as said:
+            self.process = _started(program, {**job.order, "run": str(job.run.path)}, said.fileno())
+        self._tail = Tail(job.run.metrics)
+        self._asked: Literal["", "pruned", "stopped"] = ""
+
+    def look_(self) -> Ending | None:
+        """Read the rounds that have come, each in its order; how the process ended, None while it works."""
+        ended = self.process.poll() is not None  # before reading, so that the last round is read as well
+        if not self._asked:
+            rewind_if_replaced_(self._tail)
+            if any(self.job.judge(record) for record in read_appended_(self._tail)):
+                self.end_("pruned")
+        if not ended:
+            return None
+        answer = _answer(self.process)
+        return Ending(self._asked) if self._asked else _ending(self.process.returncode, answer)
+
+    def end_(self, why: Literal["pruned", "stopped"]) -> None:
+        """Ask it, once, to save a checkpoint and to end."""
+        if not self._asked:
+            self._asked = why
+            self.process.send_signal(signal.SIGTERM)
+
+
+def ask(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, Any]:
+    """What a process answers that tries a configuration out and trains nothing.
+
+    Raises:
+        FlatwaterError: no run could start with it.
+    """
+    process = _started(program, {**order, "run": None}, None)
+    with process:
+        answer = _answer(process)
+    if "config" not in answer:
+        kind = MemoryLimitError if answer.get("exit_code") == MemoryLimitError.exit_code else FlatwaterError
+        raise kind(answer.get("error") or f"the check of the configuration ended with {process.returncode}")
+    return answer
+
+
+def train(jobs: Iterable[Job | None], crew: Crew) -> Generator[tuple[Job, Ending]]:
+    """Train each job to its end, or until it is judged or stopped. Its checkpoint is complete in each case.
+
+    Yields:
+        Each job that was begun, with how it ended, as it ends.
+
+    Raises:
+        RunError: the sweep cannot go on; what was at work has saved.
+    """
+    waiting, working = iter(jobs), list[_Work]()
+    try:
+        while True:
+            while len(working) < crew.at_once and (job := _next(waiting, crew)) is not None:
+                working.append(_Work(job, crew.program))
+            if not working:
+                return
+            crew.check()
+            for work, ending in _ended_(working, crew.stop):
+                working.remove(work)
+                _close(work.process)
+                yield work.job, ending
+            _pause(working)
+    except (RunError, GeneratorExit):  # the latter where the caller cannot go on
+        for work in working:
+            work.end_("stopped")  # so that it saves
+        for work in working:
+            work.process.wait()
+        raise
+    finally:
+        for work in working:
+            work.process.kill()  # after a second Ctrl-C it still works
+            _close(work.process)
+
+
+def _ended_(working: Sequence[_Work], stop: Stop) -> Iterator[tuple[_Work, Ending]]:
+    """Look at each process once, and hand on to it what was asked for by signals."""
+    save = stop.asks_to_save_()
+    for work in tuple(working):
+        if (ending := work.look_()) is not None:
+            yield work, ending
+        elif stop.signal:
+            work.end_("stopped")
+        elif save:
+            work.process.send_signal(SAVES)
+
+
+def _next(waiting: Iterator[Job | None], crew: Crew) -> Job | None:
+    """The next job; None where there is none now, or a signal came before it could begin."""
+    job = None if crew.stop.signal else next(waiting, None)
+    if job is not None:
+        _wait_for(job.run, crew)
+    return None if crew.stop.signal else job
+
+
+def _wait_for(run: RunFolder, crew: Crew) -> None:
+    """Wait until the process of a killed sweep has saved its checkpoint, which it does when the sweep dies."""
+    told = False
+    while state_of(run, 0, 1) == "training" and not crew.stop.signal:
+        if not told:
+            crew.say(f"  waiting for {run.path.name}, which another process is saving")
+            told = True
+        time.sleep(POLL_SECONDS)
+
+
+def _pause(working: Sequence[_Work]) -> None:
+    """Until the oldest process ends, or for a moment."""
+    if working:
+        try:
+            working[0].process.wait(POLL_SECONDS)
+        except TimeoutExpired:
+            return
+
+
+def _close(process: Popen[bytes]) -> None:
+    with process:
+        process.wait()
+
+
+def _started(program: Sequence[str], order: Mapping[str, Any], log: int | None) -> Popen[bytes]:
+    # In a session of its own: a Ctrl-C of the terminal reaches the sweep alone, which then decides.
+    # A wish for a checkpoint waits until the trial can grant it: it inherits that the signal is blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVES})
+    try:
+        process = Popen(program, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)  # noqa: S603  (our own)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert process.stdin is not None  # noqa: S101  (for the type checker)
+    try:
+        process.stdin.write(json.dumps({**order, "parent": os.getpid(), "trust": is_trusted()}).encode())
+        process.stdin.close()
+    except BrokenPipeError:  # it ended at once; its exit code says more
+        pass
+    return process
+
+
+def _answer(process: Popen[bytes]) -> dict[str, Any]:
+    assert process.stdout is not None  # noqa: S101  (for the type checker)
+    written = process.stdout.read()
+    process.wait()
+    answer: dict[str, Any] = json.loads(written) if written else {}
+    return answer
+
+
+def _ending(code: int, answer: Mapping[str, Any]) -> Ending:
+    """How a process ended that nobody asked to."""
+    if answer.get("finished"):
+        return Ending("finished")
+    if answer.get("exit_code") in STOP_CODES or 128 - code in STOP_CODES:  # a machine that shuts down asks everybody
+        return Ending("stopped")
+    if "error" in answer:
+        return Ending("failed", answer["error"])
+    if "exit_code" in answer:
+        return Ending("failed", "it came to its memory budget and stopped with a checkpoint")
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    return Ending("failed", f"its process {how}; its last lines are in the log")

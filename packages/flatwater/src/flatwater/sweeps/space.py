@@ -1,0 +1,197 @@
+"""The space of a sweep: which settings are searched, and over which values.
+
+A TOML file with a table for each setting, by its dotted path:
+
+    [learner.weight_decay]
+    low = 1e-5
+    high = 1e-2
+    log = true
+
+    [net.hidden]
+    choices = [64, 128, 256]
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from flatwater.config.convert import did_you_mean, from_plain
+from flatwater.config.toml import from_mapping, read_toml, to_mapping
+from flatwater.runs.config import RunConfig
+from flatwater_watch.errors import ConfigError
+
+C = TypeVar("C")
+
+KEYS = ("low", "high", "log", "step", "choices")
+SHARED = frozenset({"trainer", *(f.name for f in fields(RunConfig))})
+"""Settings that are the same for all trials: those of the machine, and the rounds by which trials are compared."""
+WHOLE = 1e-9
+"""How near to a whole number of steps a range of fractions must be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """All numbers from `low` to `high`, both included."""
+
+    low: float
+    high: float
+    log: bool = False
+    """Every decade alike."""
+    step: float | None = None
+    """Only `low`, `low + step`, ... `high`; None takes every number, or every whole one."""
+    whole: bool
+    """Whole numbers only."""
+
+    @property
+    def ends(self) -> Mapping[str, object]:
+        """Its values that can be tried, by the name in the file."""
+        return {"low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One of these, without an order."""
+
+    values: tuple[Any, ...]
+    """Plain values, as TOML has them."""
+
+    @property
+    def ends(self) -> Mapping[str, object]:
+        """All of them, by their place in the file."""
+        return {f"choices[{at}]": value for at, value in enumerate(self.values)}
+
+
+Space = Mapping[str, Range | Choices]
+"""Dotted path of a setting -> its values."""
+
+
+def read_space(path: Path, base: object) -> Space:
+    """The space in a file, checked against the configuration that it varies.
+
+    Raises:
+        ConfigError: the file cannot be read, or a table does not fit; names the setting and what is wanted.
+    """
+    tables = read_toml(path)
+    try:
+        return _checked(tables, base)
+    except ConfigError as wrong:
+        raise ConfigError(f"{path}: {wrong}") from wrong
+
+
+def _checked(tables: Mapping[str, Any], base: object) -> Space:
+    space = dict(_walk(tables, base, ""))
+    if not space:
+        raise ConfigError("it names no setting. Give at least one table, such as [net.hidden] with low and high.")
+    for name, values in space.items():
+        _try_alone(base, name, values)
+    return space
+
+
+def with_settings(base: C, settings: Mapping[str, object]) -> C:
+    """The configuration with these settings."""
+    mapping = to_mapping(base)
+    for name, value in settings.items():
+        *tables, last = name.split(".")
+        table = mapping
+        for below in tables:
+            table = table[below]
+        table[last] = value
+    return from_mapping(type(base), mapping, "the settings of this trial")
+
+
+def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
+    assert is_dataclass(config)  # noqa: S101  (for the type checker)
+    hints, known = get_type_hints(type(config)), [f.name for f in fields(config)]
+    for name, table in tables.items():
+        path = f"{above}.{name}" if above else name
+        if name not in known:
+            hint = did_you_mean(name, known) or f" Known here: {', '.join(known)}."
+            raise ConfigError(f"[{path}]: there is no such setting.{hint}")
+        if path in SHARED:
+            raise ConfigError(
+                f"[{path}]: is the same for all trials. Give it as an option, or in the file of --config."
+            )
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"{path} = {table!r}: must be a table [{path}] with low and high, or with choices")
+        below = getattr(config, name)
+        if is_dataclass(below):
+            yield from _walk(table, below, path)
+        else:
+            yield path, _values(table, hints[name], path)
+
+
+def _values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:
+    for key in table:
+        if key not in KEYS:
+            raise ConfigError(
+                f"[{path}] {key}: there is no such key.{did_you_mean(key, [*KEYS])} Known: {', '.join(KEYS)}."
+            )
+    if "choices" not in table:
+        return _range(table, declared, path)
+    others = [key for key in table if key != "choices"]
+    if others:
+        raise ConfigError(f"[{path}] {others[0]}: cannot stand beside choices. Keep one of the two.")
+    given = table["choices"]
+    if not isinstance(given, list) or not given:
+        raise ConfigError(f"[{path}] choices = {given!r}: must be a list of one or more values")
+    for at, value in enumerate(given):
+        from_plain(declared, value, f"[{path}] choices[{at}]", _no_table)
+        if value in given[:at]:
+            raise ConfigError(f"[{path}] choices[{at}] = {value!r}: stands there twice")
+    return Choices(tuple(given))
+
+
+def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
+    kind = next((kind for kind in (get_args(declared) or (declared,)) if kind is not NoneType), None)
+    if kind not in (int, float):
+        raise ConfigError(f"[{path}]: is not a number, so it has no low and high. Give choices = [...].")
+    numbers = {key: _number(table, key, kind, path) for key in ("low", "high", "step") if key in table}
+    for key in ("low", "high"):
+        if key not in numbers:
+            raise ConfigError(f"[{path}] {key}: is missing. Give low and high, or choices = [...].")
+    low, high, log, step = numbers["low"], numbers["high"], table.get("log", False), numbers.get("step")
+    _check(low < high, path, "high", high, f"more than low ({low})")
+    _check(isinstance(log, bool), path, "log", log, "true or false")
+    _check(not log or low > 0, path, "low", low, "more than 0 where log = true")
+    if step is not None:
+        _check(not log, path, "step", step, "left out where log = true")
+        _check(step > 0, path, "step", step, "more than 0")
+        steps = (high - low) / step
+        _check(
+            abs(steps - round(steps)) < WHOLE, path, "high", high, f"low ({low}) plus a whole number of steps ({step})"
+        )
+    return Range(low=low, high=high, log=log, step=step, whole=kind is int)
+
+
+def _number(table: Mapping[str, Any], key: str, kind: type, path: str) -> float:
+    """The number as it was given, which is all that `from_plain` would change: 1 for 1.0."""
+    given = table[key]
+    from_plain(kind, given, f"[{path}] {key}", _no_table)
+    _check(isfinite(given), path, key, given, "finite")
+    number: float = kind(given)
+    return number
+
+
+def _check(holds: bool, path: str, key: str, given: object, wanted: str) -> None:  # noqa: FBT001  (as `require`)
+    if not holds:
+        raise ConfigError(f"[{path}] {key} = {given!r}: must be {wanted}")
+
+
+def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> object:
+    raise TypeError(f"{path}: {declared} is a configuration, and was walked into")
+
+
+def _try_alone(base: object, path: str, values: Range | Choices) -> None:
+    """A value that only fits beside others may be in the space; a setting of which none fits may not."""
+    wrong = dict[str, str]()
+    for key, value in values.ends.items():
+        try:
+            with_settings(base, {path: value})
+        except ConfigError as refused:
+            wrong[key] = str(refused).removeprefix("the settings of this trial: ")
+    if len(wrong) == len(values.ends):
+        key, why = next(iter(wrong.items()))
+        raise ConfigError(f"[{path}] {key}: {why}")

@@ -1,0 +1,310 @@
+"""The study of a sweep: which settings the next trial has, whether a trial is worth going on with, and what came of it.
+
+Everything that it knows is in the database of the sweep's folder. What a setting is drawn from is seeded by its name
+and the trial's number, so the trial after an interruption has the settings that it would have had without one. Where
+several trials train at once, each follows from those so many before it: which others have ended depends on speed.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalChoiceType
+from optuna.pruners import MedianPruner, NopPruner
+from optuna.samplers import TPESampler
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy import URL
+from sqlalchemy.pool import NullPool
+
+from flatwater.sweeps.space import Choices, Range, Space
+from flatwater_watch.errors import ConfigError
+
+NAME = "sweep"
+TRIALS = 20
+"""Of a sweep that is not told how many."""
+STARTUP_TRIALS = 4
+"""Trials that must have finished before one is pruned: a median of fewer says little."""
+WARM_UP = 4
+"""A trial can be pruned when it has done one in so many of its rounds."""
+FINISHED, PRUNED, FAILED, RUNNING = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING
+
+State = Literal["finished", "pruned", "failed", "interrupted"]
+STATES: Mapping[TrialState, State] = {
+    FINISHED: "finished",
+    PRUNED: "pruned",
+    FAILED: "failed",
+    RUNNING: "interrupted",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialLine:
+    """One trial, as the result shows it."""
+
+    number: int
+    """From 1, as in the name of its folder."""
+    state: State
+    value: float | None
+    """What it is judged by, in the last round that has it; None where there is none."""
+    round: int
+    """The last round that was judged; 0 where there is none."""
+    settings: Mapping[str, Any]
+    """By dotted path."""
+    reason: str
+    """Why it failed; empty otherwise."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As in sweep.json."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Study:
+    """An open study, and the space that it searches."""
+
+    study: optuna.Study
+    space: Space
+    seed: int
+    at_once: int
+    """Trials that may train at the same time: each follows from those that are at least so many before it."""
+
+    def keep_wanted_(self, trials: int | None) -> int:
+        """How many trials are wanted in all; kept, so that a sweep goes on without being told again."""
+        known: int = self.study.user_attrs.get("wanted", TRIALS)
+        if trials is not None and trials != known:
+            self.study.set_user_attr("wanted", trials)
+        return known if trials is None else trials
+
+    def next_(self) -> Trial:
+        """A new trial, with settings of its own."""
+        self._seed_(len(self._trials()), "")
+        return self._drawn_(self.study.ask())
+
+    def interrupted_(self) -> list[Trial]:
+        """The trials that were at work when the sweep was stopped or killed, in their order."""
+        return [self._reopened_(trial) for trial in self._trials() if trial.state == RUNNING]
+
+    def may_begin(self) -> bool:
+        """Whether all trials that the next one follows from have ended."""
+        trials = self._trials()
+        return all(trial.state != RUNNING for trial in trials[: max(0, len(trials) - self.at_once + 1)])
+
+    def settings(self, trial: Trial | FrozenTrial) -> dict[str, Any]:
+        """The trial's settings as plain values, by dotted path."""
+        return {name: plain(values, trial.params[name]) for name, values in self.space.items() if name in trial.params}
+
+    def _reopened_(self, trial: FrozenTrial) -> Trial:
+        self._seed_(trial.number, "")
+        # Optuna names the id that a trial is opened by nowhere else.
+        return self._drawn_(Trial(self.study, trial._trial_id))  # noqa: SLF001
+
+    def _seed_(self, number: int, name: str) -> None:
+        """Draw what comes next by a sampler that is never kept: it follows from its seed and the trials before.
+
+        Args:
+            number: of the trial.
+            name: of the setting; empty for those that optuna draws together as the trial begins.
+        """
+        seed = zlib.crc32(f"{self.seed} {number} {name}".encode())
+        self.study.sampler = LaggingSampler(seed, self.at_once)
+
+    def _drawn_(self, trial: Trial) -> Trial:
+        """Draw the settings that the trial does not have yet: all, or those after a kill in the midst of this."""
+        for name, values in self.space.items():
+            self._seed_(trial.number, name)
+            draw_(trial, name, values)
+        return trial
+
+    def values(self, trial: Trial) -> dict[int, float]:
+        """What is known of the trial: the value of each round."""
+        return dict(self._frozen(trial).intermediate_values)
+
+    def judge_(self, trial: Trial, known: dict[int, float], round_: int, value: float) -> bool:
+        """Keep the value of a round, once.
+
+        Args:
+            trial: at work.
+            known: from `values`; the round is put into it.
+            round_: the round.
+            value: NaN where the round has none.
+
+        Returns:
+            Whether the trial is not worth going on with.
+        """
+        if round_ not in known and isfinite(value):
+            trial.report(value, round_)
+            known[round_] = value
+        return self.behind(trial, known)
+
+    def behind(self, trial: Trial, known: Mapping[int, float]) -> bool:
+        """Whether the rounds that are known show that the trial is not worth going on with."""
+        return bool(known) and trial.should_prune()
+
+    def finish_(self, trial: Trial) -> None:
+        """The trial is complete: its value is that of its last round."""
+        values = self._frozen(trial).intermediate_values
+        if values:
+            self.study.tell(trial.number, values[max(values)])
+        else:
+            self.fail_(trial, "it has no finite number of what it is judged by")
+
+    def prune_(self, trial: Trial) -> None:
+        """The trial was stopped before its end; its value is that of its last round."""
+        self.study.tell(trial.number, state=PRUNED)
+
+    def fail_(self, trial: Trial, reason: str) -> None:
+        """The trial has no value, and why."""
+        trial.set_user_attr("reason", reason)
+        self.study.tell(trial.number, state=FAILED)
+
+    def lines(self) -> list[TrialLine]:
+        """All trials, in their order."""
+        return [self._line(trial) for trial in self._trials()]
+
+    def _line(self, trial: FrozenTrial) -> TrialLine:
+        values = trial.intermediate_values
+        return TrialLine(
+            number=number_of(trial),
+            state=STATES[trial.state],
+            value=values[max(values)] if values else None,
+            round=max(values, default=0),
+            settings=self.settings(trial),
+            reason=trial.user_attrs.get("reason", ""),
+        )
+
+    def _frozen(self, trial: Trial) -> FrozenTrial:
+        return self._trials()[trial.number]
+
+    def _trials(self) -> Sequence[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False)
+
+
+class LaggingSampler(TPESampler):
+    """Draws from a model of the trials that are at least so many before this one."""
+
+    def __init__(self, seed: int, lag: int) -> None:
+        """Bind the distance in numbers."""
+        super().__init__(seed=seed)
+        self._lag = lag
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The settings that are drawn together."""
+        return super().infer_relative_search_space(_earlier(study, trial, self._lag), trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Settings that are drawn together."""
+        return super().sample_relative(_earlier(study, trial, self._lag), trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:  # noqa: ANN401  (as its parent)
+        """One setting."""
+        return super().sample_independent(_earlier(study, trial, self._lag), trial, param_name, param_distribution)
+
+
+class LaggingPruner(MedianPruner):
+    """Holds a trial against those that are at least so many before it."""
+
+    def __init__(self, rounds: int, lag: int) -> None:
+        """Bind the distance in numbers, and the rounds of one trial."""
+        super().__init__(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=rounds // WARM_UP)
+        self._lag = lag
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Whether it falls behind."""
+        return super().prune(_earlier(study, trial, self._lag), trial)
+
+
+def _earlier(study: optuna.Study, trial: FrozenTrial, lag: int) -> optuna.Study:
+    return cast("optuna.Study", _Earlier(study, trial.number - lag))
+
+
+class _Earlier:
+    """A study as if its trials after one number had not begun."""
+
+    def __init__(self, study: optuna.Study, last: int) -> None:
+        self._study, self._last = study, last
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever a study has)
+        return getattr(self._study, name)
+
+    def get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (as optuna's)
+        """Those up to that number."""
+        return [trial for trial in self._study.get_trials(*args, **how) if trial.number <= self._last]
+
+    def _get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (samplers call this one)
+        found = self._study._get_trials(*args, **how)  # noqa: SLF001
+        return [trial for trial in found if trial.number <= self._last]
+
+
+def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int, at_once: int | None = None) -> Study:
+    """The study in this database, new or as it was left.
+
+    Args:
+        path: of the database.
+        space: what is searched.
+        seed: of the sweep.
+        prune: whether to end trials that fall behind.
+        rounds: of one trial.
+        at_once: trials that will train at the same time; None for as many as the study was begun with, or 1.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if path.is_symlink():  # SQLite would follow it
+        raise ConfigError(f"{path}: it is a link, and links are not followed here. Give another folder with --run.")
+    # Without a pool each transaction closes its connection: a pool's would stay open until a collection finds them.
+    storage = RDBStorage(
+        str(URL.create("sqlite", database=str(path.absolute()))), engine_kwargs={"poolclass": NullPool}
+    )
+    study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
+    lag = _lag_(study, at_once)
+    pruner = LaggingPruner(rounds, lag) if prune else NopPruner()
+    return Study(optuna.load_study(study_name=NAME, storage=storage, pruner=pruner), space, seed, lag)
+
+
+def _lag_(study: optuna.Study, at_once: int | None) -> int:
+    """Trials at once that the study was begun with; kept, as settings follow from it."""
+    known: int | None = study.user_attrs.get("at_once", 1 if study.get_trials(deepcopy=False) else None)
+    if known is None:
+        known = at_once or 1
+        study.set_user_attr("at_once", known)
+    if at_once is not None and at_once > known:
+        raise ConfigError(
+            f"--at-once {at_once}: the sweep was begun with {known} at once, and each trial's settings follow from the "
+            f"trials {known} before it. Give --at-once {known} or fewer, or another folder for a new sweep."
+        )
+    return known
+
+
+def number_of(trial: Trial | FrozenTrial) -> int:
+    """From 1; optuna counts from 0."""
+    return trial.number + 1
+
+
+def draw_(trial: Trial, name: str, values: Range | Choices) -> None:
+    """Give the trial a value of this setting, unless it has one."""
+    if isinstance(values, Choices):
+        trial.suggest_categorical(name, [label(value) for value in values.values])
+    elif values.whole:
+        trial.suggest_int(name, int(values.low), int(values.high), log=values.log, step=int(values.step or 1))
+    else:
+        trial.suggest_float(name, values.low, values.high, log=values.log, step=values.step)
+
+
+def label(value: object) -> CategoricalChoiceType:
+    """A choice as optuna can keep it: a list as text."""
+    return value if isinstance(value, bool | int | float | str) else json.dumps(value)
+
+
+def plain(values: Range | Choices, drawn: Any) -> Any:  # noqa: ANN401  (whatever TOML can hold)
+    """The value that optuna's stands for."""
+    if isinstance(values, Range):
+        return drawn
+    return next(value for value in values.values if label(value) == drawn and type(label(value)) is type(drawn))

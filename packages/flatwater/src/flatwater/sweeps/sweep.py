@@ -1,0 +1,174 @@
+"""A sweep: trials one after the other or several at once, each a run in a process of its own.
+
+A sweep that is stopped or killed goes on where it was: finished trials stay, and those that were at work are resumed
+from their newest checkpoints.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import Trial
+from rich.console import Console
+
+from flatwater.config.toml import to_mapping
+from flatwater.metrics.figures import short_number
+from flatwater.metrics.jsonl import Record
+from flatwater.recipe import recipe_for
+from flatwater.rundir.layout import RunFolder, locked
+from flatwater.runs.config import mirrored_below
+from flatwater.runs.signals import Stop, stop_on_signals
+from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
+from flatwater.sweeps.opening import Opened, Order, open_sweep
+from flatwater.sweeps.process import PROGRAM, Crew, Ending, Job, train
+from flatwater.sweeps.space import with_settings
+from flatwater.sweeps.study import Study, number_of, open_study
+from flatwater_watch.errors import ConfigError, RunError
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep at work."""
+
+    folder: SweepFolder
+    held: RunFolder
+    """The same folder, whatever it is called by now."""
+    base: Any
+    """A RunConfig of any kind."""
+    study: Study
+    wanted: int
+    console: Console
+    program: Sequence[str]
+    stop: Stop
+
+    def require_in_place(self) -> None:
+        """The study is open under the folder's name, so a sweep cannot go on in a folder that has another.
+
+        Raises:
+            RunError: the folder was moved, or is gone.
+        """
+        now = self.held.named.path
+        if now != self.folder.path:
+            raise RunError(
+                f"{self.folder.path}: the sweep's folder was moved, and is {now} now. What was done is there, and the "
+                f"trial at work has saved a checkpoint. Go on with: flatwater sweep {self.base.trainer} --run {now}"
+            )
+
+    def say(self, line: str) -> None:
+        """Print a line as it is."""
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
+    """Begin a sweep, or go on with one, until it is done or a signal stops it."""
+    found: Opened = open_sweep(order, program)
+    with locked(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
+        base = found.base
+        study = open_study(
+            found.folder.study,
+            found.space,
+            seed=base.seed,
+            prune=order.prune,
+            rounds=base.rounds,
+            at_once=order.at_once,
+        )
+        work = Sweep(found.folder, held, base, study, study.keep_wanted_(order.trials), console, program, stop)
+        at_once = min(order.at_once or study.at_once, work.wanted)
+        said = f", {at_once} at once" if at_once > 1 else ""
+        work.say(f"sweep folder {found.folder.path}: {work.wanted} trials, searching {', '.join(found.space)}{said}")
+        crew = Crew(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
+        begun: dict[Path, Trial] = {}
+        with closing(train(jobs_(work, begun), crew)) as ended:  # where it cannot go on, trials at work save
+            for job, ending in ended:
+                end_(work, begun[job.run.path], ending)
+        return outcome_of(work)
+
+
+def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
+    """The trials that were interrupted and new ones, as many as are wanted; None while the next one has to wait."""
+    for trial in trials_(work):
+        job = None if trial is None else job_(work, trial)
+        if trial is not None and job is not None:
+            begun[job.run.path] = trial
+        if trial is None or job is not None:
+            yield job
+
+
+def trials_(work: Sweep) -> Iterator[Trial | None]:
+    """In their order; None while the next one has to wait."""
+    yield from work.study.interrupted_()
+    while len(work.study.lines()) < work.wanted:
+        yield work.study.next_() if work.study.may_begin() else None
+
+
+def job_(work: Sweep, trial: Trial) -> Job | None:
+    """The trial's run, from where it is to its end; None where it has come to its end without one."""
+    settings, known = work.study.settings(trial), work.study.values(trial)
+    listed = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
+    work.say(f"trial {number_of(trial)}/{work.wanted}: {listed}")
+    try:
+        config = mirrored_below(with_settings(work.base, settings), work.folder.path)
+    except ConfigError as wrong:
+        end_(work, trial, Ending("failed", str(wrong)))
+        return None
+    if work.study.behind(trial, known):  # found out before, and killed before it was written down
+        end_(work, trial, Ending("pruned"))
+        return None
+    number, metric = number_of(trial), judged_by(work)[1]
+
+    def judge(record: Record) -> bool:
+        value = record.get(metric)
+        return work.study.judge_(trial, known, record["round"], nan if value is None else value)
+
+    run, log = work.folder.trial(number), work.folder.log(number)
+    return Job(order={"config": to_mapping(config)}, run=run, log=log, judge=judge)
+
+
+def end_(work: Sweep, trial: Trial, ending: Ending) -> None:
+    """Write down what came of a trial; one that was stopped stays as it is."""
+    work.require_in_place()
+    if ending.how == "finished":
+        work.study.finish_(trial)
+    elif ending.how == "pruned":
+        work.study.prune_(trial)
+    elif ending.how == "failed":
+        work.study.fail_(trial, ending.reason)
+    work.say(f"  trial {number_of(trial)} {outcome_line(work, number_of(trial))}")
+    write_outcome(outcome_of(work), work.base)
+
+
+def judged_by(work: Sweep) -> tuple[str, str]:
+    """Title and metric of what the kind of run is judged by."""
+    return list(recipe_for(work.base).curves.items())[-1]
+
+
+def outcome_line(work: Sweep, number: int) -> str:
+    """What came of a trial, in a line."""
+    line, best = work.study.lines()[number - 1], outcome_of(work).best
+    if line.state == "interrupted":
+        return f"stopped in round {line.round + 1}; it is resumed when the sweep goes on"
+    if line.state == "failed":
+        return f"failed: {line.reason}"
+    value = "no value" if line.value is None else f"{judged_by(work)[0]} {short_number(line.value)}"
+    ahead = "" if best is None else f"; best: trial {best.number}, {short_number(best.value or 0.0)}"
+    return f"{line.state} after round {line.round}: {value}{ahead}"
+
+
+def setting_text(value: object) -> str:
+    """A setting's value in few characters."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def outcome_of(work: Sweep) -> SweepOutcome:
+    """What the sweep has come to by now."""
+    return SweepOutcome(
+        folder=work.folder,
+        trainer=work.base.trainer,
+        measured=judged_by(work)[0],
+        wanted=work.wanted,
+        lines=work.study.lines(),
+        stop=work.stop,
+    )

@@ -1,0 +1,78 @@
+"""One trial of a sweep, in a process of its own: what a run leaves behind in a process is gone when it ends.
+
+Reads an order from stdin and answers on stdout, both JSON; what the run says goes to stderr. The order has `config`,
+the configuration; `run`, its folder, or null where the configuration is only to be checked; `trust`, whether the user
+trusts the code that folders name; and `parent`, the process that asks. When that process dies, however it dies, the
+trial saves a checkpoint and ends.
+"""
+
+import ctypes
+import json
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.imported import GIVEN, trusting
+from flatwater.recipe import find_recipe
+from flatwater.runs.planning import checked_plan
+from flatwater.runs.session import resume, start
+from flatwater_watch.errors import FlatwaterError
+from flatwater_watch.streams import lasting
+from flatwater_watch.terminal import WIDTH, Terminal
+
+_PDEATHSIG = 1
+"""Number of prctl's option (sys/prctl.h)."""
+
+
+def main() -> None:
+    """Train, or check a configuration."""
+    answer_(lambda order: train(order["config"], Path(order["run"])) if order["run"] else prepare(order["config"]))
+
+
+def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+    """Do what stdin says, and write on stdout what came of it."""
+    order = json.load(sys.stdin)
+    with os.fdopen(os.dup(1), "w") as answer:
+        os.dup2(2, 1)  # what a library prints must not stand in the answer
+        end_with(order["parent"])
+        try:
+            with trusting(order.get("trust", False)):
+                done = obey(order)
+        except FlatwaterError as error:
+            done = {"error": str(error), "exit_code": error.exit_code}
+        json.dump(done, answer)
+
+
+def end_with(parent: int) -> None:
+    """Have SIGTERM sent to this process when its parent dies."""
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before it could be watched
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration as runs keep it, once data and machine are found to fit it; memory is not looked at."""
+    config = from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the sweep")
+    checked, _ = checked_plan(config)
+    return {"config": to_mapping(checked.config)}
+
+
+def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
+    """Start the run, or go on with it where it has begun."""
+    console = Terminal(file=lasting(sys.stderr), width=WIDTH)
+    if (run / "config.toml").is_file():
+        outcome = resume(run, console)
+    else:
+        config = from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the trial")
+        outcome = start(config, run, console)
+    return {"finished": outcome.finished, "exit_code": outcome.exit_code}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""What the platform has, by name: found by entry points (`plugins.py`), as what other packages bring."""
+
+RECIPES = {
+    "evolve": (
+        "flatwater.recipes.evolve.recipe:EVOLVE",
+        "evolve policies in any environment with continuous actions: `train erl --env X`",
+    ),
+    "grow": ("flatwater.recipes.grow.recipe:GROW", "learn when and where networks in training should grow"),
+    "ppo": ("flatwater.recipes.ppo.recipe:PPO", "learn to act in any environment of Gymnasium, PettingZoo or your own"),
+    "teach": ("flatwater.recipes.teach.recipe:TEACH", "learn from a teacher, then without one"),
+}
+"""Name -> where the recipe is, and what it does, for the list of commands."""
+
+COMMANDS = {
+    "resume": ("flatwater.cli.train:Resume", "go on with a run from its newest checkpoint, bit for bit"),
+    "evaluate": ("flatwater.cli.evaluate:Evaluate", "play the trained champion or policy against the baselines"),
+    "export": ("flatwater.cli.evaluate:Export", "write a trained policy as one file: ONNX, torch, weights"),
+    "checkpoints": ("flatwater.cli.checkpoints:Checkpoints", "list a run's checkpoints and check them"),
+    "mirror": ("flatwater.cli.checkpoints:MirrorCommand", "send missing checkpoints and records to a run's mirror"),
+    "prune": ("flatwater.cli.checkpoints:Prune", "remove all but the newest checkpoints of a run, here or at a URL"),
+    "report": ("flatwater.cli.report:Report", "write a run, or a watch, as one web page"),
+    "top": ("flatwater.cli.runs:Top", "watch a run: memory by owner, speed, fitness, findings"),
+    "runs": ("flatwater.cli.runs:Runs", "list runs: recipe, state, rounds, score, size"),
+    "compare": ("flatwater.cli.compare:Compare", "compare runs: settings, numbers, and how sure a difference is"),
+    "cluster check": ("flatwater.cli.cluster:ClusterCheck", "say which machines of a Ray cluster could compute"),
+    "version": ("flatwater.cli.version:Version", "print the version, and what numbers depend on: torch, Python, CPU"),
+    "completion": ("flatwater.cli.completion:Completion", "print a script that completes commands in your shell"),
+}
+"""Words -> the class that is the command's interface, and one line of help."""

@@ -1,0 +1,191 @@
+"""The collecting phase: T steps of every environment, written where they are learned from."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatwater.algorithms.config import TeachingConfig
+from flatwater.algorithms.ppo import bound_weights, look, make_act, make_judge
+from flatwater.envs.split_seeds import HELD_OUT
+from flatwater.envs.world import Array, Teacher, World, check_actions
+from flatwater.rollouts.block import write_
+from flatwater.trainers.blocks.state import COMING, CPU, Blocks, Setup
+from flatwater.trainers.episodes import begin_, show_, step_
+from flatwater.trainers.profile import Profile
+from flatwater_watch.errors import RunError
+
+POISON = -(1 << 40)
+"""Stands in every slot of the teacher's actions before it is asked: what it does not write is seen."""
+TRUNCATED = 2
+"""Place in a row of what the world writes."""
+
+
+class Collector:
+    """The world of a run, and its teacher, with the arrays that they write into, bound once."""
+
+    def __init__(self, setup: Setup, run: Blocks, world: World, teacher: Teacher | None, profile: Profile) -> None:
+        """Bind views; nothing is begun. Where the run is in an episode, the world has to be as well (`play_again_`)."""
+        self._setup, self._run, self._profile = setup, run, profile
+        self.world, self.teacher = world, teacher
+        self._weights = bound_weights(setup.student, run.learner)
+        config, bound = setup.config.learner, (setup.config.learner, setup.student, run.learner)
+        self._act = make_act(*bound, masked=setup.spaces.masked, taught=setup.taught)
+        self._judge_ = make_judge(*bound, rollout=run.rollout, parts=config.minibatches)
+        envs, agents = setup.spaces.envs, setup.spaces.agents
+        self._grid = (envs, agents)
+        self._taught = torch.zeros(envs, agents, dtype=torch.int64)
+        seen = [*run.rollout["obs"], run.coming]
+        self._seen: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in seen]
+        masks = [*run.rollout["legal"], run.legal[COMING]] if setup.spaces.masked else [None] * len(seen)
+        self._legal: list[Array | None] = [row if row is None else row.view(*self._grid, -1).numpy() for row in masks]
+        ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
+        self._outcomes = list(zip(*ends, strict=True))
+        self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
+        self._over, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
+        kept = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
+        self._kept: list[tuple[Array, Array, Array]] = list(zip(*kept, strict=True))
+
+    @property
+    def seen_now(self) -> Array:
+        """[E, A, *obs], where the next step looks."""
+        progress = self._run.progress
+        collecting = progress.phase == COLLECT and progress.step > 0
+        return self._seen[progress.step if collecting else -1]
+
+    def step_(self, t: int) -> None:
+        """Step `t` of the block: teacher and policy act, one of them is executed, and the step goes to row `t`."""
+        run, profile = self._run, self._profile
+        profile.begin_()
+        if t == 0:
+            profile.clear_()
+            self._begin_block_()
+        taught = self._teach_(t)
+        action = self._act_(t, taught)
+        if taught is not None:
+            write_(run.rollout, t, taught=taught, led=run.led)
+        profile.mark_("student")
+        chosen = action.reshape(*self._grid, *action.shape[1:])
+        if (legal := self._legal[t]) is not None:
+            check_actions(self._setup.spaces, legal, chosen, of="the policy")
+        coming = self._seen[t + 1], self._outcomes[t]
+        ended = step_(self.world, run.episodes, chosen, *coming, legal=self._legal[t + 1])
+        profile.mark_("env")
+        self._starts[...] = False
+        run.agent_steps += len(action)
+        profile.steps += len(action)
+        last = t == len(self._outcomes) - 1
+        if last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
+            self._value_(t)
+        if last:
+            self._end_block_()
+        if np.count_nonzero(ended):
+            self._end_(ended, t + 1)
+        profile.mark_("store")
+
+    def _teach_(self, t: int) -> Tensor | None:
+        """What the teacher would do in step `t`."""
+        if self.teacher is None:
+            return None
+        taught = ask_(self.teacher, self._seen[t], self._taught, legal=self._legal[t]).flatten()
+        if (legal := self._legal[t]) is not None:
+            check_actions(self._setup.spaces, legal, self._taught.numpy(), of="the teacher")
+        self._profile.mark_("teacher")
+        return taught
+
+    def _act_(self, t: int, taught: Tensor | None) -> Array:
+        """Write what the policy, or its teacher, does in step `t`, [B, *action]."""
+        run, student, device = self._run, self._setup.student, self._setup.device
+        if student.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
+            run.begun[t // unroll].copy_(run.memory)
+        noise = student.actions.noise_(self._noise, run.generators["actions"])
+        teacher = {} if taught is None else {"led": run.led.to(device), "taught": taught.to(device)}
+        obs, begins = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
+        mask = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
+        acted = self._act(obs=obs, memory=run.memory, starts=begins, noise=noise, **mask, **teacher)
+        action, alive, starts = self._kept[t]
+        action[...] = acted.action.to(CPU).numpy()
+        np.logical_not(self._over, out=alive)
+        starts[...] = self._starts
+        if acted.log_prob is not None and acted.value is not None:
+            write_(run.rollout, t, log_prob=acted.log_prob, value=acted.value)
+            run.memory.copy_(acted.memory)
+        return action
+
+    def _begin_block_(self) -> None:
+        """The first row is what the last block ended with, and some agents are led."""
+        run, config = self._run, self._setup.config
+        if run.agent_steps == 0:
+            self._end_(np.ones(self._grid[0], np.bool_), -1)
+            run.ended.zero_()
+        run.rollout["obs"][0].copy_(run.coming)
+        if self._setup.spaces.masked:
+            run.rollout["legal"][0].copy_(run.legal[COMING])
+        if isinstance(config.learner, TeachingConfig):
+            drawn = torch.rand(len(run.led), generator=run.generators["lead"])
+            torch.lt(drawn, config.learner.lead.at(run.agent_steps), out=run.led)
+
+    def _value_(self, t: int) -> None:
+        """What follows step `t`, before any episode begins anew."""
+        run, setup = self._run, self._setup
+        following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
+        none = torch.zeros(len(following), dtype=torch.bool, device=setup.device)
+        seen = look(setup.student, self._weights, obs=following, memory=run.memory, starts=none)
+        run.rollout["next_value"][t].copy_(seen.value[0])
+
+    def _end_block_(self) -> None:
+        """What follows a step is worth what the next one saw, but where an agent was over: that is there already."""
+        run, rollout, student = self._run, self._run.rollout, self._setup.student
+        if not student.policy.cells:
+            self._judge_()
+        over = rollout["terminated"][:-1] | rollout["truncated"][:-1]
+        known = rollout["next_value"][:-1]
+        known.copy_(torch.where(over, known, rollout["value"][1:]))
+        if self.teacher is not None:
+            run.ended[2].add_((rollout["led"] & rollout["alive"]).sum())
+
+    def renew_(self) -> None:
+        """Begin new episodes where the run is, because its world cannot come back: those under way are cut there."""
+        run, progress = self._run, self._run.progress
+        collecting = progress.phase == COLLECT and progress.step > 0
+        if collecting:
+            last = progress.step - 1
+            self._value_(last)  # of what was seen there, before new episodes are
+            terminated, truncated = (run.rollout[name][last] for name in ("terminated", "truncated"))
+            truncated.logical_or_(terminated.logical_not())
+        counted = run.ended.clone()  # an episode that was cut so is none that has ended
+        self._end_(np.ones(self._grid[0], np.bool_), progress.step if collecting else -1)
+        run.ended.copy_(counted)
+
+    def _end_(self, ended: Array, row: int) -> None:
+        """Count the episodes of `ended`, bool [E], and begin new ones, which are seen in a row of the block."""
+        run, episodes = self._run, self._run.episodes
+        which = torch.from_numpy(ended)
+        run.ended[0].add_(int(ended.sum()) * self._grid[1])
+        run.ended[1].add_(episodes.returns[which].double().sum())
+        seeds = torch.randint(HELD_OUT, (len(ended),), generator=run.generators["world seeds"]).numpy()
+        begin_(self.world, episodes, ended, seeds, self._seen[row], legal=self._legal[row])
+        if self.teacher is not None:
+            self.teacher.begin_(ended)
+        self._starts[...] = ended.repeat(self._grid[1])
+
+
+COLLECT = 1
+"""Place of the phase in a round."""
+
+
+def ask_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
+    """What a teacher would do, written into `actions` [E, A, *action]; `legal` says what it may.
+
+    Raises:
+        RunError: it left slots unwritten; an array that is used again would show an older action there.
+    """
+    actions.fill_(POISON)
+    show_(teacher, obs, actions.numpy(), legal)
+    if int(actions.min()) == POISON:
+        left = (actions == POISON).nonzero().tolist()
+        env, agent = left[0]
+        raise RunError(
+            f"the teacher left {len(left)} of {actions.numel()} actions unwritten, the first of environment {env}, "
+            f"agent {agent}: step_batch must write every slot of actions_out"
+        )
+    return actions

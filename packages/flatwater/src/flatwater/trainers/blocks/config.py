@@ -1,0 +1,47 @@
+"""What PPO on blocks is made of, with a teacher or without, apart from its world and its machine."""
+
+from dataclasses import field
+from typing import Annotated
+
+from flatwater.algorithms.config import BlockConfig
+from flatwater.envs.foraging.config import ForagingConfig
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.nets.config import StudentConfig
+from flatwater_watch.errors import require
+from flatwater_watch.options.bounds import Bounds, Count, Number, Seed
+from flatwater_watch.options.declare import config
+
+
+@config(table="evaluation")
+class ComparisonConfig:
+    """Episodes on seeds that are never trained on, the same for all players."""
+
+    envs: Annotated[int, Bounds(1, 1 << 16)] = 8
+    """Environments of the world that they are played in, one episode of each."""
+    every: Number = 10
+    """The policy is evaluated in every n-th round."""
+
+
+@config
+class BlocksConfig:
+    """A policy and a critic that learn from blocks of steps of many agents."""
+
+    seed: Seed = 0
+    """Every random number of the run follows from it."""
+    envs: Annotated[int, Bounds(1, 1 << 16)] = 8
+    """Environments that are stepped side by side."""
+    block: Count = 128
+    """Steps of every environment in a round; the policy learns from them. A multiple of `learner.unroll`."""
+    allow_nan: bool = False
+    """Train on although an environment gives NaN or infinity. Left out: that ends the run, and names the environment,
+    the step and the number."""
+    foraging: ForagingConfig = field(default_factory=ForagingConfig)
+    wrapped: WrappedConfig = field(default_factory=WrappedConfig)
+    student: StudentConfig = field(default_factory=StudentConfig)
+    learner: BlockConfig = field(default_factory=BlockConfig)
+    evaluation: ComparisonConfig = field(default_factory=ComparisonConfig)
+
+    def __post_init__(self) -> None:
+        """Check what must fit together."""
+        unroll = self.learner.unroll
+        require(self.block % unroll == 0, "block", self.block, f"a multiple of learner.unroll ({unroll})")

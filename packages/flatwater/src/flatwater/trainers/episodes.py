@@ -1,0 +1,308 @@
+"""The episodes that a world is in, written down so that they can be played again.
+
+What a simulator holds cannot be saved. But an environment's state follows from the seed of its episode and the actions
+since (`envs.world`), and so does a teacher's, so these are kept in the state tree. A run that goes on from a checkpoint
+plays them again, up to where they were, in a fraction of the time: nothing is learned on the way.
+
+A world that keeps something over episodes, such as running statistics, and can say what, has it in the state tree as
+well, as it was when the episodes began. Where a world does not come to where it was, the run goes on with new episodes,
+and says so.
+"""
+
+from contextlib import suppress
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+from flatwater.envs.kept import Keeps, Repeats, encode, put_, take
+from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, any_legal, check_legal
+from flatwater.state.tree import state
+from flatwater_watch.errors import ConfigError
+
+
+@state
+class Episodes:
+    """Of E environments with A agents each; arrays of the CPU, where worlds are."""
+
+    seeds: Int[Tensor, "E"]
+    steps: Int[Tensor, "E"]
+    """Taken so far."""
+    actions: Tensor
+    """[L, E, A, *action]: executed in each of these steps, int16 or float32."""
+    over: Bool[Tensor, "E A"]
+    """Agents that are over, before their episode is."""
+    returns: Float[Tensor, "E A"]
+    """Paid so far."""
+    kept: dict[str, UInt8[Tensor, "K"]]
+    """What the world keeps over episodes, as `envs.kept` writes it; no entry where that is nothing."""
+
+
+KEPT = "world"
+"""The one key there."""
+
+
+def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
+    """None begun. On the meta device this is the plan."""
+
+    def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device).fill_(0)
+
+    envs, agents = spaces.envs, spaces.agents
+    return Episodes(
+        seeds=zeros(envs, dtype=torch.int64),
+        steps=zeros(envs, dtype=torch.int64),
+        actions=zeros(
+            spaces.steps,
+            envs,
+            agents,
+            *spaces.action_shape,
+            dtype=torch.int16 if spaces.bounds is None else spaces.action_dtype,
+        ),
+        over=zeros(envs, agents, dtype=torch.bool),
+        returns=zeros(envs, agents, dtype=torch.float32),
+        kept={KEPT: zeros(spaces.kept, dtype=torch.uint8)} if spaces.kept else {},
+    )
+
+
+def keep_(world: World, episodes: Episodes) -> str:
+    """Write down what the world keeps over episodes. Returns why that cannot be; empty where it is done."""
+    if not episodes.kept:
+        return ""
+    state = world.beginnings.states() if isinstance(world, Repeats) else _keeper(world).state_dict()
+    return put_(episodes.kept[KEPT].numpy(), state)
+
+
+def is_begun(episodes: Episodes) -> bool:
+    """Whether a world that keeps something has begun: then it has to come back, also between two evaluations."""
+    return bool(episodes.kept) and take(episodes.kept[KEPT].numpy()) != []
+
+
+def give_back_(world: World, episodes: Episodes) -> None:
+    """Let a world have what it kept, as far as that goes, where it begins new episodes instead of coming back."""
+    kept = take(episodes.kept[KEPT].numpy()) if episodes.kept else None
+    if not kept:
+        return
+    with suppress(Exception):  # a class of the user's that is another by now: it was told, and the run goes on
+        if isinstance(world, Repeats):
+            world.beginnings.load_(np.ones(len(episodes.seeds), np.bool_), kept)
+        else:
+            _keeper(world).load_state_dict(kept)
+
+
+def _keeper(world: World) -> Keeps:
+    """A world of the user's may promise too much.
+
+    Raises:
+        ConfigError: it has not both methods.
+    """
+    if not isinstance(world, Keeps):
+        raise ConfigError(
+            f"{type(world).__name__}: its spaces say kept = {world.spaces.kept}: give it state_dict and load_state_dict"
+        )
+    return world
+
+
+def begin_(
+    world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array, *, legal: Array | None = None
+) -> None:
+    """Begin episodes in the environments of `which`, bool [E]; others as of `World.begin_` or `MaskedWorld.begin_`."""
+    _begin_(world, which, seeds, obs, legal)
+    episodes.seeds.numpy()[which] = seeds[which]
+    for leaf in (episodes.steps, episodes.over, episodes.returns):
+        leaf.numpy()[which] = 0
+
+
+def _begin_(world: World, which: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
+    if legal is None:
+        world.begin_(which, seeds, obs)
+    else:
+        masked: MaskedWorld = cast("Any", world)
+        masked.begin_(which, seeds, obs, legal)
+        check_legal(world.spaces, legal[which])
+
+
+def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: Array | None) -> None:
+    if legal is None:
+        world.step_(actions, obs, *outcome)
+    else:
+        masked: MaskedWorld = cast("Any", world)
+        masked.step_(actions, obs, *outcome, legal)
+        check_legal(world.spaces, legal)
+
+
+def show_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
+    """Have a teacher write its actions; arguments as of `Teacher.step_batch`."""
+    given = () if legal is None else (legal,)
+    cast("Any", teacher).step_batch(obs, actions, *given)
+
+
+Outcome = tuple[Array, Array, Array]
+"""What a world writes besides what is seen: reward, terminated, truncated, [E, A] each."""
+
+
+def build_outcome(envs: int, agents: int) -> Outcome:
+    """Arrays for an outcome that is not kept."""
+    shape = (envs, agents)
+    return np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+
+
+def step_(
+    world: World, episodes: Episodes, actions: Array, obs: Array, outcome: Outcome, *, legal: Array | None = None
+) -> Array:
+    """Step every environment; arguments as of `World.step_`, or `MaskedWorld.step_`.
+
+    Returns:
+        bool [E]: where the episode ended with it.
+    """
+    _step_(world, actions, obs, outcome, legal)
+    reward, terminated, truncated = outcome
+    steps, log = episodes.steps.numpy(), episodes.actions.numpy()
+    log[steps, np.arange(len(steps))] = actions
+    steps += 1
+    over, paid = episodes.over.numpy(), episodes.returns.numpy()
+    paid += reward
+    np.logical_or(over, terminated, out=over)
+    np.logical_or(over, truncated, out=over)
+    return np.asarray(np.logical_and.reduce(over, 1))
+
+
+def count_(
+    world: World,
+    episodes: Episodes,
+    actions: Array,
+    obs: Array,
+    outcome: Outcome,
+    *,
+    done: Tensor,
+    paid: Tensor,
+    legal: Array | None = None,
+) -> Array:
+    """Step every environment, of which one episode each counts; other arguments as of `step_`.
+
+    Args:
+        world: to be stepped.
+        episodes: in which it is.
+        actions: of every agent.
+        obs: to be written.
+        outcome: to be written.
+        done: bool [E], environments whose episode has ended before: what they do is not counted.
+        paid: [E * A], to which the rewards are added.
+        legal: to be written, in a world with masks.
+
+    Returns:
+        bool [E]: where an episode ended with it, so that it has to be begun again.
+    """
+    ended = step_(world, episodes, actions, obs, outcome, legal=legal)
+    paid.add_(torch.from_numpy(outcome[0]).flatten() * done.logical_not().repeat_interleave(len(paid) // len(done)))
+    done.logical_or_(torch.from_numpy(ended))
+    return ended
+
+
+def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: Array) -> tuple[Array, Array]:
+    """Bring a world and its teacher to where the episodes are.
+
+    Environments that are further on begin earlier, so that all arrive with the last step. One that waits is stepped as
+    well, and begins again where it is over.
+
+    Args:
+        world: just built, or left anywhere.
+        teacher: who was asked at each of the steps, if anybody.
+        episodes: not changed.
+        obs: [E, A, *obs], to be written: what is seen now.
+
+    Returns:
+        [E, A] each: who is over now, and what was paid on the way.
+    """
+    steps, seeds, log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
+    (envs, agents), longest, spaces = log.shape[1:3], int(steps.max()), world.spaces
+    scratch = _Scratch(envs, agents, spaces)
+    over, paid = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
+
+    kept = take(episodes.kept[KEPT].numpy()) if episodes.kept else None
+
+    def begin(which: Array) -> None:
+        if isinstance(world, Repeats) and episodes.kept:
+            world.beginnings.load_(which, kept or [])
+        _begin_(world, which, seeds, obs, scratch.legal)
+        over[which], paid[which] = False, 0
+        if teacher is not None:
+            teacher.begin_(which)
+
+    begin(np.ones(envs, np.bool_))
+    for ahead in range(longest, 0, -1):
+        if ahead < longest and (starts := steps == ahead).any():
+            begin(starts)
+        if teacher is not None:
+            show_(teacher, obs, scratch.taught, scratch.legal)
+        at, waits = np.clip(steps - ahead, 0, None), steps < ahead
+        taken = log[at, np.arange(envs)]
+        taken = taken.astype(np.int64) if taken.dtype == np.int16 else taken
+        if scratch.legal is not None and waits.any():  # the first action of its episode may be illegal where it is now
+            taken[waits] = any_legal(spaces, scratch.legal[waits])
+        _step_(world, taken, obs, scratch.outcome, scratch.legal)
+        paid += scratch.outcome[0]
+        over |= scratch.ends()
+        waits &= scratch.ends().all(1)
+        if waits.any():
+            begin(waits)
+    if (unbegun := steps == 0).any():
+        begin(unbegun)
+    return over, paid
+
+
+def bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> str:
+    """Play the episodes again that are under way, to where `saved` [E, A, *obs] is what is seen.
+
+    A world of the user's that keeps something has it back as it is now, once the episodes were played. What it showed
+    and paid on the way followed from something else, so it is not compared.
+
+    Returns:
+        Why the world is not where it was, as the end of a sentence; empty where it is, to the bit.
+    """
+    seen = np.empty_like(saved)
+    try:
+        over, paid = play_again_(world, teacher, episodes, seen)
+        if episodes.kept and not isinstance(world, Repeats):
+            return _given_back(_keeper(world), take(episodes.kept[KEPT].numpy()))
+    except Exception as wrong:  # noqa: BLE001  (a class of the user's refuses what is another by now; the run goes on)
+        return f"the episodes cannot be played again ({type(wrong).__name__}: {wrong})"
+    found = [("observations", seen, saved), ("ends", over, episodes.over.numpy())]
+    found.append(("rewards", paid, episodes.returns.numpy()))
+    for name, now, then in found:
+        if (differ := _unlike(now, then)).any():
+            env, *place = (int(at) for at in np.argwhere(differ)[0])
+            values = f"{now[(env, *place)]} and not {then[(env, *place)]}"
+            return f"{name} are others after the same seed and actions: in environment {env}, {values}"
+    return ""
+
+
+def _given_back(world: Keeps, kept: object) -> str:
+    """Why a world does not have what it kept; empty where it does."""
+    world.load_state_dict(kept)
+    same = encode(world.state_dict()) == encode(kept)
+    return "" if same else "its load_state_dict() does not bring back what its state_dict() gave"
+
+
+def _unlike(now: Array, then: Array) -> Array:
+    """Where two arrays differ; NaN is what NaN is."""
+    differ: Array = now != then
+    if now.dtype.kind == "f":
+        differ &= ~(np.isnan(now) & np.isnan(then))
+    return differ
+
+
+class _Scratch:
+    """What is written on the way, and not read."""
+
+    def __init__(self, envs: int, agents: int, spaces: Spaces) -> None:
+        self.taught = np.zeros((envs, agents), np.int64)
+        self.legal = np.ones((envs, agents, spaces.legal), np.bool_) if spaces.masked else None
+        self.outcome = build_outcome(envs, agents)
+
+    def ends(self) -> Array:
+        """Who ended with the last step, bool [E, A]."""
+        _, terminated, truncated = self.outcome
+        return np.asarray(np.logical_or(terminated, truncated))

@@ -1,0 +1,152 @@
+"""Everything that a population in an environment keeps between steps, and how it is built."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, build_members, find_algorithm
+from flatwater.envs.world import Spaces
+from flatwater.evolution.generation import Lineage, Schedule, build_schedule, first_generation
+from flatwater.nets.mlp import MLPActor, MLPCritic
+from flatwater.replay.ring import Ring, build_ring
+from flatwater.state.random import generator
+from flatwater.state.tree import state
+from flatwater.trainers.episodes import Episodes, build_episodes
+from flatwater.trainers.evolve.config import EvolveConfig
+from flatwater.trainers.loop import Progress
+from flatwater_watch.errors import require
+
+CPU = torch.device("cpu")
+
+
+class Vector(NamedTuple):
+    """Numbers in a row, as the replay stores them."""
+
+    shape: tuple[int, ...]
+    dtype: Any = np.float32
+
+
+@state
+class Trial:
+    """Episodes without noise in a world of their own: H of every member, then H of the champion."""
+
+    episodes: Episodes
+    obs: Float[Tensor, "N O"]
+    """What is seen now."""
+    done: Bool[Tensor, "N"]
+    """Environments whose one episode has ended; what they do after that does not count."""
+    paid: Float[Tensor, "N"]
+    """In these episodes so far."""
+
+
+@state
+class Scores:
+    """What this generation's members reached."""
+
+    values: Float[Tensor, "P+1"]
+    """Mean return without noise; the champion's, on the same episodes, is the last."""
+    crowned: bool
+    """Whether this generation brought a new champion."""
+    plateau: bool
+    """Whether the best return stands still."""
+
+
+@state
+class Population:
+    """The root of the state tree."""
+
+    progress: Progress
+    learner: Members
+    ring: Ring
+    """What all members have played, a stream for each environment."""
+    coming: Float[Tensor, "N O"]
+    """What is seen now, member by member."""
+    episodes: Episodes
+    trial: Trial
+    schedule: Schedule
+    lineage: Lineage
+    scores: Scores
+    ended: Float[Tensor, "2"]
+    """Since they were last read, float64: episodes that ended, and what they were paid."""
+    generators: dict[str, torch.Generator]
+    transitions: int = 0
+    """Played since the run began."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What never changes during a run, and is not state: configuration, networks as functions, spaces."""
+
+    config: EvolveConfig
+    spaces: Spaces
+    """Of the world that is learned in: population.size x population.envs environments."""
+    trial: Spaces
+    """Of the world of the episodes without noise."""
+    nets: Networks
+    algorithm: Algorithm
+    device: torch.device
+
+
+def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: torch.device) -> Setup:
+    """The networks for what the world's agents see and do."""
+    algorithm = find_algorithm(config.learner)
+    require(
+        config.learner.own.replays,
+        "learner.algorithm",
+        config.learner.algorithm,
+        "one that learns from what was played",
+    )
+    (seen,), acts = spaces.obs, len(spaces.actions)
+    hidden = (config.net.hidden,) * config.net.layers
+    nets = Networks(MLPActor(seen, acts, hidden, drawn=algorithm.gaussian), MLPCritic(seen, acts, hidden))
+    return Setup(config, spaces, trial, nets, algorithm, device)
+
+
+WORLDS = ("world seeds", "trial seeds", "random")
+"""Who draws on the CPU, where worlds are ..."""
+DRAWERS = ("exploration", "warmup", "replay", "evolution")
+"""... and on the device of the networks."""
+
+
+def build_population(setup: Setup) -> Population:
+    """Allocate a run whole. On the meta device this is its plan.
+
+    What worlds write lies on the CPU; networks, moments and replay on the device.
+    """
+    config, device, members = setup.config, setup.device, setup.config.population.size
+    host = device if device.type == "meta" else CPU
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=host).fill_(0)
+
+    return Population(
+        progress=Progress(),
+        learner=build_members(
+            setup.algorithm, config.learner, setup.nets, Setting(members=members, seed=config.seed, device=device)
+        ),
+        ring=build_ring(
+            config.replay,
+            Vector(setup.spaces.obs),
+            Vector(setup.spaces.action_shape),
+            envs=setup.spaces.envs,
+            device=device,
+        ),
+        coming=zeros(setup.spaces.envs, *setup.spaces.obs),
+        episodes=build_episodes(setup.spaces, host),
+        trial=Trial(
+            episodes=build_episodes(setup.trial, host),
+            obs=zeros(setup.trial.envs, *setup.trial.obs),
+            done=zeros(setup.trial.envs, dtype=torch.bool),
+            paid=zeros(setup.trial.envs),
+        ),
+        schedule=build_schedule(config.evolution),
+        lineage=first_generation(members, device),
+        scores=Scores(values=zeros(members + 1).fill_(torch.nan), crowned=False, plateau=False),
+        ended=zeros(2, dtype=torch.float64),
+        generators={name: generator(config.seed, name, host) for name in WORLDS}
+        | {name: generator(config.seed, name, device) for name in DRAWERS},
+    )

@@ -1,0 +1,72 @@
+"""What a run of growing networks is made of, apart from its data and its machine."""
+
+from dataclasses import field
+from typing import Annotated
+
+from flatwater.algorithms.config import EpisodeConfig
+from flatwater.cluster.share import Span, spans
+from flatwater.config.code import Code
+from flatwater.envs.growing.config import GrowingConfig, HostConfig
+from flatwater.envs.growing.spaces import Operation
+from flatwater.nets.config import PolicyConfig
+from flatwater_watch.errors import require
+from flatwater_watch.options.bounds import Count, Number, Seed
+from flatwater_watch.options.declare import config
+
+
+@config(table="evaluation")
+class HeldOutConfig:
+    """Episodes on seeds that are never trained on, the same for the policy and its baselines."""
+
+    episodes: Count = 16
+    """Episodes of one evaluation, at least: the pool of `envs` plays them in full turns, between two rounds."""
+    every: Number = 10
+    """The policy is evaluated in every n-th round."""
+
+
+SHIPPED_ONLY = ("kind", "channels", "hidden", "impaired")
+"""Settings of `env.host` that say nothing of a host of the user's."""
+
+
+@config
+class GrowConfig:
+    """PPO that decides where and when networks grow."""
+
+    seed: Seed = 0
+    """Every random number of the run follows from it."""
+    envs: Count = 16
+    """Hosts that are trained side by side; a round is one episode of each."""
+    group: Count = 16
+    """Environments that are computed at once, however many there are: a worker takes whole groups, so the run is the
+    same on any number of workers. Another group changes last bits; small ones take more time each."""
+    task: Annotated[str, Code()] = "digits"
+    """What the hosts learn: digits, those of scikit-learn, or package.module:function of yours, which returns images
+    [N, C, H, W] or vectors [N, D] and their classes [N]. Sizes follow from it."""
+    host: Annotated[str | None, Code()] = None
+    """What learns them: package.module:Class of yours, a torch.nn.Module made from (channels, height, width, classes)
+    whose `slots` name the submodules that seeds grow behind. Left out: the hosts of env.host."""
+    env: GrowingConfig = field(default_factory=GrowingConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    learner: EpisodeConfig = field(default_factory=EpisodeConfig)
+    evaluation: HeldOutConfig = field(default_factory=HeldOutConfig)
+
+    def __post_init__(self) -> None:
+        """Check what must fit together."""
+        parts = self.learner.minibatches
+        require(self.envs % parts == 0, "envs", self.envs, f"a multiple of learner.minibatches ({parts})")
+        shipped = self.env.host
+        for name in SHIPPED_ONLY if self.host is not None else ():
+            given, default = getattr(shipped, name), getattr(HostConfig(), name)
+            require(given == default, f"env.host.{name}", given, f"left out: it says nothing of host {self.host}")
+        prior = self.policy.prior
+        require(len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one an operation")
+
+    @property
+    def groups(self) -> list[Span]:
+        """First environment and end of each."""
+        return spans(self.envs, self.group)
+
+    @property
+    def held_out_turns(self) -> int:
+        """Times that the pool plays for one evaluation."""
+        return -(-self.evaluation.episodes // self.envs)

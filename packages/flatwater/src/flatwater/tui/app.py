@@ -1,0 +1,132 @@
+"""The live screen: a run's folder looked at once a second."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.color import Color
+from textual.containers import Horizontal, VerticalScroll
+from textual.filter import LineFilter
+from textual.widgets import Static
+
+from flatwater.tui import panels
+from flatwater.tui.follow import Followed, update_
+from flatwater_watch.errors import RunError
+from flatwater_watch.printable import printable
+
+SECONDS = 1.0
+KEYS = "q quit   tab next part   ↑ ↓ scroll it"
+
+
+class _Printable(LineFilter):
+    """The edge of the screen: what stands in a run's files gives the terminal no orders."""
+
+    def apply(self, segments: list[Segment], _background: Color) -> list[Segment]:
+        """Each part of a line with its control characters made visible."""
+        return [part if part.control else part._replace(text=printable(part.text)) for part in segments]
+
+
+FULL_HEIGHT = 24
+"""Rows of a screen that has room for every part."""
+
+
+class Top(App[RunError]):
+    """Shows one run until `q` is pressed."""
+
+    CSS = """
+    Screen { background: #0b1120; color: #e2e8f0; overflow: hidden; }
+    #head { height: 2; padding: 0 1; }
+    .part { border-top: solid #475569; border-title-color: #f1f5f9; border-title-style: bold; padding: 0 1; }
+    .part:focus { border-top: heavy #60a5fa; border-title-color: #93c5fd; }
+    VerticalScroll { scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
+    VerticalScroll { scrollbar-color: #64748b; scrollbar-background: #0b1120; }
+    #memory { height: 4; }
+    VerticalScroll Static { width: 100%; }
+    #middle { height: auto; max-height: 34%; }
+    #middle.short { max-height: 3; }
+    #owners { width: 11fr; height: auto; max-height: 100%; }
+    #phases { width: 9fr; height: auto; max-height: 100%; margin-left: 1; }
+    #course { height: auto; }
+    #findings { height: 1fr; }
+    #keys { height: 1; padding: 0 1; background: #131c2e; color: #94a3b8; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "quit", "quit")]
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, followed: Followed, *, clock: Callable[[], float] = time.time) -> None:
+        """Show this run.
+
+        Args:
+            followed: from `follow`; it is kept up to date here.
+            clock: seconds since 1970; tests bring their own.
+        """
+        super().__init__()
+        self.title = followed.folder.path.resolve().name
+        self._followed, self._clock = followed, clock
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What each line passes before it reaches the terminal."""
+        return [*super().get_line_filters(), _Printable()]
+
+    def compose(self) -> ComposeResult:
+        """The parts of the screen, from above."""
+        yield Static(id="head")
+        yield Static(id="memory", classes="part")
+        with Horizontal(id="middle"):
+            for name in ("owners", "phases"):
+                with VerticalScroll(id=name, classes="part") as part:
+                    part.border_title = f" {name} "
+                    yield Static()
+        yield Static(id="course", classes="part")
+        with VerticalScroll(id="findings", classes="part"):
+            yield Static()
+        yield Static(KEYS, id="keys")
+
+    def on_mount(self) -> None:
+        """Show what is known, and look again each second."""
+        self.query_one("#owners").focus()
+        self.set_interval(SECONDS, self.look)
+        self.call_after_refresh(self.show)
+
+    def on_resize(self) -> None:
+        """Bars and curves are as wide as the screen is now. On a short one findings and alarms come before owners."""
+        self.query_one("#middle").set_class(self._short, "short")
+        self.call_after_refresh(self.show)
+
+    def look(self) -> None:
+        """Read what came since the last look, and show it. A damaged file ends the screen: it is told below it."""
+        try:
+            update_(self._followed)
+        except RunError as error:
+            self.exit(error)
+            return
+        self.show()
+
+    def show(self) -> None:
+        """Fill every part."""
+        run, width = self._followed, self._width
+        self.query_one("#head", Static).update(panels.head(run, width("#head"), self._clock()))
+        memory = self.query_one("#memory", Static)
+        memory.border_title = f" {panels.memory_title(run.line)} "
+        held = panels.memory(run.line, width("#memory")) if run.line is not None else panels.without_ledger(run)
+        memory.update(held)
+        self.query_one("#owners Static", Static).update(panels.owners(run, width("#owners Static")))
+        self.query_one("#phases").border_title = f" {panels.phases_title(run)} "
+        self.query_one("#phases Static", Static).update(panels.phases(run.line, width("#phases Static")))
+        course = self.query_one("#course", Static)
+        course.border_title = f" {panels.course_title(run)} "
+        course.update(panels.course(run, width("#course")))
+        self.query_one("#findings").border_title = f" {panels.findings_title(run)} "
+        self.query_one("#findings Static", Static).update(
+            panels.findings(run, self._width("#findings Static") if self._short else 0)
+        )
+
+    @property
+    def _short(self) -> bool:
+        return self.size.height < FULL_HEIGHT
+
+    def _width(self, part: str) -> int:
+        return max(1, self.query_one(part).content_size.width)

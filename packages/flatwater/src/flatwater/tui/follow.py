@@ -1,0 +1,157 @@
+"""A run that is followed: its files are looked at again and again, and only what came since is read.
+
+What is kept does not grow with the run: the last lines, and a bounded history for the curves.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import isfinite, nan
+from pathlib import Path
+from statistics import median
+
+from flatwater.description import Description
+from flatwater.imported import importing_only_ours
+from flatwater.memory.planner import Plan
+from flatwater.metrics.jsonl import Record, require_numbers
+from flatwater.metrics.lines import Tail, read_appended_, rewind_if_replaced_
+from flatwater.recipe import rounds_of
+from flatwater.rundir.description import read_description, read_settings
+from flatwater.rundir.layout import RunFolder, open_folder
+from flatwater.rundir.listing import state_of
+from flatwater.rundir.statements import LedgerLine, alarms_of, finding_of, line_of, read_plan
+from flatwater_watch.diagnose.finding import Finding
+
+HISTORY = 512
+"""Rounds of which the curves are drawn."""
+ROUNDS_OF_PACE = 8
+"""Rounds whose median duration tells how long the rest will take."""
+
+
+def _history(recipe: Description) -> dict[str, deque[float]]:
+    return {name: deque(maxlen=HISTORY) for name in (*recipe.curves.values(), "resident")}
+
+
+@dataclass
+class Followed:
+    """What is known of a run now."""
+
+    folder: RunFolder
+    recipe: Description
+    rounds: int
+    """Wanted in all."""
+    what: str
+    """Its data and its device."""
+    metrics_tail: Tail
+    ledger_tail: Tail
+    findings_tail: Tail
+    alarms_tail: Tail
+    state: str = "stopped"
+    done: int = 0
+    """Rounds recorded."""
+    changed: float = nan
+    """When the last round was recorded, in seconds since 1970."""
+    plan: Plan | None = None
+    line: LedgerLine | None = None
+    metrics: Record = field(default_factory=dict)
+    history: dict[str, deque[float]] = field(init=False)
+    """The last values of the curves of its recipe and of `resident`."""
+    took: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS_OF_PACE))
+    """Seconds of the last rounds."""
+    spent: float = 0.0
+    """Seconds of all `timed` rounds."""
+    timed: int = 0
+    """Rounds that were read, of those that say how long they took: of a long run the last `HISTORY` and those since."""
+    findings: dict[str, tuple[int, Finding]] = field(default_factory=dict)
+    """By fingerprint, with the round in which each was told."""
+    alarms: int = 0
+    alarm: str = ""
+    """The last one."""
+
+    def __post_init__(self) -> None:
+        """Begin with empty curves."""
+        self.history = _history(self.recipe)
+
+    @property
+    def mean(self) -> float:
+        """Seconds of a round, on average over all that were read."""
+        return self.spent / self.timed
+
+
+def follow(path: Path) -> Followed:
+    """Begin to follow a run, and read what is there."""
+    folder = open_folder(path)
+    with importing_only_ours():
+        config = read_settings(folder)
+        recipe = read_description(folder, config)
+    followed = Followed(
+        folder=folder,
+        recipe=recipe,
+        rounds=rounds_of(config, str(folder.config)),
+        what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
+        metrics_tail=Tail(folder.metrics, last=HISTORY),
+        ledger_tail=Tail(folder.ledger, last=HISTORY),
+        findings_tail=Tail(folder.findings),
+        alarms_tail=Tail(folder.alarms),
+    )
+    update_(followed)
+    return followed
+
+
+def update_(followed: Followed) -> None:
+    """Read what came since the last look."""
+    _begin_again_(followed)
+    for record in read_appended_(followed.metrics_tail):
+        require_numbers(followed.folder.metrics, record)
+        _add_metrics_(followed, record)
+    for record in read_appended_(followed.ledger_tail):
+        followed.line = line_of(record, followed.folder.ledger)
+        followed.history["resident"].append(float(followed.line.resident))
+    for record in read_appended_(followed.findings_tail):
+        round_, finding = finding_of(record, followed.folder.findings)
+        followed.findings[finding.fingerprint] = (round_, finding)
+    for record in read_appended_(followed.alarms_tail):
+        told = alarms_of(record, followed.folder.alarms)
+        followed.alarms += len(told)
+        followed.alarm = told[-1] if told else followed.alarm
+    if followed.plan is None:
+        followed.plan = read_plan(followed.folder.plan)
+    followed.rounds = max(followed.rounds, followed.done)
+    followed.state = state_of(followed.folder, followed.done, followed.rounds)
+
+
+def _begin_again_(followed: Followed) -> None:
+    """Forget what a resumed run has cut off its files."""
+    if rewind_if_replaced_(followed.metrics_tail):
+        followed.done, followed.metrics = 0, {}
+        followed.took.clear()
+        followed.spent, followed.timed = 0.0, 0
+        for name in followed.recipe.curves.values():
+            followed.history[name].clear()
+    if rewind_if_replaced_(followed.ledger_tail):
+        followed.line = None
+        followed.history["resident"].clear()
+    if rewind_if_replaced_(followed.findings_tail):
+        followed.findings.clear()
+    if rewind_if_replaced_(followed.alarms_tail):
+        followed.alarms, followed.alarm = 0, ""
+
+
+def _add_metrics_(followed: Followed, record: Record) -> None:
+    followed.done, followed.metrics = record["round"], record
+    followed.changed = followed.folder.metrics.stat().st_mtime
+    for name in followed.recipe.curves.values():
+        value = record.get(name)
+        followed.history[name].append(nan if value is None else float(value))
+    times = [value for name, value in record.items() if name.startswith("time/") and value is not None]
+    if times:
+        followed.took.append(sum(times))
+        followed.spent, followed.timed = followed.spent + sum(times), followed.timed + 1
+
+
+def seconds_left(followed: Followed, now: float) -> float:
+    """Seconds to the end of the run at the median pace of the last rounds; NaN where no pace is known."""
+    if not followed.took:
+        return nan
+    pace = median(followed.took)
+    begun = now - followed.changed if isfinite(followed.changed) else 0.0
+    return max(0.0, pace * (followed.rounds - followed.done) - min(max(begun, 0.0), pace))

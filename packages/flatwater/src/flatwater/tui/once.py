@@ -1,0 +1,54 @@
+"""The screen printed once, as plain text or as JSON: for logs and programs, and where the output is no terminal."""
+
+from typing import Any, cast
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from flatwater.tui import panels
+from flatwater.tui.follow import Followed, seconds_left
+from flatwater_watch.files.content import plain
+
+MOST_OWNERS = 12
+"""Owners with a line of their own: a print cannot be scrolled."""
+
+
+def print_once(followed: Followed, console: Console, now: float) -> None:
+    """Print every part, one below the other."""
+    width = console.width
+    line = followed.line
+    coloured = console.color_system is not None and not console.no_color
+    held = panels.without_ledger(followed) if line is None else panels.memory(line, width, coloured=coloured)
+    parts: tuple[tuple[str, RenderableType], ...] = (
+        (panels.memory_title(line), held),
+        ("owners", panels.owners(followed, width, MOST_OWNERS)),
+        (panels.phases_title(followed), panels.phases(line, width)),
+        (panels.course_title(followed), panels.course(followed, width)),
+        (panels.findings_title(followed), panels.findings(followed)),
+    )
+    console.print(panels.head(followed, width, now))
+    for title, content in parts:
+        console.print()
+        console.print(Text(title, style="bold"))
+        console.print(content)
+
+
+def as_json(followed: Followed, now: float) -> dict[str, Any]:
+    """What is known of the run now, under the names that `train --json` has for it."""
+    line, path = followed.line, followed.folder.path
+    found = {
+        "run": str(path.absolute()),
+        "name": path.absolute().name,
+        "trainer": followed.recipe.name,
+        "state": followed.state,
+        "done": followed.done,
+        "rounds": followed.rounds,
+        "left_seconds": seconds_left(followed, now) if followed.state == "training" else None,
+        "metrics": {name: value for name, value in followed.metrics.items() if name != "round"},
+        "resident": None if line is None else line.resident,
+        "budget": None if line is None else line.budget,
+        "alarms": followed.alarms,
+        "alarm": followed.alarm or None,
+        "findings": [{"round": round_} | finding.to_json() for round_, finding in followed.findings.values()],
+    }
+    return cast("dict[str, Any]", plain(found))

@@ -1,0 +1,289 @@
+"""The parts of the screen as rich text: the same in the live screen and in `flatwater top --once`."""
+
+from collections.abc import Sequence
+from math import isfinite
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from flatwater.memory.planner import grouped
+from flatwater.metrics.figures import LONG, short_duration, short_number, short_seconds
+from flatwater.rundir.statements import BASE, DEPTH, FILES, REST, SLACK, LedgerLine, listed, parts, rate
+from flatwater.tui.follow import Followed, seconds_left
+from flatwater_watch.diagnose.headline import GRAVE, headline
+from flatwater_watch.forms import counted
+from flatwater_watch.units import format_bytes, short_bytes
+
+OWNED = "owned by the run"
+COLOURS = {FILES: "#475569", BASE: "#94a3b8", OWNED: "#3b82f6", SLACK: "#eab308", REST: "#ef4444"}
+GLYPHS = {FILES: "░", BASE: "▒", OWNED: "█", SLACK: "▓", REST: "#"}
+"""What tells the parts of the bar apart where there are no colours."""
+SHORT = {FILES: "files", BASE: "libraries", OWNED: "owned", SLACK: "slack", REST: "unaccounted"}
+STATES = {"training": "bold #60a5fa", "finished": "bold #2dd4bf", "stopped": "bold #fbbf24"}
+QUIET, EMPTY, GOOD, WARNING, BAD = "#94a3b8", "#334155", "#2dd4bf", "#fbbf24", "#f87171"
+BLOCKS = "▁▂▃▄▅▆▇█"
+BUDGET_AS_WIDTH = 0.25
+"""From this share of the budget on the bar is as wide as the budget; below it everything would be in one corner."""
+WHOLE = 1000
+WIDE = 46
+"""Columns from which the table of owners also has their shares."""
+
+
+def head(followed: Followed, width: int, now: float) -> Text:
+    """Two lines: what runs, how it stands, and how long it will take; and how much of it is done."""
+    done = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
+    first = Text.assemble(
+        (followed.folder.path.resolve().name, "bold"), "  ", (followed.state, STATES[followed.state]), f"  {done}"
+    )
+    if followed.state == "training" and isfinite(left := seconds_left(followed, now)):
+        first.append(f"  {short_duration(left)} left", style="bold")
+    if followed.state == "training" and isfinite(followed.changed):
+        first.append(f"  last {short_duration(max(0.0, now - followed.changed))} ago", style=QUIET)
+    first.append(f"  {followed.what}", style=QUIET)
+    first.truncate(width, overflow="ellipsis")
+    filled = round(width * followed.done / followed.rounds) if followed.rounds else 0
+    line = Text.assemble(("━" * filled, STATES[followed.state]), ("─" * (width - filled), EMPTY))
+    return Text("\n").join([first, line])
+
+
+def memory_title(line: LedgerLine | None) -> str:
+    """What stands above the bar."""
+    if line is None:
+        return "memory"
+    if not line.budget:
+        return f"memory · {short_bytes(line.resident)} resident"
+    share = line.resident / line.budget
+    return f"memory · {short_bytes(line.resident)} resident, {share:.0%} of the budget of {short_bytes(line.budget)}"
+
+
+def without_ledger(followed: Followed) -> Text:
+    """Why there is nothing to show about memory."""
+    said = (
+        "This run has no ledger."
+        if followed.done
+        else f"The ledger begins with the first {followed.recipe.layout.round}."
+    )
+    return Text(said, style=QUIET)
+
+
+def memory(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
+    """The resident memory as a bar, what its parts are, and the process in numbers.
+
+    Args:
+        line: the last one of the ledger.
+        width: columns.
+        coloured: whether parts are told apart by colour; otherwise each has its own character.
+    """
+    found = parts(line, ())
+    sizes = {FILES: found[FILES], BASE: found[BASE], OWNED: line.owned_bytes, SLACK: found[SLACK], REST: found[REST]}
+    full = line.budget if line.resident >= BUDGET_AS_WIDTH * line.budget else line.resident
+    glyphs = dict.fromkeys(sizes, "█") if coloured else GLYPHS
+    marks = dict.fromkeys(sizes, "■") if coloured else GLYPHS
+    legend = [
+        Text.assemble((f"{marks[name]} ", COLOURS[name]), (f"{SHORT[name]} ", QUIET), _number(size, line.resident))
+        for name, size in sizes.items()
+    ]
+    legend[-1].append(f" {format_bytes(line.resident).split()[1]}", style=QUIET)
+    gap = 2 if sum(len(part) + 2 for part in legend) - 2 <= width else 1
+    lines = [
+        bar(sizes, max(full, line.resident), width, glyphs),
+        Text(" " * gap).join(legend),
+        Text(_process(line), style=QUIET),
+    ]
+    for text in lines:
+        text.truncate(width, overflow="ellipsis")
+    return Text("\n").join(lines)
+
+
+def _number(size: int, whole: int) -> str:
+    """In the unit of the whole, so that the parts can be compared."""
+    scale = whole / float(format_bytes(whole).split()[0]) if whole else 1.0
+    value = size / scale
+    return f"{value:.0f}" if abs(value) >= WHOLE / 10 else f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
+
+
+def _process(line: LedgerLine) -> str:
+    said = [f"private {short_bytes(line.private)}"] if line.private else []
+    said += [f"allocator {short_bytes(line.in_use)}"] if line.in_use is not None else []
+    if line.cuda_reserved is not None:
+        said.append(f"GPU {short_bytes(line.cuda_allocated or 0)} of {short_bytes(line.cuda_reserved)} reserved")
+    if line.workers:
+        off = sum(bool(worker.unplanned) for worker in line.workers)
+        private = short_bytes(sum(worker.private for worker in line.workers))
+        said.append(f"{counted(len(line.workers), 'worker')} {private}{f', {off} not as planned' if off else ''}")
+    counts = ((line.processes, "process"), (line.envs, "env"), (line.threads, "thread"), (line.files, "file"))
+    said.append(", ".join(counted(count, name) for count, name in counts))
+    return " · ".join(said)
+
+
+def bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) -> Text:
+    """Segments one after the other; each ends where its sum does, so that rounding errors never add up."""
+    text, at, total = Text(), 0, 0
+    for name, size in sizes.items():
+        total += max(0, size)
+        end = min(width, round(width * total / full)) if full else 0
+        text.append(glyphs[name] * (end - at), style=COLOURS[name])
+        at = max(at, end)
+    return text.append("·" * (width - at), style=EMPTY)
+
+
+def owners(followed: Followed, width: int, most: int | None = None) -> Table | Text:
+    """Bytes by owner, most first, and how far each is from the plan; the `most` largest, or all."""
+    if followed.line is None:
+        return without_ledger(followed)
+    held = grouped(followed.line.owned, depth=DEPTH)
+    planned = grouped(listed(followed.plan), depth=DEPTH) if followed.plan is not None else {}
+    wide = width >= WIDE
+    table = _table(width, "owner", "held", *(["share"] if wide else []), "off plan")
+    ordered = sorted(held.items(), key=lambda item: (-item[1], item[0]))
+    for name, size in ordered[:most]:
+        off = size - planned[name] if name in planned else None
+        shown = "" if off is None else "0" if off == 0 else f"{'+' if off > 0 else '-'}{short_bytes(abs(off))}"
+        share = size / followed.line.owned_bytes if followed.line.owned_bytes else 0.0
+        style = GOOD if not off else BAD if off > 0 else WARNING  # below its plan: not all pages are touched yet
+        table.add_row(name, short_bytes(size), *([f"{share:.0%}"] if wide else []), Text(shown, style=style))
+    left = ordered[len(ordered[:most]) :]
+    if left:
+        table.add_row(f"{len(left)} smaller", short_bytes(sum(size for _, size in left)), style=QUIET)
+    return table
+
+
+def phases(line: LedgerLine | None, width: int) -> Table | Text:
+    """Seconds, pace and peak of each phase of the last round."""
+    if line is None or not line.phases:
+        return Text("No phase has ended yet.", style=QUIET)
+    table = _table(width, "phase", "seconds", "steps/s", "peak")
+    for name, effort in line.phases.items():
+        peak = "" if effort.peak is None else short_bytes(effort.peak)
+        table.add_row(name, f"{effort.seconds:.1f}", short_number(rate(effort)), peak)
+    return table
+
+
+def phases_title(followed: Followed) -> str:
+    """What stands above the phases: seconds of the last round, and of a round on average."""
+    named = "phases · last"
+    if not followed.timed:
+        return f"{named} {followed.recipe.layout.round}"
+    last, mean = (
+        f"{short_seconds(value)}{' s' if value < LONG else ''}" for value in (followed.took[-1], followed.mean)
+    )
+    part = f" of {followed.timed:,}" if followed.timed < followed.done else ""
+    return f"{named} {last}, mean{part} {mean}"
+
+
+def _table(width: int, *titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=width, header_style=QUIET)
+    table.add_column(titles[0], ratio=1, no_wrap=True, overflow="ellipsis")
+    for title in titles[1:]:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
+def course(followed: Followed, width: int) -> Text:
+    """The curves of the run's recipe and resident memory, small."""
+    *others, judged = followed.recipe.curves.items()
+    curves = [*((each, "#94a3b8") for each in others), (judged, "#fb923c")]
+    rows = [(title, name, colour, short_number) for (title, name), colour in curves]
+    lines = []
+    for title, name, colour, form in (*rows, ("resident", "resident", "#3b82f6", short_bytes)):
+        values = list(followed.history[name])
+        known = [value for value in values if isfinite(value)]
+        if not known:
+            continue
+        low, high, last = (form(value) for value in (min(known), max(known), known[-1]))
+        numbers = f"{last:>8}  {low} to {high}"
+        room = max(4, width - LABEL - NUMBERS)
+        curve = sparkline(values, room)
+        lines.append(Text.assemble((f"{title:<{LABEL}}", QUIET), (f"{curve:<{room}}", colour), " ", numbers))
+    shown = [
+        Text.assemble((f"{column.title} ", QUIET), column.show(value))
+        for column in followed.recipe.layout.glance
+        if (value := followed.metrics.get(column.name)) is not None
+    ]
+    if shown:
+        lines.append(Text("  ").join(shown))
+        lines[-1].truncate(width, overflow="ellipsis")
+    return Text("\n").join(lines) if lines else Text(f"No {followed.recipe.layout.round} has ended yet.", style=QUIET)
+
+
+LABEL, NUMBERS = 14, 30
+"""Columns for the name of a curve, and for its last, lowest and highest value."""
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """`width` characters, each the mean of its part of the values, or between two where there are fewer of them.
+
+    A blank stands where no value is finite.
+    """
+    known = [value for value in values if isfinite(value)]
+    if not known:
+        return ""
+    low, span = min(known), max(known) - min(known)
+    drawn = []
+    for at in range(width):
+        if len(values) < width:
+            part: Sequence[float] = [_between(values, at * (len(values) - 1) / (width - 1))]
+        else:
+            part = values[at * len(values) // width : (at + 1) * len(values) // width]
+        finite = [value for value in part if isfinite(value)]
+        height = (sum(finite) / len(finite) - low) / span if finite and span else 0.0
+        drawn.append(BLOCKS[round(height * (len(BLOCKS) - 1))] if finite else " ")
+    return "".join(drawn)
+
+
+def _between(values: Sequence[float], place: float) -> float:
+    """On the line between two values; the nearer of them where the other is not finite."""
+    first = int(place)
+    low, high, part = values[first], values[min(first + 1, len(values) - 1)], place - first
+    if isfinite(low) and isfinite(high):
+        return low + part * (high - low)
+    return low if 2 * part < 1 else high
+
+
+def findings(followed: Followed, short: int = 0) -> Group | Text:
+    """What grows, gravest first, and what the run warned of.
+
+    Args:
+        followed: the run.
+        short: columns, where there are few rows: then alarms stand first, and each line is one row, without details.
+    """
+    found = sorted(followed.findings.values(), key=lambda item: (item[1].verdict not in GRAVE, -item[1].bytes_per_step))
+    lines = list[Text | Padding]()
+    for _, finding in found:
+        grave = finding.verdict in GRAVE
+        lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if grave else WARNING}"), headline(finding)))
+        made = "" if finding.made_at is None else f"made at {finding.made_at}"
+        details = [part for part in (made, finding.until()) if part]
+        if details and not short:
+            lines.append(_below("; ".join(details)))
+        if finding.advice and not short:
+            lines.append(_below(finding.advice))
+    if followed.alarms:
+        alarm = Text.assemble((f"{counted(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
+        lines.insert(0 if short else len(lines), alarm)
+    for line in lines if short else ():
+        if isinstance(line, Text):
+            line.truncate(short, overflow="ellipsis")
+    if not lines:
+        watched = followed.line is not None
+        lines = [Text("Nothing grows." if watched else "Nothing is known yet.", style=GOOD if watched else QUIET)]
+    return Group(*lines)
+
+
+def _below(text: str) -> Padding:
+    return Padding(Text(text, style=QUIET), (0, 0, 0, 2))
+
+
+def findings_title(followed: Followed) -> str:
+    """What stands above the findings."""
+    counts = [str(len(followed.findings))] if followed.findings else []
+    counts += [counted(followed.alarms, "alarm")] if followed.alarms else []
+    return " · ".join(["findings", *counts])
+
+
+def course_title(followed: Followed) -> str:
+    """What stands above the curves."""
+    shown = len(followed.history[next(iter(followed.recipe.curves.values()))])
+    return f"course · last {counted(shown, followed.recipe.layout.round)}" if shown < followed.done else "course"

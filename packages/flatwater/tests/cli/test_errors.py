@@ -1,0 +1,199 @@
+"""Whatever a user gets wrong: exit code 2, and a message that names the field, what was given, what is wanted and how.
+
+Nothing is trained, no folder is made, and no traceback is shown.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flatwater.cli.main import main
+
+SMALL = [
+    "--env.episode.context",
+    "20",
+    "--env.episode.trading-days",
+    "15",
+    "--env.episode.settlement-days",
+    "5",
+    "--splits.holdout-days",
+    "40",
+    "--splits.validation-days",
+    "40",
+    "--run",
+    "made",
+]
+HEAD = "symbol,date,open,high,low,close\n"
+
+
+@pytest.fixture(autouse=True)
+def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the user reads, with the frames of boxes and line breaks taken out."""
+    try:
+        code: object = main(words)
+    except SystemExit as ended:
+        code = ended.code
+    said = capsys.readouterr()
+    assert code == 2, said.err
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    assert not Path("made").exists()
+    assert not Path("runs").exists()
+    return " ".join(said.err.translate(dict.fromkeys(map(ord, "│╭╮╰╯─|+-"), " ")).split())
+
+
+def seen(sentence: str) -> str:
+    """The sentence as `refused` gives it back."""
+    return " ".join(sentence.translate(dict.fromkeys(map(ord, "│╭╮╰╯─|+-"), " ")).split())
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ("--sed 3", ["Unrecognized options: --sed", "--seed INT"]),
+        ("--seed x", ["--seed: 'x' is not a whole number", "--seed INT"]),
+        ("--seed 1.5", ["--seed: '1.5' is not a whole number"]),
+        ("--learner.ddpg.gamma much", ["--learner.ddpg.gamma: 'much' is not a number"]),
+        ("--learner.ddpg.gamma 1.5", ["learner.ddpg.gamma = 1.5: must be above 0 and at most 1"]),
+        ("--learner.algorithm reinforce", ["learner.algorithm = 'reinforce': must be one of", '"ddpg", "td3"']),
+        ("--rounds 0", ["rounds = 0: must be 1 to 2**40"]),
+        ("--rounds", ["Missing value for argument '--rounds'"]),
+        ("--population.size 1", ["population.size = 1: must be 2 to 2**16"]),
+        ("--observation-features", ["observation_features = (): must be one or more names"]),
+        ("--observation-features close closer", ["there is no feature 'closer' to observe. There are: open, close"]),
+        ("--observation-features close close", ["observation_features", "each once"]),
+        ("--replay.generations 0", ["replay.generations = 0: must be 1 to 2**40"]),
+        (
+            "--learner.algorithm ddpg --replay.warmup 60000",
+            ["replay.warmup = 60000", "1 to 6400, the transitions of replay.generations = 4"],
+        ),
+        ("--evaluation.lowest 4", ["evaluation.lowest = 4: must be 1 to 3"]),
+        ("--device abacus", ["device = 'abacus': must be cpu, cuda or cuda:N"]),
+        ("--panel nowhere.parquet", ["nowhere.parquet", "No such file", "Check the path"]),
+        ("--panel synthetic:6", ["'synthetic:6' has no size", "synthetic:INSTRUMENTSxDAYS"]),
+        ("--panel synthetic:6x260:sygnal=1", ["'sygnal' is no field", "signal"]),
+        ("--panel synthetic:6x90", ["the panel has 90 rows, but 100 or more are needed", "splits.holdout_days"]),
+        ("--panel synthetic:6x110", ["the training split has 11 rows, but an episode needs 20"]),
+        ("--config nowhere.toml", ["nowhere.toml: cannot be read", "Give the path of a TOML file"]),
+    ],
+)
+def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    small = [*SMALL, "--panel", "synthetic:6x260"]
+    said = refused(["train", "erl", *small, *options.split()], capsys)
+    for part in parts:
+        assert seen(part) in said
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[population]\nsizes = 4", ["population.sizes: there is no such setting", 'Did you mean "size"?']),
+        ("sead = 4", ['Did you mean "seed"?']),
+        ('seed = "x"', ["seed = 'x': must be a whole number, not text"]),
+        ("seed = \nrounds = 3", ["not valid TOML", "line 1"]),
+        ("population = 3", ["population = 3: must be a table of settings"]),
+        ("[learner.td3]\ngamma = 7", ["learner.td3.gamma = 7.0: must be above 0 and at most 1"]),
+        ('[learner]\nalgorithm = "reinforce"', ["learner.algorithm = 'reinforce'", '"ddpg", "td3"']),
+        ("[env.trade]\nhold_days = true", ["env.trade.hold_days = True: must be a whole number"]),
+        ("rounds = 0", ["rounds = 0: must be 1 to 2**40"]),
+    ],
+)
+def test_settings_of_a_file(text: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my.toml").write_text(text)
+    said = refused(["train", "erl", "--config", "my.toml", *SMALL], capsys)
+    for part in ("my.toml", *parts):
+        assert seen(part) in said
+
+
+def prices(days: int = 260, *, close: str = "2") -> list[str]:
+    dates = [f"{2000 + n // 336}-{n % 336 // 28 + 1:02}-{n % 28 + 1:02}" for n in range(days)]
+    return [f"{name},{date},1.5,3,1,{close}\n" for name in ("AA", "BB") for date in dates]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (HEAD.replace(",close", "") + "AA,2000-01-03,1,2,1\n", ["close"]),
+        (HEAD + "".join(prices() + prices()[:1]), ["AA", "2000-01-01"]),
+        (HEAD + "".join(prices()).replace("1.5,3,1,2", "1.5,3,1,-2", 1), ["row 1", "AA", "close = -2"]),
+        (HEAD + "".join(prices()).replace("1.5,3,1,2", "0,3,1,2", 1), ["row 1", "AA", "open = 0"]),
+        (HEAD + "".join(prices(close="")), ["close"]),
+        (HEAD + "".join(prices(60)), ["the panel has 60 rows, but 100 or more are needed"]),
+        (HEAD + "".join(prices()).replace("2000-01-01", "the first", 1), ["the first"]),
+        (HEAD, ["my.csv"]),
+        ("", ["my.csv"]),
+    ],
+    ids=[
+        "missing-column",
+        "duplicate",
+        "negative",
+        "zero",
+        "all-empty",
+        "short",
+        "no-date",
+        "no-rows",
+        "empty",
+    ],
+)
+def test_prices_that_cannot_be_used(text: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my.csv").write_text(text)
+    said = refused(["train", "erl", *SMALL, "--panel", "my.csv"], capsys)
+    for part in parts:
+        assert seen(part) in said
+    assert "my.csv" in said or "the panel has" in said
+
+
+def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my.safetensors").write_bytes(b"something else")
+    said = refused(["train", "erl", *SMALL, "--panel", "my.safetensors"], capsys)
+    assert seen("this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE") in said
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (
+            "nonsense",
+            ["no command 'nonsense'. Known: backtest, checkpoints, cluster check, compare, completion, evaluate"],
+        ),
+        ("trane erl", ["no command 'trane'. Known: backtest", 'Did you mean "train"?']),
+        ("train gro", ["there is no recipe 'gro'.", 'Did you mean "grow"?']),
+        (
+            "train nonsense",
+            ["there is no recipe 'nonsense'. Known: evolve, grow, ppo, teach, erl, or package.module:NAME"],
+        ),
+        ("resume", ["runs: there is no run here that is stopped", "flatwater runs FOLDER"]),
+        ("resume a b", ["b"]),
+        ("evaluate", ["RUN"]),
+        ("panel import x.csv", ["--out PATH"]),
+        ("resume x --rounds many", ["--rounds: 'many' is not a whole number"]),
+    ],
+)
+def test_commands_that_are_not_meant(words: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(words.split(), capsys)
+    for part in parts:
+        assert seen(part) in said
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly() -> None:
+    program = [
+        sys.executable,
+        "-c",
+        "import sys; from flatwater.cli.main import main; sys.exit(main())",
+        "panel",
+        "show",
+    ]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writing:
+        assert writing.stdout is not None
+        assert writing.stderr is not None
+        writing.stdout.close()
+        assert writing.stderr.read() == b""
+    assert writing.returncode in {1, 141}  # rich's answer, and a shell's for a program that SIGPIPE ended

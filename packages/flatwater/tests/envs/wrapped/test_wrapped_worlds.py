@@ -1,0 +1,347 @@
+"""Observations become tokens or vectors, agents that leave see padding, and what cannot be used is refused by name."""
+
+import sys
+from types import ModuleType
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces as gym
+from parting import Parting
+from poisoned import begun, play, row_of
+
+from flatwater.envs.foraging.config import ForagingConfig
+from flatwater.envs.world import PADDING, Spaces, Teacher, World, described
+from flatwater.envs.worlds import build_teacher, build_world
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.own_world import OwnTeacher
+from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
+from flatwater.envs.wrapped.spaces import BESIDE, actions_of, reader_of
+from flatwater_watch.errors import ConfigError
+
+
+def build(name: str, envs: int = 2, steps: int = 200) -> World:
+    return build_world(name, envs=envs, foraging=ForagingConfig(), wrapped=WrappedConfig(steps=steps))
+
+
+def written(space: gym.Space[Any], observation: object) -> tuple[str, list[Any]]:
+    reader = reader_of(space, "one")
+    out = np.full(reader.shape, 77, np.uint8 if reader.form == "tokens" else np.float32)
+    reader.write(observation, out)
+    return reader.form, out.tolist()
+
+
+def test_a_minigrid_view_is_a_token_for_each_channel_of_each_pixel_and_one_for_the_direction() -> None:
+    world = build("gymnasium:MiniGrid-Empty-5x5-v0")
+    assert isinstance(world, GymnasiumWorld)
+    obs = begun(world, [1, 2]).obs[1, 0]
+    seen = world.copies[1].unwrapped.gen_obs()  # type: ignore[attr-defined]
+    assert world.spaces.obs == (7 * 7 * 3 + 1, 3)
+    for row, column, channel in np.ndindex(7, 7, 3):
+        position = row * 7 + column
+        token = obs[position * 3 + channel]
+        assert token.tolist() == [position, channel, seen["image"][row, column, channel]]
+    assert obs[-1].tolist() == [BESIDE, 3, seen["direction"]]
+    assert world.spaces.actions == ("left", "right", "forward", "pickup", "drop", "toggle", "done")
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "wanted"),
+    [
+        (gym.Box(0, 9, (2,), np.uint8), np.array([4, 5], np.uint8), ("tokens", [[0, 0, 4], [1, 0, 5]])),
+        (gym.Box(0, 9, (1, 2), np.uint8), np.array([[4, 5]], np.uint8), ("tokens", [[0, 0, 4], [1, 0, 5]])),
+        (gym.Box(0, 9, (1, 1, 2), np.uint8), np.array([[[4, 5]]], np.uint8), ("tokens", [[0, 0, 4], [0, 1, 5]])),
+        (gym.Box(0, 1, (2, 1)), np.array([[0.5], [1]], np.float32), ("vector", [0.5, 1])),
+        (gym.Discrete(3, start=2), 3, ("vector", [0, 1, 0])),
+        (
+            gym.Dict({"a": gym.Discrete(2), "b": gym.Box(0, 1, (1,))}),
+            {"a": 1, "b": np.array([0.5])},
+            ("vector", [0, 1, 0.5]),
+        ),
+        (gym.MultiBinary(2), np.array([1, 0], np.int8), ("vector", [1, 0])),
+    ],
+)
+def test_an_observation_is_written_as_its_space_says(
+    space: gym.Space[Any], observation: object, wanted: tuple[str, list[Any]]
+) -> None:
+    assert written(space, observation) == wanted
+
+
+@pytest.mark.parametrize(
+    ("space", "measures"),
+    [
+        (gym.Box(0, 1, (2, 1)), (0, 1)),
+        (gym.Dict({"a": gym.Discrete(2), "b": gym.Box(0, 1, (1,)), "c": gym.Box(0, 1, (1,), np.int8)}), (2,)),
+        (gym.Tuple([gym.Box(0, 1, (1,)), gym.Dict({"x": gym.MultiBinary(2), "y": gym.Box(0, 1, (2,))})]), (0, 3, 4)),
+        (gym.MultiDiscrete([2, 3]), ()),
+        (gym.Box(0, 255, (2,), np.uint8), ()),
+    ],
+)
+def test_measured_are_the_floats_of_a_box(space: gym.Space[Any], measures: tuple[int, ...]) -> None:
+    assert reader_of(space, "it", "vector").measures == measures
+
+
+@pytest.mark.parametrize(
+    ("space", "told"),
+    [
+        (gym.Text(5), "Text"),
+        (gym.Dict({"said": gym.Tuple([gym.Text(5)]), "seen": gym.Box(0, 1, (2,))}), "Text"),
+        (gym.Sequence(gym.Discrete(2)), "Sequence"),
+        (gym.Box(0, 255, (210, 160, 3), np.uint8), "33600 pixels cannot be tokens: at most 254"),
+        (gym.Box(0, 255, (255,), np.uint8), "255 pixels"),
+    ],
+)
+def test_observations_that_cannot_be_used_are_refused_with_their_space(space: gym.Space[Any], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        reader_of(space, "one")
+    assert told in str(refused.value)
+    assert "gymnasium.wrappers" in str(refused.value)
+
+
+@pytest.mark.parametrize("space", [gym.Box(-np.inf, 1, (1,)), gym.Box(-1, 1, (2, 2)), gym.MultiBinary((2, 2))])
+def test_actions_of_another_kind_are_refused_with_their_space(
+    space: gym.Space[Any],
+) -> None:
+    with pytest.raises(ConfigError, match=r"actions of (Box|MultiBinary).* cannot be used: wanted is a Discrete"):
+        actions_of(space, None, "one")
+
+
+def test_several_choices_are_given_as_the_space_has_them() -> None:
+    for space in (gym.MultiDiscrete([2, 3], start=[5, -1]), gym.MultiBinary(2)):
+        actions = actions_of(space, None, "one")
+        assert actions.names == ("0", "1")
+        (given,) = actions.given(np.array([[1, 0]]))
+        assert space.contains(given)
+    assert actions_of(gym.MultiDiscrete([2, 3], start=[5, -1]), None, "one").choices == (2, 3)
+    assert actions_of(gym.MultiBinary(2), None, "one").choices == (2, 2)
+
+
+def test_continuous_actions_are_given_within_their_bounds() -> None:
+    world = build("gymnasium:Pendulum-v1")
+    assert world.spaces.bounds == ((-2.0, 2.0),)
+    assert world.spaces.action_shape == (1,)
+    given = actions_of(gym.Box(-2, 2, (1,)), None, "one").given(np.array([[7.5]], np.float32))
+    assert np.array(given).tolist() == [[2.0]]
+
+
+def rows(space: gym.Space[Any], form: str, observation: object) -> list[Any]:
+    reader = reader_of(space, "one", form)  # type: ignore[arg-type]
+    out = np.zeros(reader.shape, np.uint8 if reader.form == "tokens" else np.float32)
+    reader.write(observation, out)
+    return [reader.form, *out.tolist()]
+
+
+def test_three_bytes_a_row_are_read_as_is_said() -> None:
+    space, seen = gym.Box(0, 255, (2, 3), np.uint8), np.array([[4, 1, 9], [255, 0, 0]], np.uint8)
+    assert rows(space, "tokens", seen) == ["tokens", [4, 1, 9], [255, 0, 0]]
+    assert rows(space, "vector", seen) == ["vector", 4, 1, 9, 255, 0, 0]
+    assert rows(space, "image", seen)[1:3] == [[0, 0, 4], [1, 0, 1]]
+    with pytest.raises(ConfigError, match="may be tokens or an image"):
+        reader_of(space, "one")
+    for form, other in (("tokens", gym.Box(0, 255, (4, 4), np.uint8)), ("image", gym.Box(0, 1, (3,)))):
+        with pytest.raises(ConfigError, match="wanted is a Box of uint8"):
+            reader_of(other, "one", form)  # type: ignore[arg-type]
+
+
+def test_an_episode_that_ends_by_itself_is_terminated_and_one_that_is_long_truncated() -> None:
+    world = build("gymnasium:CartPole-v1", steps=15)
+    row = begun(world, [1, 2])
+    ends = []
+    for step in range(1, 16):
+        actions = np.array([[1], [step % 2]])
+        row = row_of(world)
+        world.step_(actions, *row)
+        ends.append((row.terminated[:, 0].tolist(), row.truncated[:, 0].tolist()))
+        if row.terminated[0, 0]:
+            world.begin_(np.array([True, False]), np.array([1, 0]), row.obs)
+    assert [True, False] in [terminated for terminated, _ in ends]
+    assert ends[-1][1][1]
+    assert not any(truncated[1] for _, truncated in ends[:-1])
+
+
+def test_an_agent_that_left_sees_padding_is_paid_nothing_and_stays_over() -> None:
+    world = build("pettingzoo:parting", envs=4)
+    assert isinstance(world, PettingZooWorld)
+    rows = play(world, begun(world, [1, 2, 3, 4]), 6, lambda _, actions: actions.fill(2))
+    for env, agent in np.ndindex(4, 3):
+        gone = [bool((row.terminated | row.truncated)[env, agent]) for row in rows]
+        left = gone.index(True)
+        assert gone == [False] * left + [True] * (6 - left)
+        assert left + 1 in {3, 4, 6}
+        assert all(bool(row.terminated[env, agent]) == (left + 1 == 3) for row in rows[left:])
+        assert [float(row.reward[env, agent]) for row in rows] == [7.0] * (left + 1) + [0.0] * (5 - left)
+        assert [bool((row.obs[env, agent] == PADDING).all()) for row in rows] == [False] * (left + 1) + [True] * (
+            5 - left
+        )
+
+
+class Masking(Parting):
+    """Each agent is told which actions are legal: all but one, by its place and the step."""
+
+    def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:
+        return *super().step(actions)[:4], self.infos()
+
+    def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        return super().reset(seed)[0], self.infos()
+
+    def infos(self) -> dict[str, Any]:
+        return {each: {"action_mask": self.mask(self.possible_agents.index(each))} for each in self.agents}
+
+    def mask(self, agent: int) -> Any:
+        return (np.arange(3) != (agent + self._step) % 3).astype(np.int8)
+
+
+def test_masks_of_agents_are_written_and_those_that_left_may_do_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("masking")
+    monkeypatch.setattr(module, "parallel_env", Masking, raising=False)
+    monkeypatch.setitem(sys.modules, "masking", module)
+    world: Any = build("pettingzoo:masking", envs=2)
+    assert (world.spaces.masked, world.spaces.legal) == (True, 3)
+    obs, legal = np.zeros((2, 3, *world.spaces.obs), np.uint8), np.zeros((2, 3, 3), np.bool_)
+    outcome = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.bool_), np.zeros((2, 3), np.bool_)
+    world.begin_(np.array([False, True]), np.array([0, 1]), obs, legal)
+    assert not legal[0].any(), "a row of another environment"
+    world.begin_(np.array([True, False]), np.array([0, 1]), obs, legal)
+    for step in range(6):
+        over = outcome[1] | outcome[2]
+        wanted = [[np.arange(3) != (agent + step) % 3 for agent in range(3)]] * 2
+        assert (legal == (over[..., None] | np.array(wanted))).all()
+        teacher = build_teacher("random", world, torch.Generator().manual_seed(step))
+        actions = np.zeros((2, 3), np.int64)
+        teacher.step_batch(obs, actions, legal)  # type: ignore[call-arg]
+        assert np.take_along_axis(legal, actions[..., None], -1).all()
+        world.step_(actions, obs, *outcome, legal)
+    assert over.any()
+    assert described(world.spaces).endswith("with masks")
+
+
+def test_agents_of_different_spaces_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"observations of adversary_0 are of Box.* those of agent_0 of Box"):
+        build("pettingzoo:mpe2.simple_tag_v3")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mettagrid", "there is no environment of this name. Give forage, gymnasium:ID"),
+        ("gymnasium:", "there is no environment of this name"),
+        ("cartpole", 'Did you mean "gymnasium:CartPole-v'),
+        ("gymnasium::Nowhere", "world gymnasium::Nowhere: '' is no name of a module"),
+        ("gymnasium:..a:Nowhere", "world gymnasium:..a:Nowhere: '..a' is no name of a module"),
+        ("pettingzoo:..a", "world pettingzoo:..a cannot be imported ('..a' is no name of a module)"),
+        ("forage:12", "there is no environment of this name"),
+        ("gymnasium:Nope-v0", "pprint_registry()"),
+        ("gymnasium:no_such_package:Nope-v0", "world gymnasium:no_such_package:Nope-v0"),
+        ("pettingzoo:no_such_module", "world pettingzoo:no_such_module cannot be imported"),
+        ("pettingzoo:json", "world pettingzoo:json: the module has no parallel_env"),
+    ],
+)
+def test_a_world_that_is_not_there_is_refused_by_name(name: str, told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        build(name)
+    assert told in str(refused.value)
+
+
+class Still:
+    """A teacher of someone else's."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def begin_(self, which: object) -> None: ...
+
+    def step_batch(self, obs: object, actions_out: object) -> None: ...
+
+
+class NoTeacher:
+    """Something else that takes a world."""
+
+    def __init__(self, world: World) -> None: ...
+
+    def begin_(self, which: object) -> None: ...
+
+
+class Demanding(Still):
+    """A teacher that takes more than a world."""
+
+    def __init__(self, world: World, patience: int) -> None: ...
+
+
+def teacher(name: str, world: World) -> Teacher:
+    return build_teacher(name, world, torch.Generator())
+
+
+def test_a_teacher_of_ones_own_is_built_with_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parting.Still", Still, raising=False)
+    world = build("gymnasium:CartPole-v1")
+    found = teacher("parting:Still", world)
+    assert isinstance(found, OwnTeacher)
+    assert isinstance(found.inner, Still)
+    assert found.inner.world is world
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("wise", "teacher = 'wise': there is no such teacher. Give search, babyai, random, or package.module:Class"),
+        ("search", "the teacher `search` knows the world `forage` only"),
+        ("babyai", "the teacher `babyai` knows BabyAI's levels only"),
+        ("no_such_module:Wise", "teacher = 'no_such_module:Wise': it cannot be imported"),
+        ("parting:Wise", "teacher = 'parting:Wise': it cannot be imported"),
+        ("parting:NoTeacher", "teacher = 'parting:NoTeacher': must be a class with the methods begin_"),
+        ("os:sep", "teacher = 'os:sep': must be a class"),
+        (
+            "parting:Demanding",
+            "teacher = 'parting:Demanding': it cannot be made from a world alone: missing",
+        ),
+        (":Wise", "teacher = ':Wise': it cannot be imported ('' is no name of a module)"),
+        ("..wise:Wise", "teacher = '..wise:Wise': it cannot be imported ('..wise' is no name of a module)"),
+    ],
+)
+def test_a_teacher_that_is_not_there_or_does_not_fit_is_refused(
+    name: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for planted in (NoTeacher, Demanding):
+        monkeypatch.setattr(f"parting.{planted.__name__}", planted, raising=False)
+    with pytest.raises(ConfigError) as refused:
+        teacher(name, build("gymnasium:MiniGrid-Empty-5x5-v0"))
+    assert told in str(refused.value)
+
+
+def test_episodes_without_steps_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"wrapped\.steps = -1: must be 0 to"):
+        WrappedConfig(steps=-1)
+
+
+def test_a_copy_is_closed_with_its_world() -> None:
+    world = build("gymnasium:Acrobot-v1", envs=1)
+    assert isinstance(world, GymnasiumWorld)
+    closed = []
+    world.copies[0] = _Closing(world.copies[0], closed)
+    world.close()
+    assert closed == [True]
+
+
+class _Closing(gymnasium.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env: gymnasium.Env[Any, Any], closed: list[bool]) -> None:
+        super().__init__(env)
+        self.closed = closed
+
+    def close(self) -> None:
+        self.closed.append(True)
+
+
+def test_numbers_have_no_masks() -> None:
+    with pytest.raises(ConfigError, match="masked = True: must be false where actions are numbers"):
+        Spaces(1, 1, "vector", (1,), ("push",), 5, ((0.0, 1.0),), masked=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "measures"), [("vector", (2,)), ("vector", (0, 0)), ("vector", (-1,)), ("tokens", (0,))]
+)
+def test_measures_are_numbers_of_a_vector(form: Literal["vector", "tokens"], measures: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"measures = .*: must be positions among the [02] of a vector, each once"):
+        Spaces(1, 1, form, (2,) if form == "vector" else (2, 3), ("a", "b"), 5, measures=measures)

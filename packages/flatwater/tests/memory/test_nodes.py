@@ -1,0 +1,83 @@
+"""Workers are dealt to the machines of a cluster; one that lacks room is refused by its name."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from flatwater.cli.plan import by_machine, show_plan
+from flatwater.memory.nodes import Machine, Wants, dealt_to, refuse_nodes, room_of
+from flatwater.memory.planner import Plan
+from flatwater_watch.errors import MemoryLimitError
+
+GIB = 1 << 30
+WANTS = Wants(worker=GIB, threads=2, mapped=GIB // 4, store=GIB // 8)
+
+
+def machine(
+    name: str, *, cores: int = 8, memory: int = 4 * GIB, store: int = GIB // 2, limit: int = 16 * GIB
+) -> Machine:
+    return Machine(name, f"id of {name}", cores, memory, store, limit)
+
+
+def test_workers_add_up_on_a_machine_and_its_file_and_store_count_once() -> None:
+    alone, beside = dealt_to([machine("a"), machine("b")], 5, WANTS)
+    assert (alone.workers, beside.workers) == (3, 2)
+    assert alone.needed == 3 * GIB + GIB // 4 + GIB // 2
+    assert beside.needed == alone.needed - GIB
+    assert (alone.room, room_of([alone, beside])) == (4, 8)
+    refuse_nodes([alone, beside])
+
+
+def test_workers_go_where_there_is_room() -> None:
+    machines = [machine("no cores", cores=0), machine("small", memory=GIB), machine("large", cores=64, memory=9 * GIB)]
+    assert [node.workers for node in dealt_to(machines, 10, WANTS)] == [0, 1, 9]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "told"),
+    [
+        ({"memory": 2 * GIB}, "b: room for 2 of 3: 3.75 GiB and 6 cores are wanted, 2.75 GiB and 8 are there"),
+        ({"limit": 2 * GIB}, "b: room for 1 of 3: 3.75 GiB and 6 cores are wanted, 2.00 GiB and 8 are there"),
+        (
+            {"store": GIB // 16},
+            "b: its object store has 64.00 MiB, where messages need 128.00 MiB: start Ray there with",
+        ),
+    ],
+)
+def test_a_machine_that_lacks_something_is_refused_by_name(lacking: dict[str, int], told: str) -> None:
+    machines = [machine("a", cores=4), machine("b", **lacking)]
+    nodes = dealt_to(machines, 6, WANTS)
+    assert not nodes[1].fits
+    with pytest.raises(MemoryLimitError) as refused:
+        refuse_nodes(nodes)
+    said = str(refused.value)
+    assert told in said
+    assert f"room for {room_of(nodes)} workers of 1.00 GiB and 2 cores each, where 6 are wanted. Use --workers" in said
+    assert len(by_machine(nodes).rows) == 2
+
+
+def test_no_number_of_a_plan_is_cut_on_80_columns() -> None:
+    """Names take another line instead."""
+    mib = 1 << 20
+    long = {"a_long_name_of_a_leaf.that_is_longer_than_its_column": 1023 * mib + 700_000, "replay.row": 100 * mib}
+    nodes = dealt_to([machine("a-machine-with-a-long-name.cluster.local"), machine("b", memory=1023 * mib)], 5, WANTS)
+    plan = Plan(
+        long,
+        {"validate": 900 * mib, "learn": 123 * mib},
+        base_bytes=354 * mib,
+        limits={"RAM": 64 * GIB},
+        workers=[1023 * mib] * 5,
+        worker_owners=[{"replay.row": 700 * mib}] * 5,
+        apart=True,
+        nodes=nodes,
+        exchange={"generation": 44 * mib, "largest": 3 * mib},
+    )
+    console = Console(width=80, record=True, file=StringIO())
+    show_plan(plan, console)
+    said = console.export_text()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in said
+    tables = said.partition("wire")[0]
+    assert max(map(len, tables.splitlines())) <= 80
+    for number in ("1023.67 MiB", "900.00 MiB", "354.00 MiB", "1.00 GiB", "700.00 MiB", "100.0%"):
+        assert number in said, number

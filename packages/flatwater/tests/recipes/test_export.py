@@ -1,0 +1,226 @@
+"""What was trained as one file: in each form the numbers are those of the original; a file of none is refused."""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import flatwater as fw
+from flatwater.cli.main import main
+from flatwater.envs.world import Spaces
+from flatwater.nets.config import StudentConfig
+from flatwater.nets.mlp import MLPActor
+from flatwater.nets.policy import absorb_, build_statistics
+from flatwater.nets.stack import Layout, init_, joined, views
+from flatwater.recipes.evolve.policy import Champion
+from flatwater.recipes.ppo.policy import TrainedPolicy
+from flatwater.runs.portable import ABOUT, KEY, Portable, export
+from flatwater.trainers.blocks.state import student_of
+from flatwater_watch.errors import ConfigError, DataError, RunError
+
+needs_onnx = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")),
+    reason="the extra is not installed: pip install 'flatwater[onnx]'",
+)
+CPU = torch.device("cpu")
+BOUNDS = ((-2.0, 2.0), (0.0, 1.0))
+
+
+def row(layout: Layout) -> Tensor:
+    drawn = torch.empty(1, layout.size)
+    init_(drawn, layout, torch.Generator().manual_seed(1))
+    return drawn.mul_(3)
+
+
+def champion(*, drawn: bool = False) -> Champion:
+    actor = MLPActor(5, 2, (8, 8), drawn=drawn)
+    return Champion(actor, BOUNDS, row(actor.layout))
+
+
+def policy(
+    memory: int,
+    *,
+    tokens: bool = False,
+    numbers: bool = False,
+    choices: tuple[int, ...] | None = None,
+    measures: tuple[int, ...] = (),
+) -> TrainedPolicy:
+    spaces = Spaces(
+        envs=1,
+        agents=1,
+        form="tokens" if tokens else "vector",
+        obs=(7, 3) if tokens else (5,),
+        actions=("left", "right") if numbers or choices else ("a", "b", "c"),
+        steps=10,
+        bounds=BOUNDS if numbers else None,
+        choices=choices,
+        measures=measures,
+    )
+    config = StudentConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,), observations="stretched")
+    student = student_of(spaces, config, CPU)
+    named = views(row(student.layout), student.layout)
+    statistics = build_statistics(5, measures, CPU) if measures else {}
+    if measures:
+        absorb_(statistics, 0.3 * torch.randn(50, 5, generator=torch.Generator().manual_seed(3)))
+    return TrainedPolicy(student, spaces, statistics | {name: weight[0] for name, weight in named.items()})
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "evolve": champion,
+    "evolve-sac": lambda: champion(drawn=True),
+    "ppo": lambda: policy(0),
+    "ppo-numbers": lambda: policy(0, numbers=True),
+    "ppo-choices": lambda: policy(0, choices=(2, 4)),
+    "ppo-memory": lambda: policy(6),
+    "ppo-measures": lambda: policy(0, measures=(0, 1, 2, 3, 4)),
+    "ppo-some-measures": lambda: policy(0, numbers=True, measures=(0, 3)),
+    "teach": lambda: policy(6, tokens=True),
+}
+
+
+def shown(kind: str, rows: int) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(2)
+    if kind == "teach":
+        return rng.integers(0, 256, (rows, 7, 3), np.uint8)
+    return rng.normal(size=(rows, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_a_policy_again_without_the_run(kind: str, tmp_path: Path) -> None:
+    original, file = KINDS[kind](), tmp_path / "policy.safetensors"
+    assert export(original, file) == 0
+    again = fw.load(file)
+    for step in range(3):
+        seen = shown(kind, 4) + (step if kind != "teach" else 0)
+        assert np.array_equal(again.act(seen), original.act(seen))
+    with safe_open(file, "pt") as opened:
+        about = json.loads(opened.metadata()[KEY])
+        assert list(opened.keys())
+        assert ("obs.mean" in opened.keys()) == ("measures" in kind)  # noqa: SIM118
+    assert about["recipe"] == ("evolve" if kind.startswith("evolve") else "ppo")
+    assert {"inputs", "outputs", "header", "format"} <= set(about)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_for_torch_acts_alike(kind: str, tmp_path: Path) -> None:
+    original, file = KINDS[kind](), tmp_path / "policy.pt2"
+    assert export(original, file) < 1e-6
+    files = {ABOUT: ""}
+    program = torch.export.load(file, extra_files=files).module()
+    inputs = [*json.loads(files[ABOUT])["inputs"]]
+    assert inputs[0] == "obs"
+    seen = shown(kind, 9)
+    memory = (torch.zeros(2, 9, 6),) if "memory" in inputs else ()
+    found = program(torch.from_numpy(seen), *memory)
+    action = found if isinstance(found, Tensor) else found[0]
+    assert action.numpy() == pytest.approx(original.act(seen), abs=1e-6)
+
+
+@needs_onnx
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_for_onnx_acts_alike(kind: str, tmp_path: Path) -> None:
+    import onnxruntime
+
+    original, file = KINDS[kind](), tmp_path / "policy.onnx"
+    assert export(original, file) < 1e-5
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    about = json.loads(session.get_modelmeta().custom_metadata_map[KEY])
+    seen = shown(kind, 9)
+    fed = {"obs": seen} | ({"memory": np.zeros((2, 9, 6), np.float32)} if "memory" in about["inputs"] else {})
+    assert list(fed) == list(about["inputs"])
+    action, *_ = session.run(["action"], fed)
+    assert action == pytest.approx(original.act(seen), abs=1e-5)
+
+
+class Drifting(nn.Module):
+    """Another number at every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, obs: Tensor) -> Tensor:
+        self.calls += 1
+        return obs[:, :2] + self.calls
+
+
+class Unlike:
+    """A policy whose weights are not what it acts by."""
+
+    def portable(self) -> Portable:
+        taken = champion().portable()
+        return Portable(**{name: getattr(taken, name) for name in taken.__dataclass_fields__} | {"module": Drifting()})
+
+
+def test_what_differs_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="differs from what was trained by"):
+        export(Unlike(), tmp_path / "policy.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def spoiled(file: Path, change: Callable[[dict[str, Any]], object], drop: str = "") -> None:
+    with safe_open(file, "pt") as opened:
+        about = json.loads(opened.metadata()[KEY])
+        tensors = {name: opened.get_tensor(name) for name in opened.keys() if name != drop}  # noqa: SIM118
+    change(about)
+    save_file(tensors, file, {KEY: json.dumps(about)})
+
+
+@pytest.mark.parametrize(
+    ("change", "drop", "said"),
+    [
+        (lambda about: about.pop("format"), "", "format"),
+        (lambda about: about.update(format="other"), "", "format = 'other': this version reads 'flatwater-policy-1'"),
+        (lambda about: about.update(recipe="nothing"), "", "no recipe 'nothing'"),
+        (lambda about: about.update(recipe="grow"), "", "recipe = 'grow': rebuilds nothing"),
+        (lambda about: about["header"].update(obs="5"), "", "obs"),
+        (lambda about: about["header"].update(obs=6), "", "the weight 0.weight is torch.float32 [5, 8]"),
+        (lambda _: None, "0.bias", "the weight 0.bias is missing"),
+    ],
+)
+def test_a_file_that_describes_no_policy_is_refused(
+    change: Callable[[dict[str, Any]], object], drop: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.safetensors"
+    export(champion(), file)
+    spoiled(file, change, drop)
+    with pytest.raises(DataError) as refused:
+        fw.load(file)
+    assert said in str(refused.value)
+    assert str(file) in str(refused.value)
+
+
+def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.safetensors"
+    save_file({"a": torch.zeros(1)}, file)
+    with pytest.raises(DataError, match="was not written by flatwater export"):
+        fw.load(file)
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(DataError, match=r"no whole \.safetensors file"):
+        fw.load(file)
+    program = tmp_path / "x.pt2"
+    program.write_bytes(b"PK")
+    with pytest.raises(ConfigError, match=r"is a program, for torch\.export\.load"):
+        fw.load(program)
+    with pytest.raises(ConfigError, match=r"x\.h5: the name must end in \.pt2 or \.onnx or \.safetensors"):
+        export(champion(), tmp_path / "x.h5")
+    assert main(["export", str(file), "--to", str(tmp_path / "x.h5")]) == 2
+    assert "must end in .pt2 or .onnx or .safetensors" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(ValueError, match="is missing"):
+        joined({}, champion().portable().module._actor.layout)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is not None, reason="the extra is installed")
+def test_onnx_without_its_packages_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"flatwater\[onnx\]"):
+        export(champion(), tmp_path / "x.onnx")

@@ -1,0 +1,145 @@
+"""Runs beside each other: what differs, what came of each, and an interval where days are the same."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+import pytest
+from seen_page import HOSTILE, Seen, charts, painted
+from synthetic_run import make_run
+
+from flatwater.cli.main import main
+from flatwater.comparisons.page import without_outliers
+from flatwater.comparisons.side_by_side import differences, number_rows, read_compared, setting_rows
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+
+
+def made(name: str, *, daily: float = 0.0, noise: float = 0.0, old: str = "", new: str = "") -> str:
+    """A finished run whose champion earns so much more a day, as a fraction, than that of the others."""
+    run = make_run(Path(name), 12)
+    if old:
+        config = run / "config.toml"
+        assert old in config.read_text()
+        config.write_text(config.read_text().replace(old, new))
+    table = pl.read_parquet(run / "equity.parquet")
+    drawn = np.random.default_rng(1).standard_normal(len(table))
+    more = daily + noise * (drawn - drawn.mean())
+    champion = table["champion"].to_numpy() * np.cumprod(1 + more)
+    table.with_columns(champion=pl.Series(champion)).write_parquet(run / "equity.parquet")
+    return name
+
+
+def test_only_settings_that_differ_are_listed() -> None:
+    runs = read_compared({"a": Path(made("a")), "b": Path(made("b", old="size = 16", new='size = 8\nx = ["u", "v"]'))})
+    assert setting_rows(runs) == [("population.size", ["16", "8"]), ("population.x", ["-", "u v"])]
+
+
+def test_a_setting_that_an_older_run_lacks_has_its_default() -> None:
+    older = Path(made("older", old="size = 16", new=""))
+    assert setting_rows(read_compared({"a": Path(made("a")), "older": older})) == []
+    other = Path(made("b", old="size = 16", new="size = 8"))
+    assert setting_rows(read_compared({"older": older, "b": other})) == [("population.size", ["16", "8"])]
+
+
+def test_a_difference_has_an_interval_where_the_days_are_the_same() -> None:
+    names = (made("a"), made("b", daily=0.001, noise=0.0005), made("c", noise=0.01))
+    better, same = differences(read_compared({name: Path(name) for name in names}))
+    assert better.difference is not None
+    assert (better.difference.count, better.difference.units) == (249, "days")
+    values = better.difference.values
+    assert values["mean"] == pytest.approx(0.252, abs=0.02), "252 days of a thousandth"
+    assert 0.2 < values["low"] < values["mean"] < values["high"] < 0.3
+    assert better.sentence.startswith("B earned more than A (+2")
+    assert "C is not distinguishable from A" in same.sentence
+
+
+def test_runs_of_other_days_or_without_equity_say_why_there_is_none() -> None:
+    runs = [made(name) for name in "abc"]
+    table = pl.read_parquet("b/equity.parquet")
+    table[1:].write_parquet("b/equity.parquet")
+    Path("c/equity.parquet").unlink()
+    found = differences(read_compared({name: Path(name) for name in runs}))
+    assert [one.sentence for one in found] == [
+        "B and A: no interval, their equity is of different days.",
+        "C and A: no interval, for lack of the daily equity of C, which only a trader with a result has.",
+    ]
+
+
+def test_a_run_that_has_no_result_yet_stands_beside_one_that_has() -> None:
+    make_run(Path("young"), 3, wanted=10)
+    rows = dict(number_rows(read_compared({name: Path(name) for name in (made("a"), "young")})))
+    assert rows["rounds"] == ["12/12", "3/10"]
+    assert rows["return"] == ["+18.4%", "-"]
+    assert rows["buy and hold: return"] == ["+12.1%", "-"]
+
+
+def test_four_runs_fit_eighty_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flatwater_watch.terminal.WIDTH", 80)
+    names = [made(name, old="seed = 0", new=f"seed = {at}") for at, name in enumerate("abcd")]
+    assert main(["compare", *names]) == 0
+    said = capsys.readouterr().out
+    assert [line.split() for line in said.splitlines() if line.startswith(" seed")] == [["seed", "0", "1", "2", "3"]]
+    tables = [line for line in said.splitlines() if line.startswith(" ")]
+    assert max(map(len, tables)) <= 80
+
+
+def test_json_has_the_numbers_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", made("a"), made("b", daily=0.001), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [run["letter"] for run in found["runs"]] == ["A", "B"]
+    assert found["runs"][0]["result"]["total_return"] == 0.184
+    assert found["differences"][0]["interval"]["mean"] == pytest.approx(0.252, abs=0.02)
+
+
+def test_the_page_has_the_curves_over_each_other() -> None:
+    assert main(["compare", made("a"), made("b", daily=0.001), "--page", "both.html"]) == 0
+    seen = Seen(Path("both.html").read_text())
+    assert seen.titles == ["Result", "Curves", "Settings that differ"]
+    for chart in charts(seen):
+        go.Figure(painted(chart))  # raises where an attribute is unknown
+        assert [trace["name"].split()[0] for trace in chart["data"]] == ["A", "B"]
+        assert len({json.dumps(trace["line"]["color"]) for trace in chart["data"]}) == 2
+    assert "B earned more than A" in seen.text
+    assert "All settings are the same." in seen.text
+
+
+def test_what_a_run_says_is_no_markup() -> None:
+    made("a", old="seed = 0", new=f"seed = '{HOSTILE}'")
+    assert main(["compare", "a", made("b"), "--page", "both.html"]) == 0
+    assert "img" not in Seen(Path("both.html").read_text()).tags
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["a"], "compare: the number of runs is 1: must be 2 to 8"),
+        (["a", "./a"], "compare: ./a is given twice. Name each run once."),
+        (["a", "nowhere"], "nowhere: there is no run here"),
+        (["a", "b", "--page", "both.txt"], "--page both.txt: the name must end in .html"),
+        (["a", "b", "--page", "nowhere/both.html"], "there is no folder"),
+    ],
+)
+def test_wrong_input_is_told(words: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    made("a")
+    made("b")
+    assert main(["compare", *words]) == 2
+    said = capsys.readouterr()
+    assert part in " ".join(said.err.split())
+    assert said.out == ""
+
+
+def test_single_values_do_not_flatten_the_others() -> None:
+    level = [float(10 + at % 3) for at in range(20)]
+    assert without_outliers(level) is None
+    low, high = without_outliers([*level, -2500.0]) or (0, 0)
+    assert 9 < low < 10
+    assert 12 < high < 13
+    assert without_outliers([1.0] * 19 + [2.0]) is None, "all others are the same: nothing says what is far"
+    assert without_outliers([1.0, -9000.0]) is None, "too few"

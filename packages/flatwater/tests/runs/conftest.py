@@ -1,0 +1,5 @@
+"""Small runs, each trained once, for the tests of this folder."""
+
+from small_runs import _no_picture, _own_place, cache, replayed, same, tiny, train
+
+__all__ = ["_no_picture", "_own_place", "cache", "replayed", "same", "tiny", "train"]

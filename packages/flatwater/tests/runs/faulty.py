@@ -1,0 +1,52 @@
+"""Train a small run in which one of the faults of `faults.py` is planted, and print its findings as JSON.
+
+    python faulty.py FOLDER FAULT ROUNDS [OPTION ...]
+
+Fault 0 is none.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
+import faults
+from rich.console import Console
+from small_runs import TINY
+
+from flatwater.cli.main import interface_of
+from flatwater.mirror.opening import Unmirrored
+from flatwater.rundir.events import Voice
+from flatwater.rundir.layout import create_folder
+from flatwater.runs.session import train
+from flatwater.trainers.loop import Phase
+from flatwater_trading.recipe.run import ErlRun, compose
+
+
+def planted(composition: ErlRun, fault: int) -> ErlRun:
+    """The run, with a phase more."""
+    trainer = composition.trainer
+    plant = Phase("plant", lambda: 1, lambda _: faults.FAULTS[fault](trainer.run.progress.round))
+    return replace(composition, trainer=replace(trainer, phases=(*trainer.phases, plant)))
+
+
+def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
+    command = interface_of(("train", "erl")).read("train erl", [*TINY, "--rounds", str(rounds), *options])
+    composition = compose(command.settings())
+    run = create_folder(folder, "erl")
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        train(
+            planted(composition, fault) if fault else composition,
+            run,
+            Voice(Console(file=nowhere)),
+            first=True,
+            mirror=Unmirrored(),
+        )
+    lines = run.findings.read_text().splitlines() if run.findings.exists() else []
+    sys.stdout.write(json.dumps([json.loads(line) for line in lines]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

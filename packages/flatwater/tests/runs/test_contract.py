@@ -1,0 +1,109 @@
+"""The contract weighs what is there: pages once they are touched, the budget at every step, workers once."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import entries
+
+from flatwater.cli.main import interface_of, main
+from flatwater.runs.contract import STOP_SHARE, Contract
+from flatwater.state.tree import nbytes
+from flatwater_trading.recipe.run import compose
+from flatwater_watch.meters.mappings import processes
+from flatwater_watch.meters.process import resident_bytes
+
+CPU = torch.device("cpu")
+UNTOUCHED = """
+import json, mmap
+import torch
+from flatwater.memory.planner import Plan
+from flatwater.runs.contract import Contract
+from flatwater.state.tree import nbytes, state
+
+@state
+class Root:
+    frames: torch.Tensor
+
+root, path = Root(frames=torch.frombuffer(mmap.mmap(-1, 64 << 20), dtype=torch.float32)), "frames"
+plan = Plan(owners=nbytes(root), transients={}, base_bytes=0, limits={"none": 1 << 60})
+contract = Contract(root, plan, torch.device("cpu"))
+found = [root.frames.nbytes, contract.owned_()[path]]
+for part in (4, 1):
+    root.frames[: len(root.frames) // part].fill_(1)
+    found.append(contract.owned_()[path])
+print(json.dumps([*found, path in contract.full]))
+"""
+
+
+def contract(tiny: list[str], *options: str) -> Contract:
+    composition = compose(interface_of(("train", "erl")).read("train erl", [*tiny, *options]).settings())
+    return Contract(composition.trainer.run, composition.plan, CPU)
+
+
+def test_a_touched_state_is_owned_whole(tiny: list[str]) -> None:
+    found = contract(tiny)
+    assert found.owned_() == found.plan.owners
+    assert {**found.owned_(), **found.plan.mapped} == nbytes(found.root)
+    statement, grown = found.settle_(1, {})
+    assert grown == []
+    assert statement.explained > 0.97
+
+
+def test_what_a_recipe_left_untouched_is_owned_once_it_is_written() -> None:
+    """In a process of its own: an allocator that has trained before may hand out pages that were touched."""
+    ended = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    size, before, quarter, whole, full = json.loads(ended.stdout)
+    assert before < 64 << 10
+    assert quarter == pytest.approx(size / 4, abs=4 << 20)
+    assert (whole, full) == (size, True)
+
+
+def test_the_budget_is_used_up_at_95_percent(tiny: list[str]) -> None:
+    found = contract(tiny)
+    resident = resident_bytes()
+    found.plan = replace(found.plan, budget=int(resident / STOP_SHARE) + (64 << 20))
+    assert not found.over_budget_()
+    found.plan = replace(found.plan, budget=int(resident / STOP_SHARE) - (64 << 20))
+    assert found.over_budget_()
+    assert abs(found.breach - resident) < 32 << 20
+
+
+def test_the_ledger_adds_up_in_every_round(tiny: list[str]) -> None:
+    family = processes().count  # an object store may run below this process, for other tests
+    run = Path("run")
+    assert main(["train", "erl", *tiny, "--run", str(run), "--rounds", "3"]) == 0
+    plan = json.loads((run / "plan.json").read_text())
+    lines = entries(run / "ledger.jsonl")
+    assert [line["round"] for line in lines] == [1, 2, 3]
+    for line in lines:
+        parts = ("file_mapped", "base", "owned_bytes", "slack", "unaccounted")
+        assert sum(line[part] for part in parts) == line["resident"]
+        assert line["owned_bytes"] == plan["total_bytes"]
+        assert line["mapped"] == sum(plan["mapped"].values()) > 0
+        assert (line["envs"], line["processes"], line["cuda"]) == (2, family, None)
+        assert line["phases"].keys() >= {"evaluate", "validate", "evolve"}
+        assert line["phases"]["evaluate"]["steps"] == 1, "one tile plays"
+    assert lines[-1]["phases"]["learn"]["steps"] == 2
+    assert (run / "findings.jsonl").read_text() == ""
+
+
+def test_the_terminal_tells_of_memory_where_it_has_changed(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "erl", *tiny, "--rounds", "8", "--run", "run"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if " MB = " in line]
+    assert 1 <= len(lines) < 8
+    for word in ("files", "base", "owned", "slack", "unaccounted"):
+        assert word in lines[0]
+
+
+def test_a_resumed_run_takes_the_new_budget(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("run", "--rounds", "3")
+    assert main(["resume", str(run), "--rounds", "4", "--budget", "10MiB"]) == 3
+    assert "10.00 MiB are allowed (--budget)" in capsys.readouterr().err
+    assert main(["resume", str(run), "--rounds", "4", "--budget", "64GiB"]) == 0

@@ -1,0 +1,103 @@
+"""The public face: what the commands do, from a program."""
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import flatwater as fw
+from flatwater.api import configured
+from flatwater_watch.errors import ConfigError
+
+SMALL = {"envs": 3, "block": 16, "threads": 1, "trackers": (), "evaluation": {"envs": 3, "every": 2}}
+
+pytestmark = pytest.mark.usefixtures("unpainted")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("painted")
+def test_a_run_from_a_program_is_the_run_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    threads, rounds = torch.get_num_threads(), []
+    run = fw.train("ppo", rounds=3, run="whole", on_round=rounds.append, quiet=True, **SMALL)
+    assert capfd.readouterr().out == ""
+    assert torch.get_num_threads() == threads
+    assert [each.number for each in rounds] == [1, 2, 3]
+    assert rounds[-1].rounds == 3
+    assert [each.metrics["agent_steps"] for each in rounds] == run.metrics["agent_steps"]
+    assert run.finished
+    assert run.result == json.loads(Path("whole/result.json").read_text())
+    assert Path("whole/result.png").is_file()
+    assert "policy" in run._repr_html_()
+    assert run.report("page.html").read_text().startswith("<!doctype html>")
+    assert run.evaluate() == run.result
+    cut = fw.train("ppo", rounds=3, run="cut", on_round=lambda each: each.stop(), quiet=True, **SMALL)
+    assert not cut.finished
+    assert cut.result is None
+    assert cut.resume(quiet=True).result == run.result
+
+
+def test_settings_win_over_a_file_and_wrong_ones_are_refused() -> None:
+    Path("my.toml").write_text("seed = 5\n[learner]\nlr = 0.5\nepochs = 2\n")
+    found = configured("ppo", "my.toml", {"learner": {"lr": 0.25}, "budget": None})
+    assert (found.seed, found.learner.lr, found.learner.epochs) == (5, 0.25, 2)
+    for wrong in ({"rouds": 1}, {"learner": {"lr": -1}}, {"envs": "many"}):
+        with pytest.raises(ConfigError):
+            fw.train("ppo", **wrong)  # type: ignore[arg-type]
+    assert not Path("runs").exists()
+    assert fw.plan("ppo", budget="1KiB", **SMALL).fits is False
+
+
+@pytest.mark.parametrize("memory", [0, 4])
+def test_what_was_trained_acts_as_it_did_where_it_was_judged(memory: int) -> None:
+    env = gymnasium.make("CartPole-v1")
+    fw.train("ppo", rounds=2, run="run", student={"memory": memory}, quiet=True, **SMALL)
+    policy, paid = fw.load("run"), []
+    for seed in range(3):
+        policy.begin()
+        seen, _ = env.reset(seed=2**30 + seed)
+        total, over = 0.0, False
+        while not over:
+            seen, reward, terminated, truncated, _ = env.step(int(policy.act(seen)))
+            total, over = total + float(reward), terminated or truncated
+        paid.append(total)
+    assert np.mean(paid) == fw.evaluate("run")["players"]["policy"]["return"]
+    policy.begin()
+    assert policy.act(np.zeros((5, 4))).shape == (5,)
+    policy.begin(np.array([True, False, True, False, False]))
+    with pytest.raises(ConfigError, match="wanted is"):
+        policy.act(np.zeros(3))
+    with pytest.raises(ConfigError, match="Call begin"):
+        policy.act(np.zeros((2, 4)))
+
+
+def test_what_cannot_be_loaded_is_refused_with_what_can_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples")
+    monkeypatch.delitem(sys.modules, "cross_entropy", raising=False)
+    run = fw.train("cross_entropy:SEARCH", rounds=1, candidates=3, elites=2, threads=1, trackers=(), quiet=True)
+    assert run.path.parent.name == "runs"
+    with pytest.raises(ConfigError, match="cannot be loaded yet"):
+        fw.load(run.path)
+
+
+def test_a_thread_that_is_not_the_main_one_can_train() -> None:
+    found: list[fw.TrainedRun] = []
+    worker = threading.Thread(target=lambda: found.append(fw.train("ppo", rounds=1, run="run", quiet=True, **SMALL)))
+    worker.start()
+    worker.join()
+    assert found[0].finished
+
+
+def test_every_name_is_there() -> None:
+    assert {"train", "load", "Recipe"} <= set(dir(fw))
+    for name in set(dir(fw)) - {"__version__"}:
+        assert getattr(fw, name).__doc__

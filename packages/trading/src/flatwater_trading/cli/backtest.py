@@ -1,0 +1,96 @@
+"""`flatwater backtest`: a trained trader, played over days of the user's choice."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from flatwater.cli.settings import Bounded, OfSomebody
+
+if TYPE_CHECKING:
+    from flatwater.memory.planner import Plan
+    from flatwater_trading.panel.panel import Panel
+    from flatwater_trading.panel.splits import Days
+    from flatwater_trading.recipe.backtest import Backtest
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestCommand(OfSomebody, Bounded):
+    """Play the champion of a run over a stretch of days, against buy and hold, equal weights and random traders.
+
+    Without --from it begins after the days on which the champion was chosen: with newer prices these are the run's
+    holdout and all days since. The rules, the costs and the baselines are those of
+    `flatwater evaluate`; a look at holdout days is logged as there. Day by day the trades are those of
+    `flatwater orders`, except that nothing is bought on the last days (env.episode.settlement_days).
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or a .safetensors file of `flatwater export`."""
+    prices: str | None = None
+    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the training panel."""
+    first: Annotated[str | None, tyro.conf.arg(name="from", metavar="YYYY-MM-DD")] = None
+    """The first day to play, as 2024-01-31. Left out: the first after those on which the champion was chosen."""
+    last: Annotated[str | None, tyro.conf.arg(name="to", metavar="YYYY-MM-DD")] = None
+    """The last day. Left out: the newest."""
+    out: Path | None = None
+    """Folder for equity.parquet, trades.parquet and result.json. Left out: backtest-FIRST-LAST in the run's folder, or
+    beside the file."""
+    force: bool = False
+    """Replace earlier files of that name."""
+    json: bool = False
+    """Print the result as JSON instead of a table."""
+
+    def __call__(self) -> int:
+        """Load, play, write, and say it."""
+        import json
+
+        from flatwater.cli.outcome import show_result
+        from flatwater.cli.plan import print_plan
+        from flatwater.memory.planner import Plan
+        from flatwater_trading.recipe.recipe import ERL
+        from flatwater_watch.terminal import say, terminal
+
+        with terminal(errors=True).status("reading the run and playing its champion …"):
+            done = self.played()
+            if isinstance(done, Plan):
+                return print_plan(done, as_json=self.json)
+            found, place = done
+            found.write(place, force=self.force)
+        if self.json:
+            print(json.dumps(dict(found.result), indent=1))
+            return 0
+        show_result(dict(found.result), terminal(), ERL)
+        say(f"equity, trades and result: {place}")
+        return 0
+
+    def played(self) -> "tuple[Backtest, Path] | Plan":
+        """The backtest, and the folder that it goes to; or what it would take."""
+        from flatwater.memory.planner import refuse
+        from flatwater_trading.cli.orders import load_trader, prices_of
+        from flatwater_trading.panel.locate import load_panel
+        from flatwater_trading.recipe.backtest import check_free, find_days, known_truth, note_look, play_backtest
+        from flatwater_trading.recipe.use_plan import plan_backtest
+        from flatwater_watch.terminal import terminal
+
+        if self.out is not None:
+            check_free(self.out, force=self.force)
+        trader = load_trader(self.run, "Backtests")
+        prices = prices_of(self.run) if self.prices is None else self.prices
+        panel = trader.panel_of(load_panel(prices))
+        days = find_days(trader, panel, self.first, self.last)
+        plan = plan_backtest(trader.settings, panel, days, self.budget)
+        if self.plan:
+            return plan
+        refuse(plan)
+        place = self._place(panel, days)
+        check_free(place, force=self.force)
+        if said := note_look(trader, panel, days):
+            terminal(errors=True).print(said, highlight=False)
+        return play_backtest(trader, panel, days, known_truth(prices, panel)), place
+
+    def _place(self, panel: "Panel", days: "Days") -> Path:
+        if self.out is not None:
+            return self.out
+        name, run = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}", Path(self.run)
+        return run / name if run.is_dir() else run.with_name(f"{run.stem}-{name}")

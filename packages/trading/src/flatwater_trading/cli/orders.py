@@ -1,0 +1,231 @@
+"""`flatwater orders`: what a trained trader sells and buys after the newest day."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from flatwater.cli.settings import Bounded, OfSomebody
+from flatwater_watch.options.bounds import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
+
+    from flatwater.memory.planner import Plan
+    from flatwater_trading.market.orders import Orders
+    from flatwater_trading.recipe.trader import Reason, Trader
+
+REASONS = 4
+"""What moved the coefficient most: so many are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrdersCommand(OfSomebody, Bounded):
+    """List what the champion of a run sells and buys after the newest day of a file of prices.
+
+    The file needs the columns of the training panel, and newer days. --after writes positions and cash to a file, for
+    --positions on the next day; both may be the same file.
+
+    The simulator buys at the close that the trader has just seen. So buy near the close: the next morning's price
+    differs.
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or a .safetensors file of `flatwater export`."""
+    prices: str | None = None
+    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the training panel."""
+    positions: Path | None = None
+    """CSV file of the positions that are held: instrument, entry_date, entry_price, target (percent above it) and
+    shares, and a row `cash` with its amount under shares. Left out: nothing is held."""
+    raw_prices: str | None = None
+    """Closes as they were traded, where the prices are adjusted for splits and dividends and the file holds no others.
+    Prices, limits and shares are then those that a broker takes, and so are those of --positions."""
+    cash: Annotated[float, Bounds(0, 1e15)] | None = None
+    """The cash, if --positions has no such row. Left out where nothing is held: the cash of an episode's start."""
+    after: Path | None = None
+    """Write positions and cash after these orders to this .csv file."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+    csv: bool = False
+    """Print a row for each order as CSV instead: order, instrument, shares, price, limit, days, date, reason. A name
+    that a spreadsheet would run as a formula has an apostrophe before it."""
+
+    def __call__(self) -> int:
+        """Load, decide, and say it."""
+        import json
+        from dataclasses import asdict
+
+        from flatwater.cli.plan import print_plan
+        from flatwater.memory.planner import Plan
+        from flatwater_trading.recipe.positions import POSITIONS, write_positions
+        from flatwater_watch.errors import ConfigError
+        from flatwater_watch.files.output import check_output
+        from flatwater_watch.terminal import say, terminal
+
+        if self.json and self.csv:
+            raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
+        if self.after is not None:
+            check_output("--after", self.after, POSITIONS)
+        with terminal(errors=True).status("reading the run and the prices …"):
+            found = self.decided()
+        if isinstance(found, Plan):
+            return print_plan(found, as_json=self.json)
+        orders, reasons = found
+        if self.after is not None:
+            write_positions(self.after, orders.positions, orders.cash)
+        if self.json:
+            print(json.dumps(orders.to_json() | {"reasons": [asdict(reason) for reason in reasons]}, indent=1))
+            return 0
+        if self.csv:
+            print(_csv(orders), end="")
+            return 0
+        console = terminal()
+        console.print(f"after the close of {orders.date}", style="italic", highlight=False)
+        console.print(_table(orders))
+        for line in _sentences(orders, reasons):
+            console.print(line, highlight=False, markup=False)
+        if self.after is not None:
+            say(f"positions and cash after these orders: {self.after}")
+        return 0
+
+    def decided(self) -> "tuple[Orders, Sequence[Reason]] | Plan":
+        """The orders, and what moved the largest coefficient; or what it would take to find both."""
+        from flatwater_trading.panel.locate import load_panel
+        from flatwater_trading.recipe.positions import Held, read_positions
+        from flatwater_trading.recipe.use_plan import plan_orders
+
+        held = Held() if self.positions is None else read_positions(self.positions)
+        trader = load_trader(self.run, "Orders")
+        panel = trader.panel_of(load_panel(prices_of(self.run) if self.prices is None else self.prices))
+        if self.plan:
+            return plan_orders(trader.settings, panel, self.budget)
+        cash = held.cash if self.cash is None else self.cash
+        orders = trader.orders(panel, held.positions, cash, raw_prices=self.raw_prices, budget=self.budget)
+        if not orders.ranking:
+            return orders, ()
+        return orders, trader.reasons(panel, orders, orders.ranking[0][0], budget=self.budget)[:REASONS]
+
+
+def load_trader(run: str, what: str) -> "Trader":
+    """The trader of a run or of a file.
+
+    Args:
+        run: as of `flatwater.load`.
+        what: that is asked of it, in the plural, at the beginning of a sentence.
+
+    Raises:
+        FlatwaterError: the run cannot be used, or has trained no trader.
+    """
+    from flatwater.api import load
+    from flatwater_trading.recipe.trader import Trader
+    from flatwater_watch.errors import ConfigError
+
+    trader = load(run)
+    if not isinstance(trader, Trader):
+        raise ConfigError(f"{run}: what it has trained buys nothing. {what} are those of `train erl`.")
+    return trader
+
+
+def prices_of(run: str) -> str | None:
+    """The panel that a run was trained on, as `--panel` names it.
+
+    Raises:
+        ConfigError: it is a file, which has none.
+    """
+    from flatwater.config.toml import read_toml
+    from flatwater.rundir.layout import open_folder
+    from flatwater_watch.errors import ConfigError
+
+    if Path(run).is_file():
+        raise ConfigError(f"{run}: an exported trader has no prices of its own. Give them with --prices.")
+    panel = read_toml(open_folder(Path(run)).config).get("panel")
+    return panel if isinstance(panel, str) else None
+
+
+COLUMNS = ("order", "instrument", "shares", "price", "limit", "days", "date", "reason")
+Row = tuple[str, str, float, float, float | None, int | None, str, str]
+
+
+def _rows(orders: "Orders") -> "Iterator[Row]":
+    """The values of `COLUMNS` of each order."""
+    for sale in orders.sales:
+        yield "sell", sale.instrument, sale.shares, sale.price, None, None, sale.date, sale.reason
+    for each in orders.holdings:
+        held = each.position
+        yield "hold", held.instrument, held.shares, each.price, each.target_price, each.days_left, orders.date, ""
+    if (new := orders.purchase) is not None:
+        yield "buy", new.instrument, new.shares, new.price, new.target_price, new.hold_days, orders.date, ""
+
+
+def _csv(orders: "Orders") -> str:
+    import polars as pl
+
+    from flatwater_trading.recipe.positions import as_cell
+
+    rows = [(order, as_cell(name), *numbers) for order, name, *numbers in _rows(orders)]
+    return pl.DataFrame(rows, schema=COLUMNS, orient="row").write_csv()
+
+
+def _table(orders: "Orders") -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("order", no_wrap=True)
+    table.add_column("instrument", no_wrap=True)
+    for title in ("shares", "price", "limit", "until"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for order, instrument, shares, price, limit, days, date, reason in _rows(orders):
+        late = "" if date == orders.date else f", due {date}"
+        why = {"": "", "target": " at its target"}.get(reason, " at the close") + late
+        until = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} {orders.unit}s")
+        style = "bold" if order == "buy" else None
+        table.add_row(f"{order}{why}", instrument, f"{shares:,.2f}", f"{price:,.2f}", *until, style=style)
+    if not table.rows:
+        table.add_row("nothing", "", "", "", "", "")
+    return table
+
+
+def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
+    new, lines = orders.purchase, []
+    if new is not None:
+        lines.append(
+            f"The purchase takes {new.share:.1%} of the equity of {orders.equity:,.0f}; {orders.cash:,.0f} are left in "
+            f"cash. Sell it at its limit, or at the close after {new.hold_days} {_periods(orders)}."
+        )
+    else:
+        lines.append(f"{_why_nothing(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")
+    if orders.ranking:
+        lines.append("coefficients: " + ", ".join(f"{name} {value:.2f}" for name, value in orders.ranking))
+    if orders.as_traded:
+        lines.append("Prices, limits and shares are as traded; the trader looks at adjusted prices.")
+    else:
+        lines.append(
+            "Prices, limits and shares are those of the file. If it is adjusted for splits or dividends, so are they: "
+            "give the closes as traded with --raw-prices FILE."
+        )
+    if orders.splits:
+        lines.append(f"Split since the purchase: {', '.join(orders.splits)}. Give the shares that are held now.")
+    if reasons:
+        parts = ", ".join(f"{reason.what} {reason.effect:+.3f}" for reason in reasons)
+        lines.append(f"what moved {orders.ranking[0][0]}'s: {parts}")
+    return lines
+
+
+def _periods(orders: "Orders") -> str:
+    return "trading days" if orders.unit == "day" else f"{orders.unit}s"
+
+
+def _why_nothing(orders: "Orders") -> str:
+    today = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
+    if today:
+        return (
+            f"Nothing is bought: {today[0]} was bought on this day already, and one purchase a {orders.unit} is the "
+            "rule."
+        )
+    if not orders.ranking:
+        return "Nothing can be bought: whatever has a price today is held."
+    return f"Nothing is bought: no coefficient reaches {orders.threshold:g}."

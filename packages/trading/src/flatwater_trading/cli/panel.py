@@ -1,0 +1,251 @@
+"""`flatwater panel import` and `flatwater panel show`: from price files to a stored panel, and what is in one."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.regular import read_regular
+from flatwater_watch.terminal import say, terminal
+from flatwater_watch.units import format_bytes
+
+if TYPE_CHECKING:  # NumPy comes with the summary; `--help` does without
+    from flatwater_trading.panel.importing import Imported
+    from flatwater_trading.panel.summary import PanelSummary
+
+SHOWN = 40
+"""Instruments listed in the table."""
+LISTED = 5
+"""Columns, gaps and moves listed after an import."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelImport:
+    """Read daily prices from Parquet, CSV or a workbook, compute the indicators, and store a panel that trainers map.
+
+    Long form: symbol, date, open, high, low, close. Wide form: date and AAPL_open, AAPL_high, AAPL_low, AAPL_close and
+    so on for each instrument, or one closing price for each instrument.
+
+    $ flatwater panel import prices.csv --out market.safetensors
+
+    $ flatwater panel import kurse.csv --out kurse.safetensors --map close=PX_LAST
+    """
+
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """A .parquet, .csv, .csv.gz, .xlsx, .xlsm, .xls or .ods file (the last four: pip install
+    'flatwater-trading[excel]'). What cannot be right in it is refused with its row and column."""
+    out: Path
+    """The panel file to write; an existing panel is replaced, in one stroke."""
+    force: bool = False
+    """Replace a file that is no panel as well; never the source."""
+    map: tuple[str, ...] = ()
+    """Which column is what, as in `symbol=Kuerzel date=Datum close=PX_LAST`; also open, high, low and adj_close. In
+    wide form a `*` stands for the instrument: `close=*.last`. In cells that hold lists, `close=4` is the fourth number.
+    What is not named is guessed, and the guess is shown."""
+    dates: Annotated[Literal["mdy", "dmy", "ymd"] | None, tyro.conf.arg(metavar="{mdy,dmy,ymd}")] = None
+    """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
+    decimal: Annotated[Literal["point", "comma"] | None, tyro.conf.arg(metavar="{point,comma}")] = None
+    """What stands before decimals in text. Left out: guessed, for each column."""
+    sheet: str | None = None
+    """The sheet of a workbook. Left out: the only one that holds a table."""
+    bars: Annotated[Literal["last", "daily"] | None, tyro.conf.arg(metavar="{last,daily}")] = None
+    """What to make of prices of hours or minutes: the last row of each day, or a bar of all its rows (first open,
+    highest high, lowest low, last close). Left out: such prices are refused."""
+    features: tuple[str, ...] = ()
+    """Own features: columns of the file, as in `my_signal` (`AAPL_my_signal` in wide form), or functions, as in
+    `signals:alpha` for `signals.py` in this folder. `rsi` and its like then take the place of what is computed."""
+    investable: str | None = None
+    """Instruments that may be traded: names and patterns with commas between them, such as `AAPL,ETF*`, or a text file
+    of them. The others can only be watched, and may be of any sign."""
+
+    def __call__(self) -> int:
+        """Import, store, and say what was stored."""
+        from flatwater_trading.market.config import EpisodeConfig
+        from flatwater_trading.panel.importing import read_prices
+        from flatwater_trading.panel.store import check_place, save_panel
+        from flatwater_trading.panel.summary import summarise
+
+        check_place(self.out, source=self.source, force=self.force)
+        chosen = None if self.investable is None else _names(self.investable)
+        with terminal().status(f"reading {self.source} and computing the indicators …", first=2.0):
+            imported = read_prices(
+                self.source,
+                investable=chosen,
+                columns=_mapping(self.map),
+                dates=self.dates,
+                features=self.features,
+                decimal=self.decimal,
+                sheet=self.sheet,
+                bars=self.bars,
+            )
+            check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
+            save_panel(imported.panel, self.out)
+        panel, episode = imported.panel, EpisodeConfig()
+        days, instruments = panel.valid.shape
+        say(
+            f"{self.out}: {days} {panel.calendar.units} x {instruments} instruments, {len(panel.investable)} investable"
+        )
+        summary = summarise(panel, context=episode.context, episode=episode.days)
+        terminal().print(_imported(imported, summary), width=80)
+        say(f"fingerprint {panel.fingerprint}")
+        return 0
+
+
+def _names(text: str) -> list[str]:
+    """Names between commas, or those of a file, between commas or on lines of their own."""
+    file = Path(text)
+    if file.is_file():
+        try:
+            text = read_regular(file).decode("utf-8-sig").replace("\n", ",")
+        except (OSError, ValueError) as wrong:
+            raise ConfigError(f"--investable {text}: the file cannot be read: {wrong}. Write names in it.") from wrong
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _mapping(words: tuple[str, ...]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for name, sign, column in pairs:
+        if not (name and sign and column):
+            raise ConfigError(f"--map {name}{sign}{column}: names no column. Write --map close=COLUMN.")
+    return {name: column for name, _, column in pairs}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelShow:
+    """Show what a panel holds: days, instruments, features, splits, fingerprint."""
+
+    path: Annotated[str | None, tyro.conf.Positional] = None
+    """A stored panel, a .parquet, .csv or .xlsx file, or `synthetic:60x1500`. The shipped panel if left out."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+
+    def __call__(self) -> int:
+        """Print the summary as tables or JSON."""
+        from flatwater_trading.market.config import EpisodeConfig
+        from flatwater_trading.panel.locate import load_panel
+        from flatwater_trading.panel.summary import summarise
+
+        with terminal().status("reading the panel …") if not self.json else nullcontext():
+            episode = EpisodeConfig()
+            summary = summarise(load_panel(self.path), context=episode.context, episode=episode.days)
+        if self.json:
+            print(json.dumps(asdict(summary)))
+        else:
+            _print_tables(self.path or "the shipped panel", summary)
+        return 0
+
+
+def _imported(imported: "Imported", summary: "PanelSummary") -> Table:
+    """What a person checks after an import, in ten seconds."""
+    table = Table(box=SIMPLE_HEAD, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    layout = imported.layout
+    columns = [f"{role} = {name or 'the one without a name'}" for role, name in layout.named.items()]
+    if layout.wide:
+        columns.append(f"{len({*layout.wide.values()})} of prices, such as {next(iter(layout.wide.values()))}")
+    table.add_row("columns", ", ".join(columns))
+    if layout.guessed:
+        guess = " ".join(f"{role}=COLUMN" for role in layout.guessed)
+        table.add_row("", f"guessed: {', '.join(layout.guessed)}; if that is wrong, add --map {guess}")
+    if imported.panel.origins:
+        table.add_row(
+            "own features", ", ".join(f"{name} ({origin})" for name, origin in imported.panel.origins.items())
+        )
+    table.add_row("not used", _some(layout.unused) or "-")
+    table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_pause(imported)}")
+    table.add_row("frequency", imported.panel.calendar.in_words)
+    holes = sorted((one for one in summary.instruments if one.gaps), key=lambda one: -one.gaps)
+    table.add_row("gaps", _some([f"{one.name} {one.gaps} {summary.unit}s" for one in holes]) or "-")
+    table.add_row("like splits", _some(imported.jumps) or "-")
+    if summary.splits:
+        table.add_row("splits", ", ".join(f"{split.name} {split.days:,} {summary.unit}s" for split in summary.splits))
+    if summary.splits_problem:
+        table.add_row("splits do not fit", summary.splits_problem)
+    return table
+
+
+def _some(words: list[str]) -> str:
+    more = f" and {len(words) - LISTED} more" if len(words) > LISTED else ""
+    return ", ".join(words[:LISTED]) + more
+
+
+def _pause(imported: "Imported") -> str:
+    """The longest time between two days of the panel."""
+    dates = imported.panel.dates
+    if len(dates) < 2:  # noqa: PLR2004  (nothing lies between)
+        return "one day"
+    pauses = (dates[1:] - dates[:-1]).astype(int)
+    at = int(pauses.argmax())
+    return f"at most {pauses[at]} days apart (from {dates[at]} on)"
+
+
+def _print_tables(name: str, summary: "PanelSummary") -> None:
+    console = terminal()
+    console.print(_overview(name, summary))
+    if summary.splits:
+        console.print(_splits(summary))
+    if summary.splits_problem:
+        console.print(f"the default splits do not fit: {summary.splits_problem}\n")
+    console.print(_instruments(summary))
+    console.print(_features(summary))
+
+
+def _overview(name: str, summary: "PanelSummary") -> Table:
+    investable = sum(one.investable for one in summary.instruments)
+    table = Table(title=name, box=SIMPLE_HEAD, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}")
+    table.add_row("frequency", f"{summary.frequency}: {summary.periods_per_year} periods a year")
+    table.add_row("instruments", f"{len(summary.instruments)}, {investable} investable")
+    table.add_row("context", f"{summary.context} {summary.unit}s seen before the first one of training is traded")
+    table.add_row("missing", f"{summary.missing:.2%} of {summary.unit}s and instruments have no close")
+    table.add_row("fingerprint", summary.fingerprint)
+    if summary.file is not None and summary.file_bytes is not None:
+        table.add_row("file", f"{summary.file} ({format_bytes(summary.file_bytes)})")
+    return table
+
+
+def _splits(summary: "PanelSummary") -> Table:
+    table = Table(title=f"tradable {summary.unit}s by default", box=SIMPLE_HEAD, title_justify="left")
+    for heading in ("split", "first day", "last day"):
+        table.add_column(heading)
+    table.add_column(f"{summary.unit}s", justify="right")
+    for split in summary.splits:
+        table.add_row(split.name, split.first, split.last, f"{split.days:,}")
+    return table
+
+
+def _instruments(summary: "PanelSummary") -> Table:
+    columns = summary.instruments
+    left = len(columns) - SHOWN
+    caption = f"and {left} more: --json shows all" if left > 0 else None
+    table = Table(title="instruments", box=SIMPLE_HEAD, title_justify="left", caption=caption, caption_justify="left")
+    for heading in ("name", "role", "first day", "last day"):
+        table.add_column(heading)
+    for heading in ("missing", f"{summary.unit}s in gaps"):
+        table.add_column(heading, justify="right")
+    for one in columns[:SHOWN]:
+        role = "investable" if one.investable else "context"
+        gone = f"{one.missing:.2%}"
+        table.add_row(one.name, role, one.first or "-", one.last or "-", gone, str(one.gaps))
+    return table
+
+
+def _features(summary: "PanelSummary") -> Table:
+    table = Table(title=f"features, all {summary.unit}s together", box=SIMPLE_HEAD, title_justify="left")
+    table.add_column("name")
+    for heading in ("mean", "deviation", "missing"):
+        table.add_column(heading, justify="right")
+    table.add_column("from", overflow="fold")
+    for one in summary.features:
+        numbers = ("-" if number is None else f"{number:.5g}" for number in (one.mean, one.deviation))
+        table.add_row(one.name, *numbers, f"{one.missing:.2%}", one.origin)
+    return table

@@ -1,0 +1,182 @@
+"""`flatwater study`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+import tyro
+
+from flatwater.cli.settings import OfSomebody, OverFile, option_value, over_folder
+from flatwater_trading.panel.specification import is_synthetic
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.study.config import MOST_FOLDS
+from flatwater_watch.errors import ConfigError, FlatwaterError
+from flatwater_watch.files.regular import file_exists
+from flatwater_watch.options.bounds import Bounds
+
+if TYPE_CHECKING:
+    from flatwater_trading.study.study import StudyOutcome
+
+SETTINGS = ".toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(OfSomebody, OverFile, ErlRunConfig):
+    """Train the same settings anew in each fold of a walk-forward over a panel, and say what the result shows.
+
+    The panel is cut into K + 1 equal parts. Each fold trains on everything before its test days, chooses its champion
+    on the last of these, and then plays the test days, once for each seed. The folds are pooled: equity, Sharpe ratio,
+    drawdown, turnover, the difference to the best simple rule and to equal weight with an interval, and the Sharpe
+    ratio deflated for every try that was made. Each run is an ordinary run in the study's folder. Ctrl-C saves the runs
+    at work; the same command with --run goes on, also after a kill.
+    """
+
+    config_type: ClassVar[type[Any]] = ErlRunConfig
+    help_more: ClassVar[str] = """
+        The settings below are those of every run. The seed, `splits.days` and `splits.holdout-days` are set by the
+        study for each run.
+        """
+    source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS")] = None
+    """What stands for --panel, or a TOML file with settings, which stands for --config."""
+    folds: Annotated[int, Bounds(1, MOST_FOLDS)] | None = None
+    """Folds. Left out: 5, or as many as the study in --run has."""
+    seeds: str | None = None
+    """A number of seeds from --seed on, such as `3`, or a list, such as `0,5,9`. Left out: 3, or those of the study in
+    --run; seeds can be added to a study."""
+    jobs: Annotated[int, Bounds(1, 1024)] | None = None
+    """Runs at once, each in a process of its own. Left out: as many as there are free cores and as memory allows."""
+    run: Path | None = None
+    """Folder for the study: new, empty, or one to go on with. Left out: runs/study-DATE-NUMBER."""
+    config: Path | None = None
+    """TOML file with settings. Options on the command line win over it."""
+    plan: bool = False
+    """Tell what the largest run would hold, and how many such runs there would be at once; start nothing."""
+    json: bool = False
+    """Print the result as JSON; everything else goes to stderr."""
+    quiet: bool = False
+    """Print nothing but errors, and with --json the result. What a run says stands in its run.log."""
+
+    @classmethod
+    def read(cls, program: str, options: Sequence[str]) -> Self:
+        """The options over the settings of a file, or of the study in --run."""
+        words = over_folder(options, "study.toml")
+        found = super().read(program, words)
+        source = found.source
+        if source is None:
+            return found
+        option = "--config" if source.lower().endswith(SETTINGS) else "--panel"
+        if option_value(option, options) is not None:
+            raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
+        return (
+            replace(found, panel=source) if option == "--panel" else super().read(program, [option, source, *options])
+        )
+
+    def __call__(self) -> int:
+        """Run the study, then show it."""
+        prices = self.source if self.source == self.panel else None
+        if prices is not None and not (is_synthetic(prices) or file_exists(prices)):
+            raise ConfigError(  # before anything is imported that takes seconds
+                f"{prices}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or "
+                "a TOML file with settings."
+            )
+        return show_plan(self) if self.plan else run_study(self)
+
+
+def show_plan(command: Study) -> int:
+    """Print what the largest run would hold. Returns the exit code: 3 where so many at once do not fit."""
+    from flatwater.cli.plan import print_plan
+    from flatwater_trading.study.member import plan_member
+    from flatwater_trading.study.opening import find_wanted, that_fit
+    from flatwater_watch.terminal import say, terminal
+
+    asked = find_wanted(_order(command))
+    with terminal(errors=True).status("reading the panel and planning its largest fold …"):
+        plan = plan_member(asked.base, asked.folds)
+    code = print_plan(plan, as_json=command.json)
+    if not command.json:
+        from flatwater_watch.units import format_bytes
+
+        jobs = that_fit(asked.jobs, plan.needed_bytes, plan.limit_bytes, asked=command.jobs is not None)
+        runs = asked.folds * len(asked.seeds)
+        say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
+    return code
+
+
+def _order(command: Study) -> Any:  # noqa: ANN401  (imported where it is used)
+    from flatwater_trading.study.opening import Order
+
+    return Order(
+        config=command.settings(),
+        folds=command.folds,
+        seeds=command.seeds,
+        jobs=command.jobs,
+        folder=command.run,
+    )
+
+
+def run_study(command: Study) -> int:
+    """Train and test what is left, show all, and return the exit code."""
+    import json
+    import shlex
+    import sys
+
+    from flatwater_trading.study.study import study
+    from flatwater_watch.terminal import lasting_terminal, silent_terminal
+
+    console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
+    errors = lasting_terminal(errors=True) if command.quiet else console
+    outcome = study(_order(command), console)
+    result = outcome.result
+    if result["pooled"] is not None:
+        write_pages(outcome)
+        show_study(result, console)
+        folder = outcome.folder
+        console.print(f"\npicture       {folder.picture}\npage          {folder.report}", soft_wrap=True)
+        console.print(f"study folder  {folder.path}", soft_wrap=True)
+    if command.json:
+        sys.stdout.write(json.dumps(result, indent=1) + "\n")
+    if outcome.stop.signal:
+        again = shlex.join(["flatwater", "study", "--run", str(outcome.folder.path)])
+        console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
+        return outcome.stop.exit_code
+    failed = [line for line in result["runs"] if line["state"] == "failed"]
+    for line in failed:
+        errors.print(f"{line['run']} failed: {line['reason']}", style="red", markup=False, soft_wrap=True)
+    return FlatwaterError.exit_code if failed else 0
+
+
+def write_pages(outcome: "StudyOutcome") -> None:
+    """Write the picture and the page."""
+    from flatwater.reports.picture import write_picture
+    from flatwater_trading.study.page import study_page, study_picture
+    from flatwater_trading.study.records import read_study
+    from flatwater_watch.files.directory import write_object
+
+    folder = outcome.folder
+    records = read_study(folder.path)
+    write_picture(folder.picture, study_picture(records))
+    write_object(folder.report, study_page(records).encode(errors="replace"))
+
+
+def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401  (rich's console)
+    """The folds and the traders, in 80 columns, and the sentence."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from flatwater_trading.study.records import fold_rows, trader_rows
+
+    for titles, rows, words in (fold_rows(result["pooled"]), trader_rows(result["pooled"])):
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        for at, title in enumerate(titles):
+            table.add_column(title, justify="left" if at < words else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row, style="bold" if row[0] == "champions" else "")
+        console.print(table)
+    complete, wanted = len(result["pooled"]["by_fold"]), result["folds"]
+    if complete < wanted:
+        console.print(
+            f"{complete} of {wanted} folds are complete; the others are not in these numbers.", style="yellow"
+        )
+    console.print(result["pooled"]["verdict"])
+    console.print(f"Note: {result['note']}.", style="dim")

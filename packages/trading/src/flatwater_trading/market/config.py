@@ -1,0 +1,122 @@
+"""What an episode of the trading environment is, what it pays for, and what its cash account costs."""
+
+from dataclasses import field
+from typing import Annotated, Literal
+
+from flatwater_watch.errors import require
+from flatwater_watch.options.bounds import Bounds, Count, Weight
+from flatwater_watch.options.declare import config
+
+_BPS = 10_000
+
+
+@config(table="env.episode")
+class EpisodeConfig:
+    """The three periods of an episode: history that is only seen, days to trade, days in which positions only close."""
+
+    context: Count = 20
+    """Days in one observation: on day t the rows t - context + 1 .. t. Sets the size of the encoder's window."""
+    trading_days: Count = 125
+    """Days on which one instrument can be bought, at the close."""
+    settlement_days: Count = 20
+    """Days after the trading period in which positions only close. Shorter than `trade.hold_days` cuts late trades."""
+    # One at least: what is open on the last day is closed on it, so a purchase on that day could never be sold.
+
+    @property
+    def days(self) -> int:
+        """Steps of an episode: trading and settlement."""
+        return self.trading_days + self.settlement_days
+
+
+@config(table="env.trade")
+class TradeConfig:
+    """When a trade opens and when it closes."""
+
+    hold_days: Count = 20
+    """Days until a position that has not met its target is sold at the close. Also the most positions open at once."""
+    coefficient_max: Annotated[float, Bounds(0, 1e6, above=True)] = 2.0
+    """Upper bound of an action's coefficient, from 0. The middle of the range is the threshold, so that a policy that
+    knows nothing yet buys on about every second day."""
+    buy_threshold: Annotated[float, Bounds(0, 1e6, above=True)] = 1.0
+    """The day's largest coefficient buys when it is at least this."""
+    target_low: Annotated[float, Bounds(0, 1e6, above=True)] = 10.0
+    """Smallest sale target, in percent above the purchase price."""
+    target_high: Annotated[float, Bounds(0, 1e6, above=True)] = 50.0
+    """Largest sale target, in percent above the purchase price."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.coefficient_max > self.buy_threshold,
+            "env.trade.coefficient_max",
+            self.coefficient_max,
+            f"above buy_threshold ({self.buy_threshold}), or nothing is ever bought",
+        )
+        require(
+            self.target_high >= self.target_low,
+            "env.trade.target_high",
+            self.target_high,
+            f"at least target_low ({self.target_low})",
+        )
+
+
+@config(table="env.reward")
+class RewardConfig:
+    """Changes to the reward of a closed trade, its gain in percent after costs, and the price of idleness."""
+
+    loss_factor: Weight = 1.0
+    """A losing trade's reward is multiplied by this; 10 makes a policy shy of losses."""
+    inaction_penalty: Annotated[float, Bounds(0, 1e9)] = 5.0
+    """Taken from the reward of each day of the trading period that ends without a position."""
+    no_trade_penalty: Annotated[float, Bounds(0, 1e9)] = 10_000.0
+    """Taken from the fitness (never from a step's reward) of an episode in which nothing was bought."""
+    credit: Literal["exit", "entry"] = "exit"
+    """The day on which a trade pays: when it closes, or when it is opened. `entry` tells the learner on the day of
+    the purchase what the trade will have paid: exact credit, for training only. Observations and equity stay blind."""
+
+    def __post_init__(self) -> None:
+        require(self.credit in ("exit", "entry"), "env.reward.credit", self.credit, "'exit' or 'entry'")
+
+
+@config(table="env.account")
+class AccountConfig:
+    """The cash account that is kept beside the rewards: both count a trade's gain after these costs."""
+
+    cash: Annotated[float, Bounds(0, 1e12, above=True)] = 100_000.0
+    """Money at the start of each episode."""
+    position_share: Annotated[float, Bounds(0, 1, above=True)] | None = None
+    """Share of equity put into each trade, whatever its coefficient. Left out: 1 / the most positions that can be open,
+    so that holding them all is being fully invested."""
+    cost_bps: Annotated[float, Bounds(0, _BPS, below=True)] = 5.0
+    """Commission on each side of a trade, in hundredths of a percent of its value."""
+    slippage_bps: Annotated[float, Bounds(0, _BPS, below=True)] = 5.0
+    """How much worse than the quoted price each side is executed, in hundredths of a percent."""
+
+    def share(self, *, hold_days: int, instruments: int) -> float:
+        """Share of equity put into a trade: at most one is opened a day, and one in each instrument."""
+        return 1 / min(hold_days, instruments) if self.position_share is None else self.position_share
+
+    @property
+    def purchase_factor(self) -> float:
+        """Money paid for each unit of quoted value bought."""
+        return (1 + self.slippage_bps / _BPS) * (1 + self.cost_bps / _BPS)
+
+    @property
+    def sale_factor(self) -> float:
+        """Money received for each unit of quoted value sold."""
+        return (1 - self.slippage_bps / _BPS) * (1 - self.cost_bps / _BPS)
+
+
+@config
+class TradingConfig:
+    """The trading environment."""
+
+    episode: EpisodeConfig = field(default_factory=EpisodeConfig)
+    """Length of the periods."""
+    trade: TradeConfig = field(default_factory=TradeConfig)
+    """Purchases and exits."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    """Rewards and penalties."""
+    account: AccountConfig = field(default_factory=AccountConfig)
+    """Cash, costs and sizes."""
+    account_observation: bool = False
+    """Whether observations also show the open positions: held, days held, unrealised gain."""

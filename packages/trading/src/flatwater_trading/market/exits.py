@@ -1,0 +1,164 @@
+"""When a trade closes, at what price, and what it pays: pure functions of prices.
+
+The market is exogenous, so the exit of a trade follows from its day, instrument and target alone. It is resolved on the
+day of the purchase, which leaves the simulator nothing to look for later. What is resolved is the future: it may only
+be read from the exit day on.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater_trading.market.config import AccountConfig, TradingConfig
+from flatwater_trading.market.market import Market
+
+REASONS = ("target", "held", "data_ended", "episode_end")
+"""Why a trade closed, in the order in which the rules apply."""
+
+
+class Exits(NamedTuple):
+    """How each of B trades will close."""
+
+    held: Int[Tensor, " B"]
+    """Days from the entry to the exit, 1 .. H."""
+    price: Float[Tensor, " B"]
+    """The target price, or the last usable close up to the exit."""
+
+
+def resolve_exits(
+    high: Float[Tensor, "T K"],
+    mark: Float[Tensor, "T K"],
+    last_day: Int[Tensor, " K"],
+    *,
+    ahead: Int[Tensor, "H 1"],
+    day: Int[Tensor, " B"],
+    instrument: Int[Tensor, " B"],
+    target_price: Float[Tensor, " B"],
+    last: Int[Tensor, " B"],
+) -> Exits:
+    """Close each trade by the first rule that applies, from the day after its purchase.
+
+    The day's high reaches the target price: at the target price. After H days: at that day's close. The data has ended:
+    on the first day without data. The last day of the episode: on it. The latter three at the last usable close.
+
+    Args:
+        high: NaN where missing, so that no target is met there.
+        mark: last usable close up to each row.
+        last_day: row of each instrument's last usable close.
+        ahead: the numbers 1 .. H.
+        day: rows of the purchases.
+        instrument: columns of the purchases.
+        target_price: prices at which to sell.
+        last: row of each episode's last day, after `day`.
+
+    Returns:
+        Days and prices. For an entry that is no trade (no usable close, no day left) they mean nothing, but they
+        never point outside the panel.
+    """
+    hold, (days, columns) = len(ahead), high.shape
+    # Instrument by instrument the days to come lie side by side, as a market stores them. A cell past an instrument's
+    # last row stands for a day on which every episode has ended: `limit` cuts it off.
+    highs = torch.take(high.T, (instrument * days + day + ahead).clamp_(max=high.numel() - 1))
+    reached, before = (highs >= target_price).max(0)
+    limit = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
+    met = reached & (before < limit)
+    held = torch.where(met, before + 1, limit)
+    return Exits(held, torch.where(met, target_price, torch.take(mark, (day + held) * columns + instrument)))
+
+
+_TRADES = 1 << 17
+"""Trades that are resolved at a time: 20 MiB of highs where a position is held for 20 days."""
+
+
+def trade_gains(
+    market: Market,
+    *,
+    rows: range,
+    targets: Float[Tensor, " G"],
+    hold_days: int,
+    account: AccountConfig,
+) -> Float[Tensor, "D K G"]:
+    """What a purchase of each instrument on each day gains after costs, by sale target; NaN where it has no close.
+
+    Args:
+        market: prices.
+        rows: days of the purchases. The exits read `hold_days` rows more.
+        targets: sale targets, in percent.
+        hold_days: days after which a position is sold.
+        account: its costs.
+
+    Returns:
+        Gains as fractions of what was paid.
+    """
+    columns = market.close.shape[1]
+    found = torch.empty(len(rows), columns, len(targets), device=market.close.device)
+    step = max(1, _TRADES // (columns * len(targets)))
+    for at in range(0, len(rows), step):
+        found[at : at + step] = _gains(market, rows[at : at + step], targets, hold_days, account)
+    return found
+
+
+def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account: AccountConfig) -> Tensor:
+    device, shape = targets.device, (len(rows), market.close.shape[1], len(targets))
+    day = torch.arange(rows.start, rows.stop, device=device)[:, None, None].expand(shape).flatten()
+    instrument = torch.arange(shape[1], device=device)[None, :, None].expand(shape).flatten()
+    price = market.close[rows.start : rows.stop, :, None].expand(shape).flatten()
+    exits = resolve_exits(
+        market.high,
+        market.mark,
+        market.last_day,
+        ahead=torch.arange(1, hold_days + 1, device=device)[:, None],
+        day=day,
+        instrument=instrument,
+        target_price=target_prices(price, targets.expand(shape).flatten()),
+        last=day + hold_days,
+    )
+    return net_gain(price, exits.price, account).view(shape)
+
+
+def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """The price that is `target` percent above `price`."""
+    return torch.addcmul(price, price, target, value=0.01)
+
+
+def net_gain(
+    entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], account: AccountConfig
+) -> Float[Tensor, " B"]:
+    """What a trade makes of the money put into it, as a fraction: after the costs of both sides."""
+    return exit_price * account.sale_factor / (entry_price * account.purchase_factor) - 1
+
+
+def trade_rewards(
+    *, entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], config: TradingConfig
+) -> Float[Tensor, " B"]:
+    """The gain after costs in percent, losses times `loss_factor`."""
+    paid = 100 * net_gain(entry_price, exit_price, config.account)
+    factor = config.reward.loss_factor
+    return paid if factor == 1 else torch.where(paid < 0, paid * factor, paid)
+
+
+def exit_reasons(
+    *,
+    entry_day: np.ndarray,
+    exit_day: np.ndarray,
+    exit_price: np.ndarray,
+    target_price: np.ndarray,
+    last_day: np.ndarray,
+    hold_days: int,
+) -> np.ndarray:
+    """The name in `REASONS` of the rule that closed each trade.
+
+    Args:
+        entry_day: rows of the purchases.
+        exit_day: rows of the sales.
+        exit_price: what was paid; equal to `target_price` only where the target was met, because a last usable close at
+            or above the target would have met it on its own day.
+        target_price: as given to `resolve_exits`.
+        last_day: row of the last usable close of each trade's instrument.
+        hold_days: days after which a position is sold.
+    """
+    rules = [exit_price >= target_price, exit_day == entry_day + hold_days, exit_day == last_day + 1]
+    return np.select(rules, REASONS[:3], REASONS[3])

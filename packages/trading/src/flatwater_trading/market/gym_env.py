@@ -1,0 +1,147 @@
+"""The trading simulator as a `gymnasium.Env`: one episode at a time, on a window that every reset can move."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.observation import account_block
+from flatwater_trading.market.results import closed, fitness
+from flatwater_trading.market.simulator import build_simulator, reset_, step_
+from flatwater_trading.market.spaces import action_space, normalised_market, observation_space, shown_panel
+from flatwater_trading.market.windows import WINDOW_OPTIONS, Window, check_days, complete_window
+from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days, split_days
+from flatwater_watch.errors import ConfigError
+
+Observation = np.ndarray | dict[str, np.ndarray]
+
+
+class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
+    """Trade on the days of a market that are given as tradable.
+
+    An observation [context, N, F'] is a read-only view of the normalised panel, so keeping a thousand of them keeps
+    nothing. Episodes end by termination only; the observation that comes with it is that of the last day again.
+
+    `info` holds: `day` (row that the next action trades on), `equity`, `cash`, `trades` (closed so far) and, with the
+    last step, `fitness`.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium's own declaration)
+
+    def __init__(self, market: Market, config: TradingConfig, days: Days, *, copy: bool = False) -> None:
+        """An env of its own over a shared market.
+
+        Args:
+            market: on the CPU.
+            config: lengths, rules, costs.
+            days: rows on which episodes may trade and settle; the context before them may be seen.
+            copy: give copies instead of views. Gymnasium's `check_env` (1.4) asks for it, because it takes two
+                overlapping windows of one panel for a buffer that is used again.
+        """
+        check_days(config.episode, days, market.close.shape[0])
+        self.market, self.config, self.days = market, config, days
+        self.action_space = action_space(config.trade, len(market.investable))
+        self.observation_space = observation_space(market, config)
+        self._shown = shown_panel(market)
+        self._copy = copy
+        self.simulator = build_simulator(
+            config, batch=1, max_days=len(days), instruments=len(market.investable), device=torch.device("cpu")
+        )
+        self.window: Window | None = None
+
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,
+        start_idx: int | None = None,
+        end_idx: int | None = None,
+        trading_end_idx: int | None = None,
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode on the window given, or on one that is drawn.
+
+        Args:
+            seed: starts the generator that draws windows.
+            options: `start_idx`, `end_idx`, `trading_end_idx` for callers behind a wrapper that passes no keywords.
+            start_idx: first trading row of the panel.
+            end_idx: row after the last day of settlement.
+            trading_end_idx: row after the last trading day. Rows that are not given follow from the configured lengths.
+
+        Raises:
+            ConfigError: an unknown option, or a window that does not lie in the tradable days.
+        """
+        super().reset(seed=seed)
+        given = {"start_idx": start_idx, "end_idx": end_idx, "trading_end_idx": trading_end_idx}
+        for name, value in (options or {}).items():
+            if name not in given:
+                raise ConfigError(f"reset option {name!r} is unknown. Known: {', '.join(WINDOW_OPTIONS)}.")
+            given[name] = value
+        window = complete_window(self.config.episode, self.days, self.np_random, **given)
+        self.window = window
+        reset_(
+            self.simulator,
+            start=torch.full((1,), window.start),
+            trading_end=torch.full((1,), window.trading_end),
+            end=torch.full((1,), window.end),
+        )
+        return self._observe(window.start), self._info()
+
+    def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Trade one day.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        if self.window is None:
+            raise gymnasium.error.ResetNeeded("step() before reset(): there is no episode to trade in.")
+        real = torch.from_numpy(np.array(action, dtype=np.float32))
+        step = step_(self.simulator, self.market, self.config, real[None])
+        terminated = bool(step.terminated)
+        info = self._info()
+        if terminated:
+            info["fitness"] = float(fitness(self.simulator, self.config))
+        day = min(info["day"], self.window.end - 1)
+        return self._observe(day), float(step.reward), terminated, False, info
+
+    def _observe(self, day: int) -> Observation:
+        window = self._shown[day - self.config.episode.context + 1 : day + 1]
+        panel = window.copy() if self._copy else window
+        if not self.config.account_observation:
+            return panel
+        return {"panel": panel, "account": account_block(self.simulator, self.market)[0].numpy()}
+
+    def _info(self) -> dict[str, Any]:
+        sim = self.simulator
+        day = int(sim.day)
+        return {
+            "day": day,
+            "equity": float(sim.logs.equity[0, day - int(sim.start)]),
+            "cash": float(sim.cash),
+            "trades": int(closed(sim).sum()),
+        }
+
+
+def make_trading_env(
+    panel: Panel,
+    config: TradingConfig,
+    *,
+    features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES,
+    splits: SplitConfig | None = None,
+    copy: bool = False,
+) -> TradingEnv:
+    """An env that trades on the training days of a panel, normalised by their statistics.
+
+    Args:
+        panel: the market.
+        config: lengths, rules, costs.
+        features: what is observed.
+        splits: which days at the end are kept for validation and holdout; the default lengths if not given.
+        copy: see `TradingEnv`.
+    """
+    days = split_days(len(panel.dates), context=config.episode.context, config=splits or SplitConfig()).train
+    return TradingEnv(normalised_market(panel, features, days), config, days, copy=copy)

@@ -1,0 +1,113 @@
+"""The market as the simulator sees it: exogenous tensors, shared by every episode and never written.
+
+A row is usable for an instrument where its close is finite and positive. On other rows there is neither a close nor a
+high: nothing can be bought, no target can be met, and open positions keep the value of the last usable close.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.state.tree import derived, state
+from flatwater_trading.panel.panel import Panel
+from flatwater_watch.errors import DataError
+
+
+@state
+class Market:
+    """Prices of the K investable instruments, and the observations of all N columns, over T days."""
+
+    observations: Float[Tensor, "N T F"] = derived()
+    """Normalised features; missing cells are 0."""
+    close: Float[Tensor, "T K"] = derived()
+    """NaN where missing."""
+    high: Float[Tensor, "T K"] = derived()
+    """NaN where the close is missing; never below the close. Stored instrument by instrument, because a purchase reads
+    one instrument's next days."""
+    mark: Float[Tensor, "T K"] = derived()
+    """The last usable close so far, for mark-to-market; 0 before the first."""
+    last_day: Int[Tensor, " K"] = derived()
+    """Row of the last usable close; -1 where there is none. Consulted only from the day after it on."""
+    investable: Int[Tensor, " K"] = derived()
+    """Column numbers in N."""
+
+
+def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: torch.device) -> Market:
+    """The market of a panel's investable instruments.
+
+    Args:
+        panel: days, prices and validity.
+        observations: normalised by statistics of the training days, without NaN; kept, not copied, where it already
+            is on `device`.
+        device: where the simulator will run.
+
+    Raises:
+        DataError: the observations do not cover the panel's columns and days.
+    """
+    days, columns = panel.valid.shape
+    if tuple(observations.shape[:2]) != (columns, days):
+        raise DataError(
+            f"observations {tuple(observations.shape)} for a panel of {columns} columns and {days} days: must be "
+            f"[{columns}, {days}, features]. Normalise this panel, not another."
+        )
+    close = _chosen(panel.feature("close"), panel)
+    usable = panel.valid[:, panel.investable]
+    close[~usable] = np.nan
+    # A day's high is at least its close; a high that is missing on a usable day falls back on it.
+    high = np.fmax(_chosen(panel.feature("high"), panel), close)
+    high[~usable] = np.nan
+    return Market(
+        observations=observations.to(device),
+        close=torch.from_numpy(close).to(device),
+        high=torch.from_numpy(np.ascontiguousarray(high.T)).to(device).T,
+        mark=torch.from_numpy(last_usable(close)).to(device),
+        last_day=torch.from_numpy(last_rows(usable)).to(device),
+        investable=torch.from_numpy(np.array(panel.investable, dtype=np.int64)).to(device),
+    )
+
+
+def tensors_of(market: Market) -> dict[str, Tensor]:
+    """Its fields, contiguous."""
+    return {f.name: getattr(market, f.name) for f in fields(market)} | {"high": market.high.T}
+
+
+def market_from(tensors: Mapping[str, Tensor]) -> Market:
+    """The market with these fields."""
+    return Market(**(dict(tensors) | {"high": tensors["high"].T}))
+
+
+def outline_market(*, columns: int, days: int, features: int, investable: int, device: torch.device) -> Market:
+    """A market of that size without its contents; on the meta device the plan of `build_market`."""
+
+    def prices() -> Tensor:
+        return torch.empty((days, investable), device=device)
+
+    return Market(
+        observations=torch.empty((columns, days, features), device=device),
+        close=prices(),
+        high=prices(),
+        mark=prices(),
+        last_day=torch.empty(investable, dtype=torch.int64, device=device),
+        investable=torch.empty(investable, dtype=torch.int64, device=device),
+    )
+
+
+def _chosen(feature: np.ndarray, panel: Panel) -> np.ndarray:
+    return np.ascontiguousarray(feature[:, panel.investable], dtype=np.float32)
+
+
+def last_usable(close: np.ndarray) -> np.ndarray:
+    """The last close that is not NaN, up to and with each row; 0 before the first. [T, K] -> [T, K]."""
+    rows = np.where(np.isnan(close), -1, np.arange(len(close))[:, None])
+    seen = np.maximum.accumulate(rows, axis=0)
+    return np.where(seen >= 0, np.take_along_axis(close, np.maximum(seen, 0), axis=0), 0).astype(np.float32)
+
+
+def last_rows(usable: np.ndarray) -> np.ndarray:
+    """The last usable row of each column, -1 where there is none. [T, K] -> [K]."""
+    last = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
+    return np.where(usable.any(axis=0), last, -1).astype(np.int64)

@@ -1,0 +1,38 @@
+"""What an agent sees on a day: which rows of the normalised panel and, if configured, its open positions.
+
+The day is the one that the next step acts on, and nothing later than its close is used. The positions are those left
+after the day's exits, which the day's high and close decide.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.simulator import Simulator
+
+ACCOUNT_FEATURES = ("open", "held", "gain")
+"""The last axis of the account block: 1 if open, days held / hold_days, unrealised gain as a fraction; else 0."""
+
+
+def observed_rows(sim: Simulator) -> Int[Tensor, " B"]:
+    """The last row that each episode sees now: today's, or that of the last day where the episode has ended."""
+    return torch.minimum(sim.day, sim.end - 1)
+
+
+@torch.no_grad()
+def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
+    """Each instrument's open position on the day that the next step acts on, as `ACCOUNT_FEATURES`."""
+    positions, hold = sim.positions, len(sim.ahead)
+    row = observed_rows(sim)
+    # Row h was written by the last step whose clock was h modulo H, and each step since was a day.
+    rows = torch.arange(hold, device=row.device)
+    held = ((sim.clock - 1 - rows) % hold + 1)[:, None].expand_as(positions.exit_day)
+    is_open = positions.exit_day > row
+    price = torch.take(market.mark, row * sim.instruments + positions.instrument)
+    gain = price / positions.entry_price.where(is_open, 1) - 1
+    shown = torch.stack([torch.ones_like(gain), held / hold, gain], dim=-1).where(is_open[..., None], 0)
+    block = torch.zeros(len(row), sim.instruments, len(ACCOUNT_FEATURES), device=row.device)
+    # Several closed positions may name one instrument and add 0; at most one is open.
+    where = positions.instrument.T[..., None].expand(-1, -1, len(ACCOUNT_FEATURES))
+    return block.scatter_add_(1, where, shown.transpose(0, 1))

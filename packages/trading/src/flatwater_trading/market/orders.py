@@ -1,0 +1,284 @@
+"""What a trader orders after a day, by the rules of the simulator: sales that are due, what stays, what is bought.
+
+The simulator knows the future and resolves an exit when it opens a trade. Here only the past is known, so an exit is
+found when its day has come; played day by day, both make the same trades.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.exits import target_prices
+from flatwater_trading.market.market import Market
+from flatwater_trading.panel.calendar import DAILY, calendar_of
+from flatwater_trading.panel.traded import NEAR, SPLIT, Traded
+from flatwater_watch.errors import DataError
+
+SHOWN = 5
+"""Instruments whose coefficients are told, the largest first."""
+
+
+@dataclass(frozen=True)
+class Evening:
+    """A day that has ended, and the rules."""
+
+    market: Market
+    """Prices up to the day; nothing later is known."""
+    names: Sequence[str]
+    """Of its investable instruments."""
+    dates: np.ndarray[Any, Any]
+    """Of its rows."""
+    config: TradingConfig
+    traded: Traded | None = None
+    """Turns the market's prices into those that were traded; None where they are the same, or nobody knows."""
+
+    def ratio(self, row: int, instrument: int) -> float:
+        """Price as traded over the market's, of a day."""
+        return 1.0 if self.traded is None else self.traded.ratio(row, instrument)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """Shares that are held, and at what price they are to be sold. Prices are as traded, where these are known."""
+
+    instrument: str
+    entry_date: str
+    """ISO; a day of the prices."""
+    entry_price: float
+    target: float
+    """Percent above the purchase price."""
+    shares: float
+    """As they are held now: after a split these are more than were bought."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sale:
+    """A position whose day to be sold has come."""
+
+    instrument: str
+    date: str
+    """The day on which it was due: the newest one, where orders are asked for every day."""
+    price: float
+    shares: float
+    reason: str
+    """`target` or `held`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """A position that stays, with its orders."""
+
+    position: Position
+    price: float
+    """The last close."""
+    gain: float
+    """Since the purchase, as a fraction; splits and dividends are no loss where the market's prices are adjusted."""
+    target_price: float
+    """A limit order to sell."""
+    days_left: int
+    """Rows of the prices (trading days, weeks, months) until it is sold at the close."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Purchase:
+    """What is bought."""
+
+    instrument: str
+    price: float
+    """The close that the trader has seen, at which the simulator buys."""
+    shares: float
+    share: float
+    """Of the equity."""
+    coefficient: float
+    target: float
+    """Percent above the purchase price."""
+    target_price: float
+    hold_days: int
+    """Rows of the prices after which it is sold at the latest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """Everything that follows from one day."""
+
+    date: str
+    """The newest day of the prices."""
+    sales: tuple[Sale, ...]
+    holdings: tuple[Holding, ...]
+    """What stays, without today's purchase."""
+    purchase: Purchase | None
+    ranking: tuple[tuple[str, float], ...]
+    """The largest coefficients among what can be bought; one of `threshold` or more is wanted."""
+    threshold: float
+    cash: float
+    """Left after these orders."""
+    equity: float
+    """Cash and positions at the last closes, before today's costs."""
+    unit: str = DAILY.unit
+    """What a row of the prices is, in which holding times are counted: `day`, `week`, `month` ..."""
+    as_traded: bool = False
+    """Whether prices and shares are as traded; else they are those of the file, which may be adjusted."""
+    splits: tuple[str, ...] = ()
+    """Instruments that are held and were split since: their shares must be those after it."""
+
+    @property
+    def positions(self) -> tuple[Position, ...]:
+        """Held after these orders: what to give tomorrow."""
+        held = tuple(each.position for each in self.holdings)
+        if self.purchase is None:
+            return held
+        bought = self.purchase
+        return (
+            *held,
+            Position(
+                instrument=bought.instrument,
+                entry_date=self.date,
+                entry_price=bought.price,
+                target=bought.target,
+                shares=bought.shares,
+            ),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"positions": [asdict(each) for each in self.positions]}
+
+
+def settle(evening: Evening, positions: Sequence[Position]) -> tuple[tuple[Sale, ...], tuple[Holding, ...]]:
+    """Which positions are due by the day, and which stay.
+
+    Raises:
+        DataError: a position is in no instrument, or of no day, of the market; or two are in one instrument.
+    """
+    rows = {str(date): row for row, date in enumerate(evening.dates)}
+    columns = {name: k for k, name in enumerate(evening.names)}
+    held, sales, holdings = [each.instrument for each in positions], [], []
+    for position in positions:
+        name, day = position.instrument, position.entry_date
+        if held.count(name) > 1:
+            raise DataError(f"{name} is held twice: a trader has at most one position in an instrument.")
+        if name not in columns:
+            raise DataError(f"{name} is held, and is no instrument that this trader buys.")
+        if day not in rows:
+            raise DataError(
+                f"{name} is held since {day}, which is no day of the prices ({evening.dates[0]} to "
+                f"{evening.dates[-1]}). Give prices that reach back to that day."
+            )
+        found = _due(evening, position, rows[day], columns[name])
+        if isinstance(found, Sale):
+            sales.append(found)
+        else:
+            holdings.append(found)
+    return tuple(sales), tuple(holdings)
+
+
+def _due(evening: Evening, position: Position, entry: int, column: int) -> Sale | Holding:
+    # In the market's prices, and for the target in the arithmetic of the simulator (float32), as that sells by them.
+    market, bought = evening.market, _entry_price(evening, position, entry, column)
+    target = float(target_prices(torch.tensor([bought]), torch.tensor([position.target])))
+    today, due = len(market.close) - 1, entry + evening.config.trade.hold_days
+
+    def sold(row: int, price: float, reason: str) -> Sale:
+        date = str(evening.dates[row])
+        price *= evening.ratio(row, column)
+        return Sale(instrument=position.instrument, date=date, price=price, shares=position.shares, reason=reason)
+
+    met = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
+    if len(met):
+        return sold(entry + 1 + int(met[0]), target, "target")
+    if due <= today:
+        return sold(due, float(market.mark[due, column]), "held")
+    price, ratio = float(market.mark[today, column]), evening.ratio(today, column)
+    return Holding(
+        position=position,
+        price=price * ratio,
+        gain=price / bought - 1,
+        target_price=target * ratio,
+        days_left=due - today,
+    )
+
+
+def _entry_price(evening: Evening, position: Position, entry: int, column: int) -> float:
+    """Of a position, in the market's prices.
+
+    Raises:
+        DataError: it cannot have been paid on that day.
+    """
+    ratio, paid = evening.ratio(entry, column), position.entry_price
+    known = float(evening.market.mark[entry, column]) * ratio
+    if evening.traded is not None and known > 0 and not 1 / NEAR < paid / known < NEAR:
+        raise DataError(
+            f"{position.instrument} is held since {position.entry_date} at {paid:g}, and its close on that day was "
+            f"{known:g}. Write the price as it was traded, before adjustments, and the shares as they are held now."
+        )
+    return paid / ratio
+
+
+def splits_since(evening: Evening, positions: Sequence[Position]) -> tuple[str, ...]:
+    """Those of the positions' instruments that were split since the purchase, such as `AAPL (7:1)`."""
+    rows = {str(date): row for row, date in enumerate(evening.dates)}
+    found = []
+    for position in positions:
+        column = evening.names.index(position.instrument)
+        now = evening.ratio(len(evening.dates) - 1, column)
+        ratio = evening.ratio(rows[position.entry_date], column) / now
+        if not 1 / SPLIT < ratio < SPLIT:
+            found.append(
+                f"{position.instrument} ({ratio:.3g}:1)" if ratio > 1 else f"{position.instrument} (1:{1 / ratio:.3g})"
+            )
+    return tuple(found)
+
+
+def decide(
+    evening: Evening, action: Float[Tensor, "K 2"], sales: tuple[Sale, ...], holdings: tuple[Holding, ...], cash: float
+) -> Orders:
+    """The orders of a day whose sales are known."""
+    trade = evening.config.trade
+    cash += sum(sale.shares * sale.price for sale in sales) * evening.config.account.sale_factor
+    equity = cash + sum(each.price * each.position.shares for each in holdings)
+    held = {each.position.instrument for each in holdings}
+    free = (evening.market.close[-1] > 0) & torch.tensor([name not in held for name in evening.names])
+    wanted = action[:, 0].where(free, -torch.inf)
+    order = [int(k) for k in wanted.argsort(descending=True, stable=True)[:SHOWN] if free[k]]
+    ranking = tuple((evening.names[k], float(wanted[k].clamp(0, trade.coefficient_max))) for k in order)
+    today, purchase = str(evening.dates[-1]), None
+    bought_already = any(each.position.entry_date == today for each in holdings)
+    if ranking and ranking[0][1] >= trade.buy_threshold and not bought_already:
+        purchase = _purchase(evening, order[0], action[order[0]], equity, cash)
+        cash -= purchase.share * equity
+    return Orders(
+        date=today,
+        sales=sales,
+        holdings=holdings,
+        purchase=purchase,
+        ranking=ranking,
+        threshold=trade.buy_threshold,
+        cash=cash,
+        equity=equity,
+        unit=calendar_of(evening.dates).unit,
+        as_traded=evening.traded is not None,
+        splits=splits_since(evening, [each.position for each in holdings]),
+    )
+
+
+def _purchase(evening: Evening, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:
+    account, trade = evening.config.account, evening.config.trade
+    price, ratio = evening.market.close[-1, column], evening.ratio(len(evening.dates) - 1, column)
+    target = action[1].clamp(trade.target_low, trade.target_high)
+    spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(evening.names)), cash)
+    return Purchase(
+        instrument=evening.names[column],
+        price=float(price) * ratio,
+        shares=spent / account.purchase_factor / (float(price) * ratio),
+        share=spent / equity,
+        coefficient=float(action[0].clamp(0, trade.coefficient_max)),
+        target=float(target),
+        target_price=float(target_prices(price[None], target[None])) * ratio,
+        hold_days=trade.hold_days,
+    )

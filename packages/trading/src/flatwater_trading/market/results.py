@@ -1,0 +1,114 @@
+"""What episodes came to: fitness, a summary of each, and the log of trades. Only what has happened is told."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater_trading.market import account
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.exits import exit_reasons, target_prices, trade_rewards
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.simulator import Simulator
+
+
+def fitness(sim: Simulator, config: TradingConfig) -> Float[Tensor, " B"]:
+    """Sum of the rewards, without discount, less `no_trade_penalty` where nothing was bought."""
+    idle = (sim.logs.exit_day < 0).all(1)
+    return torch.add(sim.total, idle, alpha=-config.reward.no_trade_penalty)
+
+
+def closed(sim: Simulator) -> Bool[Tensor, "B D1"]:
+    """The days whose purchase has closed."""
+    return (sim.logs.exit_day >= 0) & (sim.logs.exit_day < sim.day[:, None])
+
+
+def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = None) -> dict[str, Float[Tensor, " B"]]:
+    """Numbers of each episode so far.
+
+    Args:
+        sim: whose logs are read.
+        config: penalties.
+        a_year: rows of the market in a year, by which the Sharpe ratio is annualised; None leaves that out.
+
+    Returns:
+        reward: sum of the rewards. fitness: see `fitness`. trades: closed trades. win_rate, mean_gain (percent): of
+        those. refused: share of the trading days on which something not held was asked for and nothing was bought.
+        total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
+    """
+    logs, done = sim.logs, closed(sim)
+    bought = logs.exit_day >= 0
+    gain = (logs.exit_price / logs.entry_price.where(bought, 1) - 1) * 100
+    count = done.sum(1)
+    traded = (logs.shares * (logs.entry_price * bought + logs.exit_price * done)).where(bought, 0).sum(1)
+    return {
+        "reward": sim.total.clone(),
+        "fitness": fitness(sim, config),
+        "trades": count.to(torch.float32),
+        "win_rate": account.win_rate(gain, done),
+        "mean_gain": gain.where(done, 0).sum(1) / count.clamp(min=1),
+        "refused": sim.refused / (sim.trading_end - sim.start),
+        "total_return": account.total_return(logs.equity),
+        **({} if a_year is None else {"sharpe": account.sharpe(logs.equity, a_year)}),
+        "drawdown": account.drawdown(logs.equity),
+        "exposure": account.exposure(logs.equity, logs.invested),
+        "turnover": account.turnover(logs.equity, traded),
+    }
+
+
+def trades(
+    sim: Simulator,
+    market: Market,
+    config: TradingConfig,
+    *,
+    instruments: Sequence[str],
+    dates: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """The trades that have closed, ordered by episode and day of purchase. Reads the device, so not for the loop.
+
+    Returns:
+        Equally long columns: episode, instrument, entry_day, exit_day (rows of the panel), entry_price, exit_price,
+        coefficient, target (percent), shares, entry_date, exit_date, gain (percent, before costs), reason (of
+        `exits.REASONS`), reward, and profit (of the cash account, after costs).
+    """
+    raw = _closed_trades(sim)
+    chosen, entry_day, exit_day = raw["instrument"], raw["entry_day"], raw["exit_day"]
+    entry_price, exit_price = (torch.from_numpy(raw[name]) for name in ("entry_price", "exit_price"))
+    rewards = trade_rewards(entry_price=entry_price, exit_price=exit_price, config=config)
+    paid = exit_price * config.account.sale_factor - entry_price * config.account.purchase_factor
+    return raw | {
+        "instrument": np.asarray(instruments, dtype=np.str_)[market.investable.cpu().numpy()[chosen]],
+        "entry_date": dates[entry_day],
+        "exit_date": dates[exit_day],
+        "gain": ((exit_price / entry_price - 1) * 100).numpy(),
+        "reason": exit_reasons(
+            entry_day=entry_day,
+            exit_day=exit_day,
+            exit_price=raw["exit_price"],
+            target_price=target_prices(entry_price, torch.from_numpy(raw["target"])).numpy(),
+            last_day=market.last_day.cpu().numpy()[chosen],
+            hold_days=len(sim.ahead),
+        ),
+        "reward": rewards.numpy(),
+        "profit": raw["shares"] * paid.numpy(),
+    }
+
+
+def _closed_trades(sim: Simulator) -> dict[str, np.ndarray]:
+    """What the logs hold about the trades that have closed, with instruments as numbers."""
+    done, logs = closed(sim), sim.logs
+    episode, slot = done.nonzero(as_tuple=True)
+    columns = {
+        "episode": episode,
+        "instrument": logs.instrument[done],
+        "entry_day": sim.start[episode] + slot,
+        "exit_day": logs.exit_day[done],
+        "entry_price": logs.entry_price[done],
+        "exit_price": logs.exit_price[done],
+        "coefficient": logs.coefficient[done],
+        "target": logs.target[done],
+        "shares": logs.shares[done],
+    }
+    return {name: column.cpu().numpy() for name, column in columns.items()}

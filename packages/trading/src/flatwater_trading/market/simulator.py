@@ -1,0 +1,378 @@
+"""B episodes in lock-step: everything is allocated by `build_simulator` and written in place, without a host sync.
+
+A trade's exit is resolved when it is opened (see `exits`) and booked on the day it will happen: its reward in
+`reward_due`, its proceeds in `proceeds_due`. A step therefore looks at the day's actions [B, K] and at the at most
+`hold_days` positions that can be open [H, B], never back through the episode.
+
+An episode ends by termination: on its last day whatever is open is sold, so there is nothing left to bootstrap, and
+`truncated` is never set. Episodes of one batch may differ in length; one that has ended stays as it is, with reward 0,
+until it is reset.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakSet
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.state.tree import derived, state
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.exits import resolve_exits, target_prices, trade_rewards
+from flatwater_trading.market.market import Market
+from flatwater_watch.errors import ConfigError
+
+
+@state
+class Positions:
+    """The last H purchases. Row `clock % H` is today's; the trade it replaces has closed by today."""
+
+    instrument: Int[Tensor, "H B"]
+    exit_day: Int[Tensor, "H B"]
+    """Row of the panel; a position is open before it. -1 where nothing was bought."""
+    entry_price: Float[Tensor, "H B"]
+    shares: Float[Tensor, "H B"]
+
+
+@state
+class Logs:
+    """What happened on each day of each episode; the extra column takes what episodes that have ended write.
+
+    Columns after the current day hold what earlier episodes left, except for `exit_day`, `equity` and `invested`.
+    """
+
+    instrument: Int[Tensor, "B D1"]
+    """Bought on the day; means nothing where `exit_day` is -1."""
+    exit_day: Int[Tensor, "B D1"]
+    """Row of the panel on which the day's purchase closes, the future until that row has come; -1 for no purchase."""
+    coefficient: Float[Tensor, "B D1"]
+    target: Float[Tensor, "B D1"]
+    """Percent."""
+    entry_price: Float[Tensor, "B D1"]
+    exit_price: Float[Tensor, "B D1"]
+    shares: Float[Tensor, "B D1"]
+    equity: Float[Tensor, "B D1"]
+    """At the start (column 0) and at the close of each day (column d + 1 for day d); NaN after the end."""
+    invested: Float[Tensor, "B D1"]
+    """Value of the open positions at the same times as `equity`."""
+
+
+def build_positions(*, hold_days: int, batch: int, device: torch.device) -> Positions:
+    """No positions, and room for `hold_days` of them in each episode."""
+    shape = (hold_days, batch)
+    return Positions(
+        instrument=whole(0, *shape, device=device),
+        exit_day=whole(-1, *shape, device=device),
+        entry_price=real(*shape, device=device),
+        shares=real(*shape, device=device),
+    )
+
+
+def build_logs(*, batch: int, max_days: int, device: torch.device) -> Logs:
+    """Empty logs of `batch` episodes of at most `max_days` days."""
+    shape = (batch, max_days + 1)
+    return Logs(
+        instrument=whole(0, *shape, device=device),
+        exit_day=whole(-1, *shape, device=device),
+        coefficient=real(*shape, device=device),
+        target=real(*shape, device=device),
+        entry_price=real(*shape, device=device),
+        exit_price=real(*shape, device=device),
+        shares=real(*shape, device=device),
+        equity=real(*shape, device=device),
+        invested=real(*shape, device=device),
+    )
+
+
+def clear_(logs: Logs, chosen: Bool[Tensor, " B"], cash: float) -> None:
+    """Begin the logs of the chosen episodes again, with `cash`."""
+    rows = chosen[:, None]
+    logs.exit_day.masked_fill_(rows, -1)
+    logs.equity.masked_fill_(rows, torch.nan)
+    logs.invested.masked_fill_(rows, torch.nan)
+    logs.equity[:, 0].masked_fill_(chosen, cash)
+    logs.invested[:, 0].masked_fill_(chosen, 0)
+
+
+def whole(fill: int, *shape: int, device: torch.device) -> Int[Tensor, "..."]:
+    """Whole numbers, all `fill`; written at once, so that resident memory does not creep up later."""
+    return torch.empty(shape, dtype=torch.int64, device=device).fill_(fill)
+
+
+def real(*shape: int, device: torch.device) -> Float[Tensor, "..."]:
+    """Zeros; written at once, so that resident memory does not creep up later."""
+    return torch.empty(shape, dtype=torch.float32, device=device).fill_(0)
+
+
+@state
+class Simulator:
+    """B episodes of at most D days."""
+
+    day: Int[Tensor, " B"]
+    """Row of the panel on which the next step acts; `end` once the episode has ended."""
+    start: Int[Tensor, " B"]
+    trading_end: Int[Tensor, " B"]
+    end: Int[Tensor, " B"]
+    cash: Float[Tensor, " B"]
+    total: Float[Tensor, " B"]
+    """Sum of the episode's rewards so far."""
+    refused: Int[Tensor, " B"]
+    """Days so far on which something was asked for that was not held, and nothing was bought."""
+    reward_due: Float[Tensor, "B D1"]
+    proceeds_due: Float[Tensor, "B D1"]
+    positions: Positions
+    logs: Logs
+    ahead: Int[Tensor, "H 1"] = derived()
+    """1 .. H."""
+    first_cell: Int[Tensor, " B"] = derived()
+    """Where each episode's row of [B, D + 1] begins in flat storage."""
+    instruments: int
+    """K, the instruments that an action speaks about."""
+    opening_cash: float
+    clock: int = 0
+    """Steps taken since all episodes began together."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeStep:
+    """What one step of B episodes gave."""
+
+    reward: Float[Tensor, " B"]
+    """0 where the episode had ended before."""
+    discount: Float[Tensor, " B"]
+    """0 where the episode has ended, else 1; a learner multiplies it by its own gamma."""
+    terminated: Bool[Tensor, " B"]
+    """True from the last step of the episode on."""
+    truncated: Bool[Tensor, " B"]
+    """Never True."""
+    active: Bool[Tensor, " B"]
+    """Whether the episode was still running, so that this step is a transition."""
+
+
+def build_simulator(
+    config: TradingConfig, *, batch: int, max_days: int, instruments: int, device: torch.device
+) -> Simulator:
+    """A simulator in which every episode has ended, until `reset_`.
+
+    Args:
+        config: hold_days and the opening cash are taken from it.
+        batch: B, episodes in lock-step.
+        max_days: D, days of the longest episode (trading and settlement).
+        instruments: K, which no buffer has an axis of.
+        device: `meta` makes a plan.
+    """
+    hold = config.trade.hold_days
+    days = (batch, max_days + 1)
+    built = Simulator(
+        day=whole(1, batch, device=device),
+        start=whole(0, batch, device=device),
+        trading_end=whole(0, batch, device=device),
+        end=whole(1, batch, device=device),
+        cash=real(batch, device=device),
+        total=real(batch, device=device),
+        refused=whole(0, batch, device=device),
+        reward_due=real(*days, device=device),
+        proceeds_due=real(*days, device=device),
+        positions=build_positions(hold_days=hold, batch=batch, device=device),
+        logs=build_logs(batch=batch, max_days=max_days, device=device),
+        ahead=torch.arange(1, hold + 1, device=device)[:, None],
+        first_cell=torch.arange(0, batch * days[1], days[1], device=device),
+        instruments=instruments,
+        opening_cash=config.account.cash,
+    )
+    _alive.add(built)
+    return built
+
+
+_alive: WeakSet[Simulator] = WeakSet()
+
+
+def live_simulators() -> int:
+    """Simulators of this process that something still holds: a training run has two, and no more after any round."""
+    return len(_alive)
+
+
+def reset_(
+    sim: Simulator,
+    *,
+    start: Int[Tensor, " B"],
+    trading_end: Int[Tensor, " B"],
+    end: Int[Tensor, " B"],
+    chosen: Bool[Tensor, " B"] | None = None,
+) -> None:
+    """Begin a new episode in each place, or in the chosen ones.
+
+    Nothing is checked here, because that would wait for the device: windows obey `start` < `trading_end` < `end`
+    <= T and `end` - `start` <= D.
+
+    Args:
+        sim: written in place.
+        start: row of the first trading day.
+        trading_end: row after the last trading day.
+        end: row after the last day of settlement.
+        chosen: the places to reset; the others go on, and their windows are not looked at. All if not given.
+    """
+    if chosen is None:
+        chosen = torch.ones_like(sim.end, dtype=torch.bool)
+        sim.clock = 0  # sums over the positions run in the order of their rows: the same in every simulator
+    for now, new in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):
+        now.copy_(torch.where(chosen, new, now))
+    sim.cash.masked_fill_(chosen, sim.opening_cash)
+    sim.total.masked_fill_(chosen, 0)
+    sim.refused.masked_fill_(chosen, 0)
+    sim.positions.exit_day.masked_fill_(chosen, -1)
+    sim.reward_due.masked_fill_(chosen[:, None], 0)
+    sim.proceeds_due.masked_fill_(chosen[:, None], 0)
+    clear_(sim.logs, chosen, sim.opening_cash)
+
+
+class _Today(NamedTuple):
+    """Where each episode stands."""
+
+    active: Tensor
+    """Whether the episode has not ended."""
+    last: Tensor
+    """Row of its last day."""
+    row: Tensor
+    """Of the panel; the last one for an episode that has ended."""
+    cell: Tensor
+    """Where the row begins in flat storage of the market."""
+    at: Tensor
+    """Flat position of the day in [B, D + 1]."""
+    trading: Tensor
+    """Whether the day can buy."""
+    open: Tensor
+    """[H, B]: positions that today's exits have left."""
+
+
+class _Purchase(NamedTuple):
+    """What each episode buys today. Where it buys nothing: coefficient 0, price 1, and any target, even NaN."""
+
+    bought: Tensor
+    instrument: Tensor
+    coefficient: Tensor
+    target: Tensor
+    price: Tensor
+
+
+@torch.no_grad()
+def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[Tensor, "B K 2"]) -> TimeStep:
+    """One day: close what is due, act, take the penalties, go to the next day.
+
+    Args:
+        sim: written in place.
+        market: prices; `sim.day` is a row of it.
+        config: as given to `build_simulator`.
+        action: coefficient and sale target in percent, both brought into their ranges. A NaN among the coefficients of
+            what can be bought, or in the chosen target, buys nothing.
+
+    Raises:
+        ConfigError: the action has another shape.
+    """
+    if action.shape != (len(sim.day), sim.instruments, 2):
+        raise ConfigError(
+            f"action {tuple(action.shape)}: must be [{len(sim.day)}, {sim.instruments}, 2], episodes by instruments by "
+            "(coefficient, target). Build the simulator for this batch and panel."
+        )
+    last = sim.end - 1
+    row = torch.minimum(sim.day, last)
+    today = _Today(
+        active=sim.day < sim.end,
+        last=last,
+        row=row,
+        cell=row * sim.instruments,
+        at=sim.first_cell + (sim.day - sim.start),
+        trading=sim.day < sim.trading_end,
+        open=sim.positions.exit_day > row,
+    )
+    sim.cash.add_(torch.take(sim.proceeds_due, today.at))
+    reward = torch.take(sim.reward_due, today.at)
+    purchase = _choose(sim, market, config, today, action)
+    paid = _buy_(sim, market, config, today, purchase)
+    if config.reward.credit == "entry":
+        reward = reward + paid
+    idle = today.trading & ~(today.open.any(0) | purchase.bought)
+    reward = torch.add(reward, idle, alpha=-config.reward.inaction_penalty)
+    sim.total.add_(reward)
+    sim.day.add_(today.active)
+    sim.clock += 1
+    terminated = sim.day >= sim.end
+    return TimeStep(reward, (~terminated).float(), terminated, torch.zeros_like(terminated), today.active)
+
+
+def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _Today, action: Tensor) -> _Purchase:
+    """The instrument with the largest coefficient among those that have a close today and are not held."""
+    trade = config.trade
+    close = market.close.index_select(0, today.row)
+    taken = sim.positions.instrument.where(today.open, sim.instruments).T  # closed ones stand in a last column
+    held = close.new_zeros(len(close), sim.instruments + 1, dtype=torch.bool).scatter_(1, taken, value=True)[:, :-1]
+    free = (close > 0) & ~held
+    # max takes a NaN for the largest, and NaN reaches no threshold.
+    coefficient, instrument = action[..., 0].where(free, -torch.inf).max(1)
+    chosen = instrument[:, None]
+    target = action[..., 1].gather(1, chosen).squeeze(1)
+    bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124
+    asked = ((action[..., 0] >= trade.buy_threshold) & ~held).any(1)
+    sim.refused.add_(today.trading & asked & ~bought)
+    return _Purchase(
+        bought=bought,
+        instrument=instrument,
+        coefficient=coefficient.clamp(max=trade.coefficient_max).where(bought, 0),
+        target=target.clamp(trade.target_low, trade.target_high),
+        price=close.gather(1, chosen).squeeze(1).where(bought, 1),
+    )
+
+
+def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, new: _Purchase) -> Tensor:
+    """Book today's purchases and their exits; returns what each trade will have paid, 0 where there is none."""
+    exits = resolve_exits(
+        market.high,
+        market.mark,
+        market.last_day,
+        ahead=sim.ahead,
+        day=today.row,
+        instrument=new.instrument,
+        target_price=target_prices(new.price, new.target),
+        last=today.last,
+    )
+    due = today.at + exits.held
+    paid = trade_rewards(entry_price=new.price, exit_price=exits.price, config=config).where(new.bought, 0)
+    if config.reward.credit == "exit":
+        sim.reward_due.put_(due, paid, accumulate=True)
+    shares = _pay_(sim, market, config, today, new)
+    sim.proceeds_due.put_(due, shares * exits.price * config.account.sale_factor, accumulate=True)
+
+    exit_day = (today.row + exits.held).where(new.bought, -1)
+    positions, logs, row = sim.positions, sim.logs, sim.clock % len(sim.ahead)
+    positions.instrument[row] = new.instrument
+    positions.exit_day[row] = exit_day
+    positions.entry_price[row] = new.price
+    positions.shares[row] = shares
+    logs.instrument.put_(today.at, new.instrument)
+    logs.exit_day.put_(today.at, exit_day)
+    logs.coefficient.put_(today.at, new.coefficient)
+    logs.target.put_(today.at, new.target)
+    logs.entry_price.put_(today.at, new.price)
+    logs.exit_price.put_(today.at, exits.price)
+    logs.shares.put_(today.at, shares)
+    return paid
+
+
+def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, new: _Purchase) -> Tensor:
+    """Take the money for today's purchases, mark the account to market, and return the shares bought."""
+    positions, account = sim.positions, config.account
+    marks = torch.take(market.mark, today.cell + positions.instrument)
+    invested = (marks * positions.shares * today.open).sum(0)
+    equity = sim.cash + invested
+    most = account.share(hold_days=len(sim.ahead), instruments=sim.instruments)
+    share = new.bought * most
+    spent = torch.minimum(equity * share, sim.cash)
+    sim.cash.sub_(spent)
+    value = spent / account.purchase_factor
+    invested.add_(value)
+    # An episode that has ended writes its last column again, and the same numbers, because nothing is open.
+    column = today.at + today.active
+    sim.logs.equity.put_(column, sim.cash + invested)
+    sim.logs.invested.put_(column, invested)
+    return value / new.price

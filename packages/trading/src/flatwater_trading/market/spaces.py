@@ -1,0 +1,62 @@
+"""What the two Gymnasium faces share: spaces, and the market that they show."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from flatwater_trading.market.config import TradeConfig, TradingConfig
+from flatwater_trading.market.market import Market, build_market
+from flatwater_trading.market.observation import ACCOUNT_FEATURES
+from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, observation_panel, statistics
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days
+from flatwater_watch.errors import ConfigError, require
+
+
+def action_space(trade: TradeConfig, instruments: int) -> spaces.Box:
+    """[K, 2]: coefficient and sale target in percent."""
+    low = np.tile(np.array([0, trade.target_low], dtype=np.float32), (instruments, 1))
+    high = np.tile(np.array([trade.coefficient_max, trade.target_high], dtype=np.float32), (instruments, 1))
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+def observation_space(market: Market, config: TradingConfig) -> spaces.Space[Any]:
+    """[context, N, F'], and with `account_observation` a Dict of that as `panel` and the account block as `account`."""
+    columns, _, features = market.observations.shape
+    shape = (config.episode.context, columns, features)
+    panel = spaces.Box(-OBSERVATION_LIMIT, OBSERVATION_LIMIT, shape, dtype=np.float32)
+    if not config.account_observation:
+        return panel
+    instruments = (len(market.investable), 1)
+    low = np.tile(np.array([0, 0, -1], dtype=np.float32), instruments)
+    high = np.tile(np.array([1, 1, np.inf], dtype=np.float32), instruments)
+    return spaces.Dict({"panel": panel, "account": spaces.Box(low, high, (instruments[0], len(ACCOUNT_FEATURES)))})
+
+
+def shown_panel(market: Market) -> np.ndarray:
+    """The normalised panel as a read-only NumPy view [T, N, F'], from which observations are cut.
+
+    Raises:
+        ConfigError: the panel is not in main memory.
+        ConfigError: a value lies outside the observation space.
+    """
+    require(market.observations.device.type == "cpu", "market device", str(market.observations.device), "cpu")
+    low, high = torch.aminmax(market.observations)
+    if not bool((low >= -OBSERVATION_LIMIT) & (high <= OBSERVATION_LIMIT)):
+        raise ConfigError(
+            f"the observations hold NaN or values from {float(low):.3g} to {float(high):.3g}: must be within "
+            f"+-{OBSERVATION_LIMIT:g}. Normalise them with flatwater_trading.panel.normalise.observation_panel."
+        )
+    panel = market.observations.numpy().transpose(1, 0, 2)
+    panel.setflags(write=False)
+    return panel
+
+
+def normalised_market(panel: Panel, features: tuple[str, ...], training: Days) -> Market:
+    """The panel's market in main memory, its observations scaled by statistics of the rows before `training.stop`."""
+    stats = statistics(panel, features, range(training.stop))
+    shown = torch.empty(len(panel.instruments), len(panel.dates), len(features))
+    observation_panel(panel, features, stats, shown)
+    return build_market(panel, shown, torch.device("cpu"))

@@ -1,0 +1,133 @@
+"""The trading simulator as a `gymnasium.vector.VectorEnv`: B episodes in one batched step, no sub-environments.
+
+Autoreset is Gymnasium's default, NEXT_STEP: the step after an episode's last one ignores its action, gives the first
+observation of a new episode on a window that is drawn, reward 0, and terminated False.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.observation import account_block, observed_rows
+from flatwater_trading.market.simulator import build_simulator, reset_, step_
+from flatwater_trading.market.spaces import action_space, observation_space, shown_panel
+from flatwater_trading.market.windows import WINDOW_OPTIONS, Window, check_days, complete_window
+from flatwater_trading.panel.splits import Days
+from flatwater_watch.errors import ConfigError, require
+
+Observation = np.ndarray | dict[str, np.ndarray]
+
+
+class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.ndarray]):
+    """B episodes, each on a window of its own.
+
+    Windows that begin on different days cannot be one view of the panel, so a batch of observations
+    [B, context, N, F'] is gathered into a block that is allocated once: B x context x N x F' x 4 bytes.
+
+    `info` holds arrays `day`, `equity` and `cash` [B], each with Gymnasium's mask `_day`, `_equity`, `_cash`.
+    """
+
+    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  (Gymnasium's declaration)
+
+    def __init__(self, market: Market, config: TradingConfig, days: Days, *, num_envs: int, copy: bool = True) -> None:
+        """B envs over a shared market.
+
+        Args:
+            market: on the CPU.
+            config: lengths, rules, costs.
+            days: rows on which episodes may trade and settle; the context before them may be seen.
+            num_envs: B.
+            copy: give a copy of the block of observations; if not, each step writes over what the last one returned.
+        """
+        require(num_envs >= 1, "num_envs", num_envs, "at least 1")
+        check_days(config.episode, days, market.close.shape[0])
+        self.num_envs, self.market, self.config, self.days = num_envs, market, config, days
+        self.single_action_space = action_space(config.trade, len(market.investable))
+        self.single_observation_space = observation_space(market, config)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.simulator = build_simulator(
+            config, batch=num_envs, max_days=len(days), instruments=len(market.investable), device=torch.device("cpu")
+        )
+        self._shown = shown_panel(market)
+        shape = (num_envs, config.episode.context, *self._shown.shape[1:])
+        self._block = np.full(shape, 0, dtype=np.float32)
+        self._copy = copy
+        self._ended = np.zeros(num_envs, dtype=bool)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin all episodes.
+
+        Args:
+            seed: starts the one generator that draws all windows.
+            options: `start_idx`, `end_idx`, `trading_end_idx`, each one row for all or an array [B].
+        """
+        super().reset(seed=seed)
+        self._begin(np.ones(self.num_envs, dtype=bool), options or {})
+        return self._observe(), self._info()
+
+    def step(self, actions: np.ndarray) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Trade one day in each episode; begin those anew that had ended."""
+        # An ended episode stays as it is under step_, with reward 0.
+        real = torch.from_numpy(np.array(actions, dtype=np.float32))
+        step = step_(self.simulator, self.market, self.config, real)
+        terminated = step.terminated.numpy().copy()
+        if self._ended.any():
+            terminated[self._ended] = False
+            self._begin(self._ended, {})
+        self._ended = terminated.copy()
+        truncated = np.zeros(self.num_envs, dtype=bool)
+        return self._observe(), step.reward.numpy().astype(np.float64), terminated, truncated, self._info()
+
+    def _begin(self, chosen: np.ndarray, options: dict[str, Any]) -> None:
+        given = dict.fromkeys(WINDOW_OPTIONS, np.full(self.num_envs, None))
+        for name, value in options.items():
+            if name not in given:
+                raise ConfigError(f"reset option {name!r} is unknown. Known: {', '.join(WINDOW_OPTIONS)}.")
+            given[name] = np.broadcast_to(np.asarray(value), self.num_envs)
+        windows = [
+            complete_window(self.config.episode, self.days, self.np_random, **{n: _row(v[b]) for n, v in given.items()})
+            if chosen[b]
+            else Window(0, 0, 0)
+            for b in range(self.num_envs)
+        ]
+        reset_(
+            self.simulator,
+            start=torch.from_numpy(np.array([w.start for w in windows])),
+            trading_end=torch.from_numpy(np.array([w.trading_end for w in windows])),
+            end=torch.from_numpy(np.array([w.end for w in windows])),
+            chosen=torch.from_numpy(chosen),
+        )
+        self._ended &= ~chosen
+
+    def _observe(self) -> Observation:
+        context = self.config.episode.context
+        sim = self.simulator
+        for b, day in enumerate(observed_rows(sim).tolist()):
+            self._block[b] = self._shown[day - context + 1 : day + 1]
+        panel = self._block.copy() if self._copy else self._block
+        if not self.config.account_observation:
+            return panel
+        return {"panel": panel, "account": account_block(sim, self.market).numpy()}
+
+    def _info(self) -> dict[str, Any]:
+        sim = self.simulator
+        at = (sim.day - sim.start)[:, None]
+        values = {
+            "day": sim.day.numpy().copy(),
+            "equity": sim.logs.equity.gather(1, at)[:, 0].numpy(),
+            "cash": sim.cash.numpy().copy(),
+        }
+        return values | {f"_{name}": np.ones(self.num_envs, dtype=bool) for name in values}
+
+
+def _row(value: int | np.integer | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,90 @@
+"""Which rows of the panel an episode covers: given, completed from what is given, or drawn."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flatwater_trading.market.config import EpisodeConfig
+from flatwater_trading.panel.splits import Days
+from flatwater_watch.errors import ConfigError, require
+
+WINDOW_OPTIONS = ("start_idx", "end_idx", "trading_end_idx")
+"""What a face's `reset` takes, by keyword or in `options`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """An episode's rows: trading on [start, trading_end), settlement on [trading_end, end)."""
+
+    start: int
+    trading_end: int
+    end: int
+
+
+def check_days(episode: EpisodeConfig, days: Days, rows: int) -> None:
+    """Make sure that `days` lie in a panel of `rows` rows and hold an episode with its context.
+
+    Raises:
+        ConfigError: they do not; says what is missing.
+    """
+    require(0 <= days.first < days.stop <= rows, "days", days, f"within the {rows} rows of the panel")
+    require(
+        days.first >= episode.context - 1,
+        "days.first",
+        days.first,
+        f"at least {episode.context - 1}: an observation shows env.episode.context ({episode.context}) days, its own "
+        "and those before it. Begin later or lower the context",
+    )
+    if len(days) < episode.days:
+        raise ConfigError(
+            f"{len(days)} tradable days for episodes of {episode.days}: nothing fits. Lower env.episode.trading_days "
+            f"({episode.trading_days}) or env.episode.settlement_days ({episode.settlement_days}), or give more days."
+        )
+
+
+def draw_start(episode: EpisodeConfig, days: Days, rng: np.random.Generator) -> int:
+    """The first row of an episode of full length, all possible ones equally likely."""
+    return int(rng.integers(days.first, days.stop - episode.days + 1))
+
+
+def complete_window(
+    episode: EpisodeConfig,
+    days: Days,
+    rng: np.random.Generator,
+    *,
+    start_idx: int | None = None,
+    end_idx: int | None = None,
+    trading_end_idx: int | None = None,
+) -> Window:
+    """The window that has the rows given; the others follow from the lengths in the configuration.
+
+    Args:
+        episode: lengths of the periods.
+        days: rows on which an episode may trade and settle.
+        rng: draws the start where no row is given.
+        start_idx: first trading row.
+        end_idx: row after the last day of settlement.
+        trading_end_idx: row after the last trading day.
+    """
+    start, end, trading_end = start_idx, end_idx, trading_end_idx
+    if start is None:
+        if end is not None:
+            start = end - episode.days
+        elif trading_end is not None:
+            start = trading_end - episode.trading_days
+        else:
+            start = draw_start(episode, days, rng)
+    if end is None:
+        end = start + episode.days if trading_end is None else trading_end + episode.settlement_days
+    if trading_end is None:
+        trading_end = end - episode.settlement_days
+    where = f"within the tradable rows {days.first} .. {days.stop}"
+    require(days.first <= start < days.stop, "reset start_idx", start, f"{where}, the last one excluded")
+    require(start < end <= days.stop, "reset end_idx", end, f"{where} and after start_idx ({start})")
+    require(
+        start < trading_end < end,
+        "reset trading_end_idx",
+        trading_end,
+        f"after start_idx ({start}) and before end_idx ({end}), so that there are days to trade and to settle",
+    )
+    return Window(start, trading_end, end)

@@ -1,0 +1,188 @@
+"""Simple rules that trade under the same constraints as an agent: what learning has to beat.
+
+Each rule gives every instrument a score on every day, from prices up to that day, and asks for the best one of those
+that score above 0; the simulator then buys the best that is not held. So rules and agents have the same costs, the same
+sizes and the same holding time, and differ in what they choose alone.
+
+- 20-day and 12-1 momentum: the return over the last 20 days, and over the last 12 months without the newest (Jegadeesh
+  and Titman 1993; 252 and 21 trading days). Where a row of the market is a week, a month or a quarter, the first is
+  over 20 of these, and is called so; the second is over a year without its last month or, where that is shorter than
+  a row, its last row.
+- ridge: a linear regression of the resolved gain on past returns over 8 lengths, raw and less the day's mean over the
+  instruments, and on what is observed of up to 8 columns that cannot be bought (Hoerl and Kennard 1970, by
+  scikit-learn), fitted to the days that the agent learns from.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.exits import trade_gains
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.simulator import Simulator, step_
+from flatwater_trading.panel.calendar import Calendar
+from flatwater_watch.progress import steps
+
+MONTHS = 12
+"""Of a year."""
+MOMENTUM = 20
+"""Rows: as long as a position is held by default."""
+LENGTHS = (1, 2, 5, 10, 20, 40, 60, 120)
+"""Rows of the past returns that ridge sees."""
+PENALTY = 1.0
+"""Ridge's, on features of deviation 1."""
+MOST_WATCHED = 8
+"""Columns that cannot be bought up to which ridge sees them: with more it would have more features than it can fit."""
+LARGEST_GAIN = 0.5
+"""Ridge is fitted to gains clipped to +-50 %."""
+
+
+def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
+    """Return over `days` rows up to `skip` rows ago, [T, K] float64; NaN where one of the two prices is missing."""
+    mark = market.mark.double().cpu().numpy()
+    priced = np.where(mark > 0, mark, np.nan)
+    found = np.full_like(priced, np.nan)
+    last = len(priced) - skip
+    if last > days:
+        found[days + skip :] = priced[days:last] / priced[: last - days] - 1
+    found[~(market.close > 0).cpu().numpy()] = np.nan
+    return found
+
+
+def gain_features(
+    market: Market, config: TradingConfig, learnt: range
+) -> tuple[Float[np.ndarray, "T K F"], Float[np.ndarray, "D K"], Bool[np.ndarray, "D K"]]:
+    """What a regression of gains sees, what it is fitted to, and where both are known.
+
+    Args:
+        market: prices.
+        config: holding time, largest target and costs.
+        learnt: the D rows that it is fitted to; their trades end before what comes after them.
+
+    Returns:
+        Past returns of eight lengths, raw and less the day's mean, and what is observed of a few columns that cannot be
+        bought; resolved gains, clipped; and a mask.
+    """
+    watched = _watched(market)
+    features = np.empty((*market.close.shape, 2 * len(LENGTHS) + watched.shape[-1]))
+    raw, less = features[..., : len(LENGTHS)], features[..., len(LENGTHS) : 2 * len(LENGTHS)]
+    for at, days in enumerate(LENGTHS):
+        raw[..., at] = past_return(market, days)
+    with np.errstate(invalid="ignore"):
+        known = np.isfinite(raw)
+        mean = np.where(known, raw, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
+    np.subtract(raw, mean, out=less)
+    features[..., 2 * len(LENGTHS) :] = watched
+    target = torch.tensor([config.trade.target_high], device=market.close.device)
+    gains = trade_gains(market, rows=learnt, targets=target, hold_days=config.trade.hold_days, account=config.account)[
+        ..., 0
+    ]
+    gain = gains.double().cpu().numpy().clip(-LARGEST_GAIN, LARGEST_GAIN)
+    usable = np.isfinite(features[learnt.start : learnt.stop]).all(-1) & np.isfinite(gain)
+    return features, gain, usable
+
+
+def watched_columns(columns: int, instruments: int) -> int:
+    """How many of the columns that cannot be bought ridge sees: all, or none where they are too many."""
+    others = columns - instruments
+    return others if others <= MOST_WATCHED else 0
+
+
+def _watched(market: Market) -> Float[np.ndarray, "T 1 CF"]:
+    """The observed features of the columns that cannot be bought, the same for every instrument."""
+    days, instruments = market.close.shape
+    if not watched_columns(len(market.observations), instruments):
+        return np.empty((days, 1, 0))
+    columns = np.setdiff1d(np.arange(len(market.observations)), market.investable.cpu().numpy())
+    seen = market.observations[torch.from_numpy(columns).to(market.observations.device)].double().cpu().numpy()
+    return np.asarray(seen.transpose(1, 0, 2).reshape(days, 1, -1))
+
+
+def ridge_bytes(market: Market) -> int:
+    """The most that `ridge_scores` holds at a time, of a market of that size."""
+    (days, instruments), (columns, _, features) = market.close.shape, market.observations.shape
+    seen = 2 * len(LENGTHS) + watched_columns(columns, instruments) * features
+    # All features, and those that it is fitted to; beside them masks, and the numbers of a few instruments and days.
+    return 8 * days * instruments * (2 * seen + len(LENGTHS))
+
+
+def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
+    """The gain that ridge expects of each purchase, [T, K]; NaN where a feature is missing.
+
+    The normal equations, as scikit-learn's `Ridge` solves them; importing that takes 2 CPU seconds and 110 MB.
+    """
+    features, gain, usable = gain_features(market, config, learnt)
+    scores = np.full(features.shape[:2], np.nan)
+    if not usable.any():
+        return scores
+    seen = features[learnt.start : learnt.stop][usable]
+    centre = seen.mean(0)
+    seen -= centre  # in place: as large as all that is learnt from
+    spread = np.sqrt(np.einsum("df,df->f", seen, seen) / len(seen))
+    spread[spread == 0] = 1
+    seen /= spread
+    expected = gain[usable].mean()
+    inner = seen.T @ seen + PENALTY * np.eye(seen.shape[1])
+    weights = np.linalg.solve(inner, seen.T @ (gain[usable] - expected))
+    for day, row in enumerate(features):
+        known = np.isfinite(row).all(-1)
+        scores[day, known] = (row[known] - centre) / spread @ weights + expected
+    return scores
+
+
+def rules(
+    market: Market, config: TradingConfig, learnt: range, calendar: Calendar
+) -> dict[str, Callable[[], np.ndarray]]:
+    """The rules by name: what computes their scores [T, K].
+
+    Args:
+        market: prices.
+        config: holding time, largest target and costs.
+        learnt: rows that ridge is fitted to.
+        calendar: how often the market's rows come.
+    """
+    month = max(1, round(calendar.a_year / MONTHS))
+    return {
+        f"{MOMENTUM}-{calendar.unit} momentum": lambda: past_return(market, MOMENTUM),
+        "12-1 momentum": lambda: past_return(market, max(1, calendar.a_year - month), skip=month),
+        "ridge": lambda: ridge_scores(market, config, learnt),
+    }
+
+
+def oracle_scores(truth: np.ndarray, config: TradingConfig) -> np.ndarray:
+    """The gain of each purchase that follows from the law of a synthetic market, less what it costs, [T, K].
+
+    Args:
+        truth: expected log return until the position is sold; NaN where there is no price.
+        config: costs.
+    """
+    cost = np.log(config.account.purchase_factor / config.account.sale_factor)
+    return np.asarray(truth - cost)
+
+
+def play_rule_(
+    sim: Simulator, market: Market, config: TradingConfig, scores: Float[Tensor, "T K"], *, start: int, days: int
+) -> None:
+    """Play `days` steps of the episodes that `reset_` has begun on row `start`; each day asks for what scores above 0.
+
+    Args:
+        sim: written in place; its logs then hold the rule's trades and equity.
+        market: prices.
+        config: the ranges of the actions.
+        scores: NaN where the rule does not know.
+        start: row of the first day.
+        days: of the longest episode.
+    """
+    trade = config.trade
+    order = torch.full((len(sim.day), sim.instruments, 2), trade.target_high, device=sim.day.device)
+    for day in steps("days of a rule", range(start, start + days)):
+        score = scores[day].nan_to_num(nan=-1.0)
+        # Coefficients keep the order of the scores and begin at the threshold: above 0 is a purchase.
+        rank = score.argsort().argsort() / max(1, len(score))
+        wanted = trade.buy_threshold + rank * (trade.coefficient_max - trade.buy_threshold)
+        order[..., 0] = wanted.where(score > 0, 0.0)
+        step_(sim, market, config, order)

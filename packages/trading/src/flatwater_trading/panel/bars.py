@@ -1,0 +1,80 @@
+"""Prices of hours or minutes to one row a day: a panel has no finer rows."""
+
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+from flatwater_trading.panel.checking import Prices
+from flatwater_trading.panel.dates import moments_of
+from flatwater_trading.panel.notes import note
+from flatwater_watch.errors import DataError
+from flatwater_watch.printable import shown
+
+Bars = Literal["last", "daily"]
+"""The last row of each day as it is; or a bar of all its rows: first open, highest high, lowest low, last close."""
+
+_DAY = ["symbol", "date"]
+
+
+def one_row_a_day(source: Path, prices: Prices, dates: pl.Series, bars: Bars | None) -> Prices:
+    """The prices with one row for each instrument and day; as they are where they have no more.
+
+    Args:
+        source: for messages.
+        prices: row, symbol, date and numbers.
+        dates: the file's column, in its order.
+        bars: how to make one row of several; None refuses them.
+
+    Raises:
+        DataError: a day has rows of several times and nobody says what to make of them; or a time is there twice.
+    """
+    moments, frame = moments_of(dates), prices.frame
+    if moments is None or not frame.select(pl.struct(_DAY)).to_series().is_duplicated().any():
+        return prices
+    at = (frame["row"] - 1).cast(pl.UInt32)
+    frame = frame.with_columns(moments.gather(at).alias("moment"), dates.gather(at).alias("cell"))
+    _check_times(source, frame)
+    of_day = frame.group_by(_DAY, maintain_order=True).agg(
+        pl.len(), first=pl.col("moment").min(), last=pl.col("moment").max()
+    )
+    if bars is None:
+        name, day, rows, first, last = of_day.filter(pl.col("len") > 1).row(0)
+        raise DataError(
+            f"{source}: intraday prices: {name} has {rows} rows on {day}, from {_clock(first)} to {_clock(last)}. A "
+            "panel has one row a day. Import it with flatwater panel import FILE --out PANEL and --bars daily (first "
+            "open, highest high, lowest low, last close of each day) or --bars last (the last row of each day)."
+        )
+    usual = of_day["len"].sort()[len(of_day) // 2]
+    note(source, f"intraday prices, {usual} rows on a usual day: --bars {bars} made one of each day.")
+    frame = frame.sort(*_DAY, "moment", maintain_order=True).drop("moment", "cell")
+    made = _last(frame) if bars == "last" else _bar(frame)
+    return Prices(made.select(prices.frame.columns), prices.instruments, prices.columns)
+
+
+def _check_times(source: Path, frame: pl.DataFrame) -> None:
+    # The cell, and not its time: it tells two rows apart that a clock put back gives one time, if it has the zone.
+    twice = frame.filter(pl.struct("symbol", "cell").is_duplicated())
+    if not twice.is_empty():
+        name, cell = twice["symbol"][0], twice["cell"][0]
+        rows = twice.filter((pl.col("symbol") == name) & (pl.col("cell") == cell))["row"].sort()
+        raise DataError(
+            f"{source}: row {rows[1]}, {name}: {shown(str(cell))} is there already in row {rows[0]}. Drop one."
+        )
+
+
+def _last(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.filter(pl.col("close").is_not_null()).group_by(_DAY, maintain_order=True).last()
+
+
+def _bar(frame: pl.DataFrame) -> pl.DataFrame:
+    known = {"open": pl.col("open").drop_nulls().first(), "high": pl.col("high").max(), "low": pl.col("low").min()}
+    others = [name for name in frame.columns if name not in {*known, *_DAY, "row"}]
+    of_prices = [each.alias(name) for name, each in known.items()]
+    return frame.group_by(_DAY, maintain_order=True).agg(
+        pl.col("row").last(), *of_prices, pl.col(others).drop_nulls().last()
+    )
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}"

@@ -1,0 +1,98 @@
+"""What prices must satisfy before they become a panel. Nothing is repaired: the first offender is named."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.panel import PRICES
+from flatwater_watch.errors import DataError
+
+TOLERANCE = 1e-5
+"""Relative slack between high, low and close: adjusted prices are rounded to float32 one by one."""
+
+KEPT = (1e-30, 1e30)
+"""Least and greatest price that float32 holds with all its digits, and with room for what is computed from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The contents of a file as numbers."""
+
+    frame: pl.DataFrame
+    """row, symbol, date, open, high, low, close: one row for each instrument and day, in the order of the file."""
+    instruments: tuple[str, ...]
+    """In the order of the panel's columns."""
+    columns: dict[tuple[str, str], str]
+    """The file's name of each (instrument, price), for messages."""
+
+
+def check_order(source: Path, prices: Prices) -> None:
+    """Every instrument's dates must increase from row to row, or fall from row to row in all of them, which is said.
+
+    Raises:
+        DataError: a date is repeated, or is earlier than the one above it; names row, instrument and both dates.
+    """
+    before = pl.col("date").shift(1).over("symbol")
+    steps = prices.frame.with_columns(before=before, above=pl.col("row").shift(1).over("symbol"))
+    wrong = steps.filter(pl.col("date") <= pl.col("before")).sort("row")
+    if wrong.is_empty():
+        return
+    if not (steps["date"] >= steps["before"]).any():
+        note(source, "the newest day comes first: sorted by date.")
+        return
+    row, name, date, earlier = (wrong[key][0] for key in ("row", "symbol", "date", "before"))
+    twice = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))
+    if not twice.is_empty():
+        raise DataError(f"{source}: row {row}, {name}: {date} is there already in row {twice['row'][0]}. Drop one.")
+    raise DataError(
+        f"{source}: row {row}, {name}: {date} comes after {earlier} (row {wrong['above'][0]}). "
+        "Sort the rows by date within each instrument."
+    )
+
+
+def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
+    """Prices must be within `KEPT`, high at least low, the close between them; every instrument needs a close.
+
+    What is not traded may be a spread or a rate, of any sign.
+
+    Raises:
+        DataError: the first row that breaks a rule, with instrument, date and numbers; or an instrument without data.
+    """
+    closes = prices.frame.filter(pl.col("close").is_not_null())["symbol"].unique()
+    empty = sorted(set(prices.instruments) - set(closes))
+    if empty:
+        column = prices.columns[empty[0], "close"]
+        raise DataError(f"{source}: column {column}: {empty[0]} has not one closing price. Drop the instrument.")
+    bought = pl.lit(value=True) if len(traded) == len(prices.instruments) else pl.col("symbol").is_in(list(traded))
+    low = "must be above 0; leave it empty if missing, or name what is traded with --investable if this is no price"
+    rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
+        (bought & (pl.col(price) <= 0), (price,), low) for price in PRICES
+    ]
+    # A panel holds float32, and indicators multiply: beyond these a price becomes infinite, or 0, which is missing.
+    rules += [
+        (
+            (bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*KEPT),
+            (price,),
+            f"must be {KEPT[0]:g} to {KEPT[1]:g}: rescale it",
+        )
+        for price in PRICES
+    ]
+    rules += [
+        (_below("high", "low"), ("high", "low"), "the high is below the low"),
+        (_below("high", "close"), ("close", "high"), "the close is above the high"),
+        (_below("close", "low"), ("close", "low"), "the close is below the low"),
+    ]
+    any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
+    for (broken, involved, reason), is_broken in zip(rules, any_broken, strict=True):
+        if is_broken:
+            wrong = prices.frame.filter(broken).sort("row")
+            name = wrong["symbol"][0]
+            given = ", ".join(f"{prices.columns[name, price]} = {wrong[price][0]:.7g}" for price in involved)
+            raise DataError(f"{source}: row {wrong['row'][0]}, {name} on {wrong['date'][0]}: {given}: {reason}.")
+
+
+def _below(less: str, more: str) -> pl.Expr:
+    return pl.col(less) + TOLERANCE * pl.col(less).abs() < pl.col(more)

@@ -1,0 +1,195 @@
+"""Dates as vendors write them to calendar days; one form and one order of day and month for a whole column."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.parsing import as_text
+from flatwater_watch.errors import DataError
+from flatwater_watch.printable import shown
+
+DateOrder = Literal["mdy", "dmy", "ymd"]
+"""The order of month, day and year in dates that are written as numbers."""
+
+_WORDS = {"mdy": "month, day, year", "dmy": "day, month, year", "ymd": "year, month, day"}
+_MONTHS = dict(zip("jan feb mar apr may jun jul aug sep oct nov dec".split(), range(1, 13), strict=True))  # noqa: SIM905
+_TIME = r"[T ]\s*\d{1,2}:\d{2}.*$"
+_CLOCK = r"[T ]\s*(?<h>\d{1,2}):(?<m>\d{2})(?::(?<s>\d{2}))?(?:[.,]\d+)?\s*(?:(?<half>[AaPp])[Mm])?"
+_ZONE = r"(Z|[+-]\d{2}:?\d{2}|[A-Z]{2,4}T?|\[.*\])$"
+_UNITS = (("s", 11), ("ms", 14), ("us", 17), ("ns", 19))
+"""Units of numbers since 1970, with the most digits of a column that counts in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A way to write a day."""
+
+    pattern: str
+    """What a cell looks like, with groups y, m (or name) and d; or a and b where the order has to be found."""
+    order: DateOrder | None
+    """None where the pattern leaves it open."""
+
+
+_FORMS = (
+    _Form(r"^(?<y>\d{4})(?<m>\d{2})(?<d>\d{2})$", "ymd"),
+    _Form(r"^(?<y>\d{4})[-/.](?<m>\d{1,2})[-/.](?<d>\d{1,2})$", "ymd"),
+    _Form(r"^(?<d>\d{1,2})\.(?<m>\d{1,2})\.(?<y>\d{4})$", "dmy"),
+    _Form(r"^(?<a>\d{1,2})[-/](?<b>\d{1,2})[-/](?<y>\d{4})$", None),
+    _Form(r"^(?<d>\d{1,2})[-/. ](?<name>[A-Za-z]{3})[a-z]*[-/., ]+(?<y>\d{4})$", "dmy"),
+    _Form(r"^(?<name>[A-Za-z]{3})[a-z]*[. ]+(?<d>\d{1,2}),? +(?<y>\d{4})$", "mdy"),
+)
+_EPOCH = r"^\d{9,19}$"
+
+
+def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None) -> pl.Series:
+    """Calendar days of a column; a time is dropped, and a time with a zone gives its local day, which is said.
+
+    2013-03-01, 2013/03/01, 20130301, 31.12.2013, 03/31/2013, 31-Mar-2013, `Mar 31, 2013`, and seconds to nanoseconds
+    since 1970. One form holds for the whole column. Where day and month could be either, one row in which a number is
+    above 12 decides for all of them.
+
+    Args:
+        source: for messages.
+        column: text, numbers, or dates.
+        order: of month, day and year, where numbers alone do not say it.
+
+    Raises:
+        DataError: a date is missing or unreadable (the message names the first such row), or the order is open.
+    """
+    if column.dtype == pl.Date:
+        days = column
+    elif isinstance(column.dtype, pl.Datetime):
+        days = column.dt.date()  # of its own zone: a cast to dates would take the day in Greenwich
+        _say_times(source, column.name, {column.dtype.time_zone} - {None})
+    else:
+        if column.dtype.is_float():
+            column = column.cast(pl.Int64, strict=False)
+        days = _of_text(source, column, as_text(source, column), order)
+    if days.null_count():
+        row = int(days.is_null().arg_true()[0])
+        given = "an empty cell" if column[row] is None else shown(column[row])
+        raise DataError(f"{source}: row {row + 1}, column {column.name}: {given} is not a date. Write 2013-03-01.")
+    return days
+
+
+def moments_of(column: pl.Series) -> pl.Series | None:
+    """Seconds since midnight of each row, as written; None where no row has a time of day.
+
+    Args:
+        column: text, numbers, or dates, as of `parse_dates`.
+    """
+    if isinstance(column.dtype, pl.Datetime):
+        stamps = column
+    elif column.dtype == pl.Date or column.dtype.is_nested() or column.dtype in {pl.Binary, pl.Object}:
+        return None
+    else:
+        text = (column.cast(pl.Int64, strict=False) if column.dtype.is_float() else column).cast(pl.String)
+        if text.str.contains(_EPOCH).all() and text.null_count() == 0:
+            stamps = _stamps_since_1970(text)[1]
+        else:
+            parts = text.str.extract_groups(_CLOCK).struct.unnest()
+            hour = pl.col("h").cast(pl.Int64) % 12 + 12 * (pl.col("half").str.to_lowercase() == "p")
+            hour = pl.when(pl.col("half").is_null()).then(pl.col("h").cast(pl.Int64)).otherwise(hour)
+            second = pl.col("s").cast(pl.Int64).fill_null(0)
+            found = parts.select(3600 * hour + 60 * pl.col("m").cast(pl.Int64) + second).to_series()
+            return found.fill_null(0) if found.max() else None
+    clock = (stamps.dt.hour(), stamps.dt.minute(), stamps.dt.second())
+    hours, minutes, seconds = (each.cast(pl.Int64) for each in clock)
+    found = (3600 * hours + 60 * minutes + seconds).fill_null(0)
+    return found if found.max() else None
+
+
+def _of_text(source: Path, column: pl.Series, text: pl.Series, order: DateOrder | None) -> pl.Series:
+    if text.str.contains(_EPOCH).all() and text.null_count() == 0:
+        return _since_1970(source, text)
+    zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
+    _say_times(source, column.name, set(zones))
+    text = text.str.replace(_TIME, "").str.strip_chars()
+    form, first = _form_of(text)
+    if form is None:
+        return pl.repeat(None, len(text), dtype=pl.Date, eager=True)
+    odd = ~text.str.contains(form.pattern) & text.is_not_null()
+    if odd.any():
+        row = int(odd.arg_true()[0])
+        raise DataError(
+            f"{source}: row {row + 1}, column {column.name}: {shown(column[row])} is not a date. Write 2013-03-01, and "
+            f"all rows alike (row {first + 1} has {shown(text[first])})."
+        )
+    parts = text.str.extract_groups(form.pattern).struct.unnest()
+    if form.order is None:
+        found = _order_of(source, text.name, parts, order)
+        parts = parts.rename({"a": "m", "b": "d"} if found == "mdy" else {"a": "d", "b": "m"})
+    elif order is not None and order != form.order:
+        raise DataError(
+            f"{source}: row {first + 1}, column {column.name}: {shown(text[first])} has {_WORDS[form.order]}, and "
+            f"--dates {order} asks for {_WORDS[order]}. Leave --dates out."
+        )
+    if "name" in parts.columns:
+        numbers = pl.col("name").str.to_lowercase().replace_strict(_MONTHS, default=None, return_dtype=pl.Int64)
+        parts = parts.with_columns(m=numbers.cast(pl.String))
+    iso = pl.concat_str(pl.col("y"), pl.col("m").str.zfill(2), pl.col("d").str.zfill(2), separator="-")
+    return parts.select(iso.str.strptime(pl.Date, "%Y-%m-%d", strict=False)).to_series()
+
+
+def _form_of(text: pl.Series) -> tuple[_Form | None, int]:
+    """The form of the first cell that has one, and its row."""
+    found: list[tuple[int, _Form | None]] = []
+    for each in _FORMS:
+        rows = text.str.contains(each.pattern).fill_null(value=False).arg_true()
+        if len(rows):
+            found.append((int(rows[0]), each))
+    first, form = min(found, key=lambda pair: pair[0]) if found else (0, None)
+    return form, first
+
+
+def _order_of(source: Path, column: str, parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
+    """What a number above 12 says of a column such as 03/31/2024, or what was asked for."""
+    by_row = parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
+    says: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}
+    rows = {each: int(found[0]) for each, found in says.items() if len(found)}
+
+    def cell(row: int) -> str:
+        return f"{parts['a'][row]}/{parts['b'][row]}/{parts['y'][row]} (row {row + 1})"
+
+    if len(rows) == len(says):
+        raise DataError(
+            f"{source}: column {column}: {cell(rows['dmy'])} can only be {_WORDS['dmy']}, and {cell(rows['mdy'])} only "
+            f"{_WORDS['mdy']}. Write all of them in one order, best as 2013-03-01."
+        )
+    for found, row in rows.items():
+        if order not in {None, found}:
+            raise DataError(
+                f"{source}: row {row + 1}, column {column}: {cell(row)} can only be {_WORDS[found]}, and "
+                f"--dates {order} asks for another order. Leave --dates out."
+            )
+        return found
+    if order in says:
+        return order
+    raise DataError(
+        f"{source}: row 1, column {column}: {cell(0)} may have the month first or the day, and no row has a number "
+        "above 12 that would decide it. Add --dates mdy (month first) or --dates dmy (day first)."
+    )
+
+
+def _since_1970(source: Path, text: pl.Series) -> pl.Series:
+    unit, stamps = _stamps_since_1970(text)
+    note(source, f"column {text.name}: numbers since 1970 in {unit}: a day is the date in Greenwich.")
+    found = stamps.dt.date()
+    return found.set(found.dt.year() < 1973, None)  # noqa: PLR2004  (fewer digits than the others: another unit)
+
+
+def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
+    """The unit of the column's numbers, and their times in Greenwich."""
+    numbers, digits = text.cast(pl.Int64, strict=False), text.str.len_chars()
+    unit = next(unit for unit, most in _UNITS if (digits <= most).all())
+    days = numbers if unit != "s" else numbers * 1000
+    return unit, days.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"
+
+
+def _say_times(source: Path, column: str, zones: set[str | None]) -> None:
+    if zones:
+        named = ", ".join(sorted(str(zone) for zone in zones)[:3])
+        note(source, f"column {column}: time stamps with a zone ({named}): a day is the local date, as it is written.")

@@ -1,0 +1,74 @@
+"""Whether one panel extends another by newer days, and where they differ if it does not."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from flatwater_trading.panel.panel import Panel
+
+_CHUNK_DAYS = 256
+
+
+def difference(own: Panel, given: Panel) -> str:
+    """The first thing that keeps `given` from having the days of `own` as they are; empty where nothing does.
+
+    Newer days, and the instruments' order, are told apart as well: a trader knows columns by their place.
+
+    Args:
+        own: what is known.
+        given: what should begin with the same days.
+
+    Returns:
+        The rest of a sentence: `on 2013-03-01 the close of AAPL is 430.5 and was 430.47`.
+    """
+    return next(_differences(own, given), "")
+
+
+def _differences(own: Panel, given: Panel) -> Iterator[str]:
+    for what, had, has in (
+        ("instrument", own.instruments, given.instruments),
+        ("feature", own.features, given.features),
+        ("investable instrument", _bought(own), _bought(given)),
+    ):
+        for name in had:
+            if name not in has:
+                yield f"it lacks the {what} {name}"
+        for name in has:
+            if name not in had:
+                yield f"it has the {what} {name}, which was not there"
+        if had != has:
+            yield f"its {what}s are in another order: {', '.join(has[:5])} ..., and were {', '.join(had[:5])} ..."
+    common = min(len(own.dates), len(given.dates))
+    for day in np.flatnonzero(own.dates[:common] != given.dates[:common])[:1]:
+        yield (
+            f"it lacks the day {own.dates[day]}"
+            if own.dates[day] < given.dates[day]
+            else f"it has the day {given.dates[day]}, which was not there"
+        )
+    for at in range(0, common, _CHUNK_DAYS):
+        yield from _values(own, given, slice(at, min(at + _CHUNK_DAYS, common)))
+    if common < len(own.dates):
+        yield f"it ends on {given.dates[-1]}, before the day {own.dates[common]}"
+
+
+def _bought(panel: Panel) -> tuple[str, ...]:
+    return tuple(panel.instruments[n] for n in panel.investable)
+
+
+def _values(own: Panel, given: Panel, days: slice) -> Iterator[str]:
+    """Cells that differ; missing in both is the same."""
+    had, has = own.values[days], given.values[days]
+    unlike = (had != has) & ~(np.isnan(had) & np.isnan(has))
+    if not unlike.any():
+        return
+    day, column, feature = np.argwhere(unlike)[0]
+    close = own.features.index("close")
+    feature = close if unlike[day, column, close] else feature  # the others often follow from it
+    yield (
+        f"on {own.dates[days][day]} the {own.features[feature]} of {own.instruments[column]} is "
+        f"{_told(has[day, column, feature])} and was {_told(had[day, column, feature])}"
+    )
+
+
+def _told(value: float) -> str:
+    return "missing" if np.isnan(value) else f"{value:.9g}"

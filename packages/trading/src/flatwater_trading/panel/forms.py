@@ -1,0 +1,104 @@
+"""Long and wide files to one table: row, symbol, date and four prices as numbers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from flatwater_trading.panel.adjusting import adjust, say_adjusted
+from flatwater_trading.panel.checking import Prices
+from flatwater_trading.panel.dates import DateOrder, moments_of, parse_dates
+from flatwater_trading.panel.naming import ADJUSTED, Layout, kind_of, say_closes
+from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.panel import PRICES
+from flatwater_trading.panel.parsing import as_text, parse_columns, parse_numbers
+from flatwater_watch.errors import DataError
+
+
+def long_prices(
+    source: Path, frame: pl.DataFrame, layout: Layout, order: DateOrder | None, kept: Sequence[str]
+) -> Prices:
+    """One row for each instrument and day, in the order of the file.
+
+    A file without a column for symbols is of one instrument, which has the file's name.
+
+    Raises:
+        DataError: a date or a number cannot be read, or a symbol is empty.
+    """
+    named = layout.named
+    days = parse_dates(source, frame[named["date"]], order)
+    if "symbol" in named:
+        symbol = as_text(source, frame[named["symbol"]])
+    else:
+        symbol = _from_file_name(source, frame[named["date"]], days)
+    nameless = symbol.is_null() | (symbol == "")
+    if nameless.any():
+        row = int(nameless.arg_true()[0]) + 1
+        raise DataError(f"{source}: row {row}, column {named['symbol']}: the symbol is empty.")
+    instruments = tuple(sorted(symbol.unique().to_list()))
+    if "open" not in named:
+        say_closes(source, len(instruments))
+    columns = {price: named.get(price, named["close"]) for price in PRICES}
+    table = pl.DataFrame(
+        [
+            pl.int_range(1, frame.height + 1, eager=True).alias("row"),
+            symbol.alias("symbol"),
+            days.alias("date"),
+            *(parse_numbers(source, frame[column]).alias(price) for price, column in columns.items()),
+            *(parse_numbers(source, frame[name]).alias(name) for name in kept),
+        ]
+    )
+    adjusted = named.get(ADJUSTED)
+    if adjusted is not None and adjusted != named["close"]:
+        table = table.with_columns(parse_numbers(source, frame[adjusted]).alias(ADJUSTED))
+        table = adjust(source, table, dict.fromkeys(instruments, adjusted))
+        say_adjusted(source, adjusted)
+    return Prices(table, instruments, {(name, price): columns[price] for name in instruments for price in PRICES})
+
+
+def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Series:
+    name = source.name.split(".")[0] if kind_of(source) == ".csv.gz" else source.stem
+    if days.is_duplicated().any() and moments_of(dates) is None:
+        first = int(days.is_duplicated().arg_true()[0])
+        raise DataError(
+            f"{source}: column symbol missing, and {days[first]} (row {first + 1}, column {dates.name}) is there more "
+            "than once. Add --map symbol=COLUMN."
+        )
+    note(source, f"no column for symbols: all rows are taken as {name}, the file's name.")
+    return pl.repeat(name, len(days), eager=True)
+
+
+def wide_prices(
+    source: Path, frame: pl.DataFrame, layout: Layout, order: DateOrder | None, kept: Sequence[str]
+) -> Prices:
+    """Wide form as long: the rows of the first instrument, then those of the next.
+
+    Raises:
+        DataError: a date or a number cannot be read.
+    """
+    columns, height = layout.wide, frame.height
+    instruments = tuple(dict.fromkeys(name for name, _ in columns))
+    days = parse_dates(source, frame[layout.named["date"]], order)
+    adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED}
+    fields = (*PRICES, *kept, *((ADJUSTED,) if adjusted else ()))
+    wanted = [column for (_, field), column in columns.items() if field in fields]
+    numbers = parse_columns(source, frame, [*dict.fromkeys(wanted)])
+    nothing = pl.repeat(None, height, dtype=pl.Float64, eager=True)
+
+    def stacked(field: str) -> pl.Series:
+        return pl.concat([numbers.get(columns.get((name, field), ""), nothing) for name in instruments]).alias(field)
+
+    rows = np.arange(len(instruments) * height)
+    table = pl.DataFrame(
+        [
+            pl.Series("row", rows % max(1, height) + 1),
+            pl.Series("symbol", instruments, dtype=pl.Enum(instruments)).gather(rows // max(1, height)),
+            pl.concat([days] * len(instruments)).alias("date"),
+            *map(stacked, fields),
+        ]
+    )
+    if adjusted:
+        table = adjust(source, table, adjusted)
+        say_adjusted(source, next(iter(adjusted.values())), len(adjusted))
+    return Prices(table, instruments, columns)

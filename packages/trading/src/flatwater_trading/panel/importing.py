@@ -1,0 +1,213 @@
+"""Prices of a Parquet or CSV file or a workbook, long or wide, to a panel. Strict: nothing is repaired.
+
+Long form has one row for each instrument and day: symbol, date, open, high, low, close, or the close alone. Wide form
+has one row for each day: date, then `AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each
+instrument, which is taken as its close. Names that vendors use are guessed (`naming`), others are mapped by the user.
+An adjusted close scales all prices of its row. Columns that a panel does not need (volume) are left out, and named. Row
+numbers in errors count data rows from 1. `dates` says which dates are understood, `parsing` which numbers.
+
+Days are the union of the calendar days of all instruments. A hole stays a hole, in its own row.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import polars as pl
+
+from flatwater_trading.panel.adjusting import RAW_CLOSE, find_jumps, say_jumps, say_unused
+from flatwater_trading.panel.bars import Bars, one_row_a_day
+from flatwater_trading.panel.calendar import DAILY
+from flatwater_trading.panel.checking import check_order, check_prices
+from flatwater_trading.panel.dates import DateOrder
+from flatwater_trading.panel.forms import long_prices, wide_prices
+from flatwater_trading.panel.indicators import write_indicators_
+from flatwater_trading.panel.lists import unpack_lists
+from flatwater_trading.panel.naming import (
+    PACKED,
+    SHEETS,
+    SUFFIXES,
+    Layout,
+    check_names,
+    find_layout,
+    join_heads,
+    kind_of,
+    say_guessed,
+)
+from flatwater_trading.panel.notes import note, notes_at_the_end
+from flatwater_trading.panel.own import compute_own, kept_names, own_of
+from flatwater_trading.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
+from flatwater_trading.panel.parsing import Decimal, plain_numbers
+from flatwater_trading.panel.ragged import check_rows, separator_of
+from flatwater_trading.panel.sheets import read_sheet
+from flatwater_trading.panel.unpacking import plain_text
+from flatwater_watch.errors import DataError
+from flatwater_watch.files.regular import open_regular
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """A panel, and what a person should look at before it is used."""
+
+    panel: Panel
+    layout: Layout
+    """Which column of the file was what."""
+    jumps: list[str]
+    """Moves that look like a split."""
+
+
+def import_panel(
+    source: Path,
+    *,
+    investable: Sequence[str] | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
+    dates: DateOrder | None = None,
+    features: Sequence[str] = (),
+    decimal: Decimal | None = None,
+    sheet: str | None = None,
+    bars: Bars | None = None,
+) -> Panel:
+    """Read prices and build a panel with its indicators; what is noteworthy is said by warnings.
+
+    The arguments and errors are those of `read_prices`.
+    """
+    imported = read_prices(
+        source,
+        investable=investable,
+        columns=columns,
+        dates=dates,
+        features=features,
+        decimal=decimal,
+        sheet=sheet,
+        bars=bars,
+    )
+    say_guessed(source, imported.layout)
+    say_unused(source, imported.layout.unused)
+    say_jumps(source, imported.jumps)
+    if (calendar := imported.panel.calendar) != DAILY:
+        note(source, f"{calendar.in_words}. What is said of a year counts with these.")
+    return imported.panel
+
+
+def read_prices(
+    source: Path,
+    *,
+    investable: Sequence[str] | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
+    dates: DateOrder | None = None,
+    features: Sequence[str] = (),
+    decimal: Decimal | None = None,
+    sheet: str | None = None,
+    bars: Bars | None = None,
+) -> Imported:
+    """Read prices and build a panel with its indicators.
+
+    Columns are in alphabetical order for long form, in the file's for wide form.
+
+    Args:
+        source: a .parquet or .csv file, or a workbook (`naming.SHEETS`).
+        investable: instruments that may be traded, by name or by patterns such as `ETF*`; None for all. The others may
+            be of any sign.
+        columns: the file's name of symbol, date, open, high, low, close or adj_close, where it is not to be guessed; in
+            wide form with `*` for the instrument, as in `{"close": "*.last"}`; in lists by place, `{"close": "4"}`.
+        dates: what 01/02/2024 means, where no row of the file says it.
+        features: own ones: columns of the file, and functions such as `signals:alpha` (`own`).
+        decimal: what stands before decimals in text, where it is not to be guessed.
+        sheet: of a workbook; None for the only one with a table.
+        bars: how to make one row of a day's (`bars.Bars`); None refuses prices of hours or minutes.
+
+    Raises:
+        DataError: the file cannot be used; the message names file, row, column and reason.
+    """
+    with notes_at_the_end():
+        frame = _read(source, decimal, sheet)
+        if frame.height == 0:
+            raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
+        kept = kept_names(features)
+        frame, mapping = unpack_lists(source, frame, columns, kept)
+        layout = find_layout(source, frame.columns, mapping, kept)
+        read = wide_prices if layout.wide else long_prices
+        prices = one_row_a_day(source, read(source, frame, layout, dates, kept), frame[layout.named["date"]], bars)
+        check_order(source, prices)
+        traded = investable_columns(prices.instruments, investable)
+        names = tuple(prices.instruments[n] for n in traded)
+        check_prices(source, prices, names)
+        table, origins = compute_own(source, prices.frame, features)
+        panel = _panel(prices.instruments, table, names, origins)
+        return Imported(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
+
+
+def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFrame:
+    kind = kind_of(source)
+    if kind not in SUFFIXES:
+        remedy = "Save it as one of these in the program that wrote it"
+        if kind in PACKED:
+            remedy = f"Unpack it first ({PACKED[kind]} {source.name})"
+        raise DataError(f"{source}: a panel is imported from {', '.join(SUFFIXES)}, not from {kind!r}. {remedy}.")
+    if sheet is not None and kind not in SHEETS:
+        raise DataError(f"--sheet {sheet}: {source} has no sheets. Leave --sheet out.")
+    try:
+        with open_regular(source) as file:
+            if kind in SHEETS:
+                return read_sheet(source, file, sheet, decimal)
+        if kind == ".parquet":
+            return pl.read_parquet(source)
+        with plain_text(source) as text:
+            return _read_text(source, text, decimal)
+    except pl.exceptions.NoDataError as wrong:
+        raise DataError(
+            f"{source}: the file is empty. Give one with a line of names and a line for each day."
+        ) from wrong
+    except OSError as wrong:
+        raise DataError(f"{source}: the file cannot be read: {wrong.strerror or wrong}. Check the path.") from wrong
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as wrong:
+        reason = str(wrong).strip().split("\n", maxsplit=1)[0]
+        if "utf-8" in reason.lower():
+            reason = "it is not UTF-8 throughout. Save it as UTF-8 (in Excel: CSV UTF-8)."
+        raise DataError(f"{source}: the file cannot be read as {kind[1:]}: {reason}") from wrong
+
+
+def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFrame:
+    """Everything as text: numbers are parsed by us, so that an error can name its row and column."""
+    separator = separator_of(text)
+    check_rows(source, separator, text=text)
+    top = pl.read_csv(text, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
+    names, heads = join_heads(top.rows()) or (None, 1)
+    check_names(source, names or top.row(0))
+    frame = pl.read_csv(
+        text, infer_schema=False, separator=separator, new_columns=names, skip_rows_after_header=heads - 1
+    )
+    return plain_numbers(frame, separator=separator, decimal=decimal)
+
+
+def _panel(
+    instruments: tuple[str, ...], table: pl.DataFrame, investable: Sequence[str], origins: Mapping[str, str]
+) -> Panel:
+    dates = table["date"].unique().sort().to_numpy().astype("datetime64[D]")
+    # Of as many days as lie between the first and the last: searching each row's date takes longer.
+    place_of_day = np.zeros(int((dates[-1] - dates[0]).astype(int)) + 1, dtype=np.int64)
+    place_of_day[(dates - dates[0]).astype(int)] = np.arange(len(dates))
+    day = place_of_day[(table["date"].to_numpy().astype("datetime64[D]") - dates[0]).astype(int)]
+    column = table["symbol"].cast(pl.Enum(instruments)).to_physical().to_numpy()
+    features = (*FEATURES, *own_of(origins))
+    values = np.full((len(dates), len(instruments), len(features)), np.nan, dtype=np.float32)
+    for name in PRICES:
+        values[day, column, features.index(name)] = table[name].to_numpy()
+    write_indicators_(values)
+    for name in origins:
+        values[day, column, features.index(name)] = table[name].to_numpy()
+    raw = None
+    if RAW_CLOSE in table.columns:
+        raw = np.full(values.shape[:2], np.nan, dtype=np.float32)
+        raw[day, column] = table[RAW_CLOSE].to_numpy()
+    return build_panel(
+        values=values,
+        dates=dates,
+        instruments=instruments,
+        investable=investable,
+        features=features,
+        origins=origins,
+        raw_close=raw,
+    )

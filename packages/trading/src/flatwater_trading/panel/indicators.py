@@ -1,0 +1,48 @@
+"""The five indicators, by TA-Lib: RSI(14), MACD(12, 26, 9) and its signal, TRIX(15), close minus its 20-day mean.
+
+Each column is computed on its valid days alone: holes are closed up, the indicator computed as if they were not there,
+and the result scattered back, so that a halt of three days does not blank the 14 that follow it. Warm-up days and holes
+are NaN. TRIX has no customary period; 15 days see a turn about as late as the MACD's signal does, and its warm-up (43
+days) stays within the first quarter of the shortest context in use.
+"""
+
+import numpy as np
+import talib
+
+from flatwater_trading.panel.panel import FEATURES
+from flatwater_watch.progress import steps
+
+RSI_DAYS, TRIX_DAYS, SMA_DAYS = 14, 15, 20
+MACD_FAST, MACD_SLOW, MACD_SIGNAL = 12, 26, 9
+
+_CLOSE = FEATURES.index("close")
+_FIRST, _LAST = FEATURES.index("rsi"), len(FEATURES)
+
+
+def indicators(close: np.ndarray) -> np.ndarray:
+    """RSI, MACD, its signal, TRIX and the distance to the 20-day mean of one instrument without holes.
+
+    Args:
+        close: [D] finite closes, float64.
+
+    Returns:
+        [D, 5] float64 in the order of `FEATURES`, NaN in each indicator's warm-up (14, 33, 33, 43 and 19 days).
+        RSI is 0 to 100, TRIX percent a day, the others are in units of the price. TRIX is NaN from the first close on
+        that is not above 0: no percentage can be taken of it.
+    """
+    days = len(close)
+    if days < 2:  # noqa: PLR2004  (TA-Lib refuses a single price)
+        return np.full((days, 5), np.nan)
+    macd, signal, _ = talib.MACD(close, MACD_FAST, MACD_SLOW, MACD_SIGNAL)
+    mean = talib.SMA(close, SMA_DAYS)
+    trix = np.where(np.minimum.accumulate(close) > 0, talib.TRIX(close, TRIX_DAYS), np.nan)
+    return np.stack([talib.RSI(close, RSI_DAYS), macd, signal, trix, close - mean], axis=1)
+
+
+def write_indicators_(values: np.ndarray) -> None:
+    """Fill the indicator features of `values` [T, N, F] from its closes, one column at a time, in place."""
+    for n in steps("instruments", range(values.shape[1])):
+        close = values[:, n, _CLOSE]
+        at = np.flatnonzero(np.isfinite(close))
+        values[:, n, _FIRST:_LAST] = np.nan
+        values[at, n, _FIRST:_LAST] = indicators(close[at].astype(np.float64))

@@ -1,0 +1,285 @@
+"""The laws of artificial markets: what moves prices besides noise, and what an oracle expects of it.
+
+Two models. In `trend` (and `none`, where nothing moves) a hidden drift is up, flat or down, and is drawn anew now and
+then. In the others a column's drift follows shocks that were seen:
+
+    x[t + 1, n] = s[t + 1] * b * w[t, n]      w[t] = (1 - rho^2)^0.5 * (u[t] + rho * u[t - 1] + rho^2 * u[t - 2] + ...)
+
+with u the shocks in deviations, rho = 1 - 1 / signal_days, and a sign s. Past shocks go on where s = 1 and are taken
+back where s = -1, never by more than they were, as nobody could then tell them from what prices did since:
+
+    reversal     u is the column's own noise, s = -1
+    regimes      the same; s flips with chance 1 / RULE_DAYS a day, for all columns at once, and nothing shows it
+    interaction  the same, and the first context column rises while s = 1 and falls while s = -1
+    lead         u is the noise of the first context column, s = 1; column n follows it by a factor between 0.5 and 1.5
+
+With lambda = 1 - 2 / RULE_DAYS, or 1 where s is constant, and H = 20 days:
+
+    expected log return = s[t] * b * w[t] * g - H growth      g = lambda + lambda^2 rho + ... + lambda^H rho^(H - 1)
+    variance in all     = b^2 V + 2 s b c + H e^2             V = sum of (lambda rho)^|j-k| over all days j, k of the H
+
+where c is the covariance of the shocks within the H days with the drift that they cause within them; it is 0 where s
+flips or the shocks are another column's. The share b^2 g^2 / variance = `signal` is a quadratic equation for b. Where a
+column's own noise is what is followed, most of the noise is its own (`COMMON`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from flatwater_trading.panel.config import Law, SyntheticConfig
+from flatwater_watch.errors import ConfigError
+
+HORIZON = 20
+"""Days that `signal` and the truth speak about: the holding period of the reference."""
+NOISE = 0.012
+"""Daily deviation of market, sector and own noise together; the same for every column."""
+MARKET_SHARE, SECTOR_SHARE = 0.25, 0.15
+"""Shares of the noise variance that a column of beta 1 has in common with the market and with its sector."""
+RULE_DAYS = 250
+"""Mean days between two flips of the sign in `regimes` and `interaction`."""
+SHOWN_DRIFT, SHOWN_NOISE = 0.003, 0.004
+"""Daily log return of the column that shows the sign, and its deviation: a month says it for sure."""
+
+COMMON = 0.25
+"""The part of those shares that is left where a column's own shocks move it."""
+
+_STATES = np.array([-1.0, 0.0, 1.0]) * 1.5**0.5
+"""Down, flat and up, with variance 1."""
+_OWN = NOISE * (1 - COMMON * (MARKET_SHARE + SECTOR_SHARE)) ** 0.5
+"""Daily deviation of a column's own noise there, where its beta is 1."""
+
+
+class Motion(Protocol):
+    """A law with its numbers."""
+
+    @property
+    def growth(self) -> float:
+        """Taken from every day's log return, so that the mean daily return is zero."""
+
+    @property
+    def common(self) -> float:
+        """Factor of the variance that columns have in common with the market and their sector."""
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray | None:
+        """What is hidden in a column, [T], from the column's own stream, before its noise; None where nothing is."""
+
+    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The drift of each day, [T], and the log return that it is expected to add over the next H days, [T].
+
+        Args:
+            n: the column.
+            hidden: from `draw`.
+            own: its own noise [T].
+        """
+
+    def shown(self) -> np.ndarray | None:
+        """Log returns [T] of the first context column, where the law says them."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A hidden drift that lives for a while. With a deviation of 0 it is a random walk."""
+
+    config: SyntheticConfig
+    deviation: float
+    gain: float
+    growth: float
+    common: float = 1.0
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """States [T] of variance 1: the state drawn last, redrawn with chance 1 / signal_days each day."""
+        days = self.config.days
+        redrawn = rng.random(days) < 1 / self.config.signal_days
+        states = rng.choice(_STATES, size=days)
+        return np.asarray(states[np.maximum.accumulate(np.where(redrawn, np.arange(days), 0))])
+
+    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002
+        """The drift of the state."""
+        assert hidden is not None  # noqa: S101  (`draw` gives it)
+        drift = hidden * self.deviation
+        return drift, drift * self.gain
+
+    def shown(self) -> None:
+        """Nothing: a context column is one like the others."""
+
+
+@dataclass(frozen=True)
+class Following:
+    """A drift that goes on with past shocks, or takes them back."""
+
+    config: SyntheticConfig
+    strength: float
+    gain: float
+    growth: float
+    sign: np.ndarray
+    """[T] of 1 and -1."""
+    leader: np.ndarray | None = None
+    """Shocks [T] of the column that leads, in deviations; None where each column follows its own."""
+    shows_sign: bool = False
+
+    @property
+    def common(self) -> float:
+        """Less than elsewhere where own shocks are followed."""
+        return COMMON if self.leader is None else 1.0
+
+    def draw(self, rng: np.random.Generator) -> None:
+        """Nothing is hidden in a column."""
+
+    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002
+        """The drift that follows the shocks up to the day before."""
+        shocks, factor = own / own.std(), 1.0
+        if self.leader is not None:
+            # Columns differ, so that there is something to choose; the mean square of the factors is 1.08.
+            shocks, factor = self.leader, 0.5 + np.random.default_rng([self.config.seed, 3, n]).random()
+        weight = self.strength * factor * _remembered(shocks, memory(self.config.signal_days))
+        ahead = self.sign * weight * self.gain
+        return np.concatenate([[0.0], (self.sign[1:] * weight[:-1])]), ahead
+
+    def shown(self) -> np.ndarray | None:
+        """The leader's own returns, or the sign with some noise."""
+        if self.leader is not None:
+            return self.leader * NOISE - NOISE**2 / 2
+        if not self.shows_sign:
+            return None
+        noise = np.random.default_rng([self.config.seed, 4]).standard_normal(self.config.days)
+        return np.asarray(self.sign * SHOWN_DRIFT + noise * SHOWN_NOISE - SHOWN_NOISE**2 / 2)
+
+
+def law_of(config: SyntheticConfig) -> Motion:
+    """The law that a configuration names, with numbers that make its signal as large as asked for.
+
+    Raises:
+        ConfigError: `signal` is larger than the law can explain, or the law needs a context column and there is none.
+    """
+    return _LAWS[config.law](config)
+
+
+def _trend(config: SyntheticConfig) -> Trend:
+    deviation, gain, _ = drift_deviation(config.signal, config.signal_days)
+    return Trend(config, deviation, gain, mean_growth(deviation))
+
+
+def _none(config: SyntheticConfig) -> Trend:
+    return Trend(config, 0.0, 0.0, mean_growth(0.0))
+
+
+def _reversal(config: SyntheticConfig) -> Following:
+    return _following(config, sign=np.full(config.days, -1.0))
+
+
+def _regimes(config: SyntheticConfig, *, shown: bool = False) -> Following:
+    rng = np.random.default_rng([config.seed, 2])
+    flips = np.where(rng.random(config.days) < 1 / RULE_DAYS, -1.0, 1.0)
+    flips[0] = rng.choice([-1.0, 1.0])
+    return _following(config, sign=np.cumprod(flips), persists=1 - 2 / RULE_DAYS, shows_sign=shown)
+
+
+def _interaction(config: SyntheticConfig) -> Following:
+    _require_context(config, "shows which rule pays")
+    return _regimes(config, shown=True)
+
+
+def _lead(config: SyntheticConfig) -> Following:
+    _require_context(config, "leads the others")
+    shocks = np.random.default_rng([config.seed, 2]).standard_normal(config.days)
+    return _following(config, sign=np.ones(config.days), leader=shocks)
+
+
+_LAWS: Mapping[Law, Callable[[SyntheticConfig], Motion]] = {
+    "trend": _trend,
+    "reversal": _reversal,
+    "lead": _lead,
+    "regimes": _regimes,
+    "interaction": _interaction,
+    "none": _none,
+}
+
+
+def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, float]:
+    """Of `trend`: daily deviation s of the hidden drift, the gain g, and the largest possible signal g^2 / V.
+
+    Each day, with chance 1 / signal_days, the drift is drawn anew; hence corr(x[t], x[t+k]) = phi^k with
+    phi = 1 - 1 / signal_days, g = phi + ... + phi^H, V the sum of phi^|j-k|. The share that x[t] explains is
+    s^2 g^2 / (s^2 V + H e^2); this solves it for s.
+
+    Raises:
+        ConfigError: `signal` is not below g^2 / V.
+    """
+    phi = memory(signal_days)
+    gain = float((phi ** np.arange(1, HORIZON + 1)).sum())
+    total = _spread(phi)
+    _require_below(signal, gain**2 / total, signal_days, "it may change within them")
+    deviation = float((signal * HORIZON * NOISE**2 / (gain**2 - signal * total)) ** 0.5)
+    return deviation, gain, gain**2 / total
+
+
+def mean_growth(deviation: float) -> float:
+    """Of `trend`: log of the mean daily return factor over the three equally likely states and the noise."""
+    return float(np.log(np.exp(_STATES * deviation + NOISE**2 / 2).mean()))
+
+
+def memory(signal_days: int) -> float:
+    """What is left of a shock, or of a state, a day later."""
+    return 1 - 1 / signal_days
+
+
+def _following(
+    config: SyntheticConfig,
+    *,
+    sign: np.ndarray,
+    persists: float = 1.0,
+    leader: np.ndarray | None = None,
+    shows_sign: bool = False,
+) -> Following:
+    """The strength that makes the signal as large as asked for (see the module)."""
+    rho, signal, own = memory(config.signal_days), config.signal, leader is None
+    ahead = np.arange(1, HORIZON + 1)
+    gain = float((persists**ahead * rho ** (ahead - 1)).sum())
+    total, noise = _spread(persists * rho), HORIZON * NOISE**2
+    within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
+    caused = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * within if own and persists == 1 else 0.0
+    most, because = gain**2 / total, "it may change within them"
+    if own:
+        whole = _OWN * ((1 - rho) / (1 + rho)) ** 0.5  # shocks are taken back as they were
+        most = whole**2 * gain**2 / (whole**2 * total + 2 * whole * caused + noise)
+        because = "no more than the shocks of those days can be taken back"
+    _require_below(signal, most, config.signal_days, because)
+    # a b^2 - 2 h b - k = 0, with a above 0: one root is positive.
+    a, h, k = gain**2 - signal * total, signal * caused, signal * noise
+    strength = float((h + (h**2 + a * k) ** 0.5) / a)
+    return Following(config, strength, gain, (strength**2 + NOISE**2) / 2, sign, leader, shows_sign)
+
+
+def _remembered(shocks: np.ndarray, rho: float) -> np.ndarray:
+    """The mean of past shocks, weighted less the older they are, of variance 1."""
+    found = np.empty_like(shocks)
+    held = 0.0
+    for day, shock in enumerate(shocks.tolist()):
+        held = rho * held + shock
+        found[day] = held
+    return np.asarray(found * (1 - rho**2) ** 0.5)
+
+
+def _spread(persistence: float) -> float:
+    """Variance of the sum over H days of what has variance 1 and persists so from day to day."""
+    days = np.arange(HORIZON)
+    return float((persistence ** np.abs(days[:, None] - days[None, :])).sum())
+
+
+def _require_below(signal: float, most: float, signal_days: int, because: str) -> None:
+    if signal >= most:
+        raise ConfigError(
+            f"synthetic.signal = {signal}: a drift that lives {signal_days} days can explain less than {most:.2f} of a "
+            f"{HORIZON}-day return, because {because}. Lower it or change synthetic.signal_days."
+        )
+
+
+def _require_context(config: SyntheticConfig, does: str) -> None:
+    if config.context_instruments == 0:
+        raise ConfigError(
+            f"synthetic.law = {config.law}: needs a column that can be watched and not traded, which {does}. Set "
+            "synthetic.context_instruments to 1 or more."
+        )

@@ -1,0 +1,85 @@
+"""A column for each instrument whose cells hold lists of numbers, to a column for each of its prices."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.panel import FEATURES, PRICES
+from flatwater_watch.errors import DataError
+
+_TEXT = r"(?s)^\s*[\[(].*[\])]\s*$"
+
+
+def unpack_lists(
+    source: Path, frame: pl.DataFrame, mapping: Mapping[str, str], kept: Sequence[str] = ()
+) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Each column of lists, or of text such as `[1.5, 2, 0.5]`, as `AAPL[open]`, `AAPL[high]` and so on.
+
+    Args:
+        source: for messages.
+        frame: of the file.
+        mapping: may say where in a list each price stands, counted from 1, as in `{"close": "4"}`. Without that, lists
+            of nine numbers are taken in the order of `FEATURES`.
+        kept: features among the nine that are taken from the lists as well.
+
+    Returns:
+        The frame, and what else is in `mapping`.
+
+    Raises:
+        DataError: lists are of several lengths, or nobody says where the prices stand.
+    """
+    lists = {column.name: found for column in frame.get_columns() if (found := _as_lists(column)) is not None}
+    if not lists:
+        return frame, {**mapping}
+    places = {role: int(place) for role, place in mapping.items() if place.isdecimal() and place not in frame.columns}
+    length = _length_of(source, lists)
+    if not places and length == len(FEATURES):
+        places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *kept) if name in FEATURES}
+    if not {*PRICES} <= {*places} or not all(1 <= place <= length for place in places.values()):
+        wanted = " ".join(f"{price}={n}" for n, price in enumerate(PRICES, start=1))
+        raise DataError(
+            f"{source}: column {next(iter(lists))}: lists of {length} numbers, and where open, high, low and close "
+            f"stand in them is not said. Add, for instance, --map {wanted} (the first number is 1)."
+        )
+    named = ", ".join(f"{name} = number {places[name]}" for name in (*PRICES, *kept) if name in places)
+    note(source, f"lists of {length} numbers: {named}; the others are not used.")
+    columns: list[pl.Series] = []
+    for column in frame.get_columns():
+        if column.name in lists:
+            cells = lists[column.name].list
+            columns += [cells.get(place - 1).alias(f"{column.name}[{price}]") for price, place in places.items()]
+        else:
+            columns.append(column)
+    # By name: a list of series loses an empty name, which is how pandas writes an index.
+    rest = {role: name for role, name in mapping.items() if role not in places}
+    return pl.DataFrame({column.name: column for column in columns}), rest
+
+
+def _as_lists(column: pl.Series) -> pl.Series | None:
+    """None for a column of anything else; text becomes lists of text."""
+    if isinstance(column.dtype, pl.Array):
+        return column.arr.to_list()
+    if isinstance(column.dtype, pl.List):
+        return column
+    if column.dtype != pl.String or not column.str.contains(_TEXT).any():
+        return None
+    text = column.str.replace_all(r"[\[\](),\s]+", " ").str.strip_chars()
+    return text.set(text == "", None).str.split(" ")
+
+
+def _length_of(source: Path, lists: dict[str, pl.Series]) -> int:
+    """How many numbers each list has; the same everywhere."""
+    length = 0
+    for name, column in lists.items():
+        lengths = column.list.len()
+        length = length or sum(lengths.drop_nulls().head(1).to_list())
+        odd = (lengths != length).fill_null(value=False)
+        if odd.any():
+            row = int(odd.arg_true()[0])
+            raise DataError(
+                f"{source}: row {row + 1}, column {name}: a list of {lengths[row]} numbers, others have "
+                f"{length}. Complete the list, or leave the cell empty."
+            )
+    return length

@@ -1,0 +1,144 @@
+"""From what the user writes after `--panel` to a panel: nothing, a stored file, a file to import, or a synthetic one.
+
+Imports and synthetic panels are stored once under `$XDG_CACHE_HOME/flatwater/panels` (`~/.cache/...` without it), named
+by the hash of everything that they follow from, the code of this package included; from then on every process maps the
+same file.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flatwater_trading.panel.config import SyntheticConfig
+from flatwater_trading.panel.naming import PACKED, SUFFIXES, kind_of
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.shipped import shipped_panel_path
+from flatwater_trading.panel.specification import is_synthetic, parse_synthetic
+from flatwater_trading.panel.store import fingerprint_of, open_panel, save_panel
+from flatwater_watch.errors import DataError
+from flatwater_watch.files.regular import open_regular
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def load_panel(path: str | None) -> Panel:
+    """Open the panel that `path` stands for, mapped from a file.
+
+    Args:
+        path: None for the shipped panel; a stored panel; a .parquet, .csv, .csv.gz or .xlsx file, imported now and kept
+            in the cache; or `synthetic:60x1500:signal=0.6:seed=3` (`parse_synthetic`).
+
+    Raises:
+        DataError: the file cannot be used, or the cache cannot be written.
+        ConfigError: the synthetic specification is wrong.
+    """
+    if path is None:
+        return open_panel(shipped_panel_path())
+    if is_synthetic(path):
+        config = parse_synthetic(path)
+        return _cached(repr(config), lambda: _generated(config))
+    source = file_of(path)
+    if kind_of(source) in (*SUFFIXES, *PACKED):  # a packed one is refused, with what unpacks it
+        return _cached(_file_hash(source), lambda: _imported(source))
+    return open_panel(source)
+
+
+def file_of(path: str) -> Path:
+    """The file that a user means who writes `~/prices.csv`.
+
+    Raises:
+        DataError: `~name` names nobody.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as wrong:
+        raise DataError(f"{path}: the file cannot be read: {wrong} Check the path.") from wrong
+
+
+def cache_folder(kind: str = "panels") -> Path:
+    """Where imported and synthetic panels are kept, or what follows from panels. It can be deleted at any time."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    return (Path(chosen) if chosen else Path.home() / ".cache") / "flatwater" / kind
+
+
+def name_in_cache(origin: str, *packages: str) -> str:
+    """A name for what follows from `origin` and from the code of these packages."""
+    digest = hashlib.sha256(origin.encode())
+    for package in packages:
+        for module in sorted(files(package).iterdir(), key=lambda entry: entry.name):
+            if module.name.endswith(".py"):
+                digest.update(module.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _cached(origin: str, make: Callable[[], Panel]) -> Panel:
+    """The stored panel that follows from `origin` and from this package's code; made and stored if it is not there."""
+    stored = cache_folder() / f"{name_in_cache(origin, 'flatwater_trading.panel')}.safetensors"
+    if stored.is_file():
+        try:
+            return open_panel(stored)
+        except DataError:
+            # A damaged copy is not the user's concern: it is made again from its source.
+            stored.unlink(missing_ok=True)
+    panel = make()
+    try:
+        stored.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise DataError(
+            f"{stored.parent}: the panel cache cannot be made: {wrong.strerror}. Set XDG_CACHE_HOME to a folder that "
+            "can be written, or use flatwater panel import SOURCE --out FILE once and pass FILE."
+        ) from wrong
+    save_panel(panel, stored)
+    return open_panel(stored)
+
+
+def cached_panel(fingerprint: str) -> Panel | None:
+    """The panel of that fingerprint in the cache; None where there is none.
+
+    What was imported from a file that has been replaced by a longer one is still there as it was.
+    """
+    for place in sorted(cache_folder().glob("*.safetensors")):
+        with suppress(DataError):  # damaged, or none of ours
+            if fingerprint_of(place) == fingerprint:
+                return open_panel(place)
+    return None
+
+
+# polars and TA-Lib (which imports pandas where it finds it) stay resident: 105 MB that a run on a stored panel saves.
+
+
+def _imported(source: Path) -> Panel:
+    from flatwater_trading.panel.importing import import_panel  # noqa: PLC0415
+
+    return import_panel(source)
+
+
+def load_truth(spec: str | None) -> "np.ndarray | None":
+    """What an oracle knows of a synthetic market, [T, K] of the investable columns; None for any other panel.
+
+    It is generated anew: the text says all there is to know.
+    """
+    if spec is None or not is_synthetic(spec):
+        return None
+    from flatwater_trading.panel.synthetic import synthetic_truth  # noqa: PLC0415
+
+    return synthetic_truth(parse_synthetic(spec))
+
+
+def _generated(config: SyntheticConfig) -> Panel:
+    from flatwater_trading.panel.synthetic import synthetic_panel  # noqa: PLC0415
+
+    return synthetic_panel(config).panel
+
+
+def _file_hash(source: Path) -> str:
+    try:
+        with open_regular(source) as file:
+            return kind_of(source) + hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as wrong:
+        raise DataError(f"{source}: the file cannot be read: {wrong.strerror}. Check the path.") from wrong

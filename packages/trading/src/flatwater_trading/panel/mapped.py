@@ -1,0 +1,107 @@
+"""Tensors that follow from a panel, in one file that all processes of a machine map: their pages are in RAM once.
+
+The file is named by all that its contents follow from, written beside its place and renamed into it, and checked
+against its hash by each process that opens it. A damaged one is made again. The mapping is read-only.
+"""
+
+import hashlib
+import json
+import mmap
+import struct
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.directory import remove_strays, replace_whole
+from flatwater_watch.files.regular import open_regular
+
+KEPT = 16
+"""Files in the folder: the oldest makes room for another. A process that maps it keeps its pages."""
+_ALIGNMENT = 64
+_HASH_BYTES = hashlib.sha256().digest_size
+_BEGIN = struct.Struct(f"<8s{_HASH_BYTES}sQ")
+"""The format, the hash of all that follows it, and the length of the JSON that says which tensors follow."""
+_FORMAT = b"flatmap1"
+_DTYPES = {"float32": torch.float32, "int64": torch.int64}
+
+
+def mapped(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], str]:
+    """The tensors of a file; made and stored where it is not there, or damaged.
+
+    Args:
+        place: of the file, in a folder that holds nothing else.
+        make: the tensors, contiguous, in main memory.
+
+    Returns:
+        The tensors, and why they lie in this process's own memory: empty where they are mapped.
+    """
+    with suppress(OSError, ValueError):  # not there, or damaged
+        return open_mapped(place), ""
+    made = make()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(RunError):  # another user's, say, only costs room
+            remove_strays(place.parent)
+        replace_whole(place, _pieces(made))
+        _forget_old(place.parent)
+        return open_mapped(place), ""
+    except OSError as wrong:
+        return made, f"{place.parent}: {wrong.strerror}"
+    except ValueError as wrong:
+        return made, f"{place}: {wrong}"
+
+
+def open_mapped(place: Path) -> dict[str, Tensor]:
+    """The tensors of a file, mapped. All pages are looked at, so what is resident does not grow later.
+
+    Raises:
+        OSError: it is not there, or cannot be read.
+        ValueError: it is damaged, or another kind of file.
+    """
+    with open_regular(place) as file:
+        whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if len(whole) < _BEGIN.size:
+        raise ValueError("it is cut off")
+    form, digest, length = _BEGIN.unpack_from(whole)
+    with memoryview(whole) as view, view[_BEGIN.size :] as rest:
+        if form != _FORMAT or hashlib.sha256(rest).digest() != digest:
+            raise ValueError("its contents do not match their hash")
+    described = json.loads(whole[_BEGIN.size : _BEGIN.size + length])
+    return {name: _view(whole, *about) for name, about in described.items()}
+
+
+def _view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor:
+    count = torch.Size(shape).numel()
+    with warnings.catch_warnings():
+        # Nothing writes to it; the system would end the process that did.
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        return torch.frombuffer(whole, dtype=_DTYPES[dtype], count=count, offset=offset).view(shape)
+
+
+def _pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    names = {dtype: name for name, dtype in _DTYPES.items()}
+    room = _BEGIN.size + 1024 * _ALIGNMENT  # more than any description
+    described, at = {}, room
+    for name, tensor in tensors.items():
+        described[name] = (names[tensor.dtype], list(tensor.shape), at)
+        at += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+    text = json.dumps(described).encode()
+    body: list[bytes | memoryview] = [text.ljust(room - _BEGIN.size)]
+    for tensor in tensors.values():
+        body += [memoryview(tensor.numpy().data).cast("B"), bytes(-tensor.nbytes % _ALIGNMENT)]
+    digest = hashlib.sha256()
+    for piece in body:
+        digest.update(piece)
+    yield _BEGIN.pack(_FORMAT, digest.digest(), len(text))
+    yield from body
+
+
+def _forget_old(folder: Path) -> None:
+    newest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in newest[KEPT:]:
+        path.unlink(missing_ok=True)

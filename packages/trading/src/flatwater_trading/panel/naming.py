@@ -1,0 +1,295 @@
+"""Which column of a file is what: named by the user, or guessed from the names that vendors use."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.panel import PRICES
+from flatwater_watch.errors import DataError
+
+SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
+"""Workbooks of spreadsheet programs."""
+SUFFIXES = (".parquet", ".csv", ".csv.gz", *SHEETS)
+"""The files that can be imported."""
+PACKED = {
+    ".zip": "unzip",
+    ".7z": "7z x",
+    ".gz": "gunzip",
+    ".tar.gz": "tar xf",
+    ".tgz": "tar xf",
+    ".bz2": "bunzip2",
+    ".xz": "unxz",
+    ".zst": "zstd -d",
+}
+"""Suffixes of files that hold others, and what unpacks them. Of these, gzip alone is unpacked here (`unpacking`): the
+standard library has no zstd before Python 3.14, and polars unpacks without a bound."""
+
+ADJUSTED = "adj_close"
+"""The close after splits and dividends: where it is there, all prices of its row are scaled by it."""
+
+SYNONYMS = {
+    "symbol": "symbol ticker instrument sym asset security tic kuerzel kürzel isin wkn wertpapier ric code name",
+    "date": "date timestamp datetime day time datum trade_date trading_date tradedate quote_date t "
+    "__index_level_0__ unnamed:_0 index",
+    "open": "open open_price px_open eroeffnung eröffnung o",
+    "high": "high high_price px_high hoch h",
+    "low": "low low_price px_low tief l",
+    "close": "close close_price px_last close/last last_price schlusskurs schluss closing_price last price c",
+    ADJUSTED: "adj_close adjusted_close adjclose adjusted adj._close adj_close* adj_price",
+}
+"""Accepted names of each column in lower case, with spaces as underscores; an earlier one is preferred."""
+
+UNUSED = ("volume", "vol", "dividends", "stock_splits")
+"""Columns that are no price of a day."""
+
+_PRICES = "open|high|low|close"
+_FIELDS = f"adj[_. ]?close|{_PRICES}|volume"
+_SUFFIXED = re.compile(rf"(?P<symbol>.+?)[_. :/-](?P<field>{_FIELDS})", re.IGNORECASE)
+_PREFIXED = re.compile(rf"(?P<field>{_FIELDS})[_. :/-](?P<symbol>.+)", re.IGNORECASE)
+_PAIR = re.compile(r"\(\s*'(?P<first>[^']*)'\s*,\s*'(?P<second>[^']*)'\s*\)")
+_UNPACKED = re.compile(rf"(?P<symbol>.+)\[(?P<field>{_PRICES})\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The file's own names of everything that is read from it."""
+
+    named: dict[str, str]
+    """Of the date; in long form of symbol, prices, adjusted close and own features as well."""
+    wide: dict[tuple[str, str], str]
+    """Of each (instrument, price) in wide form, with adjusted closes and own features; empty in long form."""
+    guessed: dict[str, str]
+    """Those of `named` that nobody asked for and that have other names than ours."""
+    unused: list[str]
+    """Columns that are left out."""
+
+
+def kind_of(source: Path) -> str:
+    """Its suffix in lower case; of a packed table both, `.csv.gz`."""
+    return "".join(source.suffixes[-2:]).lower() if source.suffix.lower() == ".gz" else source.suffix.lower()
+
+
+def check_names(source: Path, names: Sequence[str]) -> None:
+    """Every column of a file must have a name of its own.
+
+    Raises:
+        DataError: two have the same; names it with their places.
+    """
+    places: dict[str, int] = {}
+    for place, name in enumerate(names, start=1):
+        if name in places:
+            named = f"named {name!r}" if name else "without a name"
+            raise DataError(
+                f"{source}: two columns are {named} (columns {places[name]} and {place}). Drop one, or rename it."
+            )
+        places[name] = place
+
+
+def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], kept: Sequence[str] = ()) -> Layout:
+    """Long form has a column for symbols, or one for the close and no column for an instrument; wide form has not.
+
+    Args:
+        source: for messages.
+        columns: of the file.
+        mapping: the file's name of a column by ours, as the user gave it. Names with a `*` are those of wide form,
+            where it stands for the instrument. What is not among them is guessed.
+        kept: own features that the file holds.
+
+    Raises:
+        DataError: columns are missing, or two have the same name; the message shows the `--map` to write.
+    """
+    _check_mapping(source, columns, mapping)
+    patterns = {role: name for role, name in mapping.items() if "*" in name}
+    found = _guess(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
+    wide = _wide(source, [column for column in columns if column != found.get("date")], patterns, kept)
+    long_form = "symbol" in found or "close" in found or len(found.keys() & {*PRICES}) > 1
+    if long_form and not wide:
+        _check_long(source, columns, found, mapping)
+        found |= {name: name for name in kept if name in columns}
+        _check_kept(source, columns, kept, found.keys())
+        unused = [column for column in columns if column not in found.values()]
+        return Layout(found, {}, _guessed(found, mapping), unused)
+    if "date" not in found:
+        raise _missing(source, columns, ["date"])
+    named = {"date": found["date"]}
+    others = [column for column in columns if column != found["date"]]
+    wide = _complete(source, wide) if wide else _closes(source, others)
+    _check_kept(source, columns, kept, {field for _, field in wide})
+    unused = [column for column in others if column not in wide.values()]
+    return Layout(named, wide, _guessed(named, mapping), unused)
+
+
+def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
+    """The names of columns under two heads, as yfinance writes them: a row of prices and a row of tickers.
+
+    Args:
+        rows: the first three of a file.
+
+    Returns:
+        A name such as `('Close', 'AAPL')` for each column, and the number of rows that are heads; None where there is
+        one head.
+    """
+    if len(rows) < 3 or {_plain(rows[0][0]), _plain(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):  # noqa: PLR2004
+        return None
+    pairs = [f"('{above.strip()}', '{below.strip()}')" for above, below in zip(rows[0][1:], rows[1][1:], strict=True)]
+    third = _plain(rows[2][0]) in SYNONYMS["date"].split() and not any(cell.strip() for cell in rows[2][1:])
+    return ["date", *pairs], 3 if third else 2
+
+
+def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str]) -> None:
+    for role, name in mapping.items():
+        if role not in SYNONYMS:
+            raise DataError(f"--map {role}={name}: {role} is none of {', '.join(SYNONYMS)}. Write one of them.")
+        if "*" not in name and name not in columns:
+            raise DataError(
+                f"{source}: --map {role}={name}: there is no column {name} (found: {_shown(columns)}). Name one."
+            )
+
+
+def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Collection[str]) -> None:
+    missing = [name for name in kept if name not in found]
+    if missing:
+        raise DataError(
+            f"{source}: --features {missing[0]}: there is no column of that name (found: {_shown(columns)}). Name one, "
+            "or MODULE:FUNCTION."
+        )
+
+
+def _guess(source: Path, columns: list[str]) -> dict[str, str]:
+    plain: dict[str, str] = {}
+    for column in columns:
+        if _plain(column) in plain:
+            raise DataError(f"{source}: columns {plain[_plain(column)]!r} and {column!r} have the same name. Drop one.")
+        plain[_plain(column)] = column
+    # One letter may as well be a share (C is Citigroup): it counts where all four prices are written so.
+    letters = {"o", "h", "l", "c"} <= plain.keys()
+    found = {}
+    for role, names in SYNONYMS.items():
+        named = [plain[name] for name in names.split() if name in plain and (letters or len(name) > 1)]
+        if role == "date" and "" in plain:
+            named.append(plain[""])  # pandas writes its index without a name
+        if named:
+            found[role] = named[0]
+    return found
+
+
+def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping: Mapping[str, str]) -> None:
+    """A date and a close have to be there; the other prices too, unless none is, and the close is known to be one."""
+    alone = not found.keys() & {"open", "high", "low"} and ("symbol" in found or "close" in mapping)
+    wanted = ("date", "close") if alone else ("date", *PRICES)
+    missing = [role for role in wanted if role not in found]
+    if missing:
+        raise _missing(source, columns, missing if "symbol" in found else ["symbol", *missing])
+
+
+def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
+    wanted = " ".join(f"{role}=COLUMN" for role in missing)
+    if missing == ["date"]:
+        wanted += " (in long form also symbol=COLUMN close=COLUMN)"
+    return DataError(
+        f"{source}: column {' and '.join(missing)} missing (found: {_shown(columns)}). If it has another name, add "
+        f"--map {wanted}. Long form needs symbol, date, open, high, low, close (or the close alone); wide form needs "
+        "date and columns such as AAPL_open, AAPL_high, AAPL_low, AAPL_close, or one closing price for each instrument."
+    )
+
+
+def _wide(
+    source: Path, columns: list[str], patterns: dict[str, str], kept: Sequence[str]
+) -> dict[tuple[str, str], str]:
+    """The file's column of each (instrument, price or own feature)."""
+    found: dict[tuple[str, str], str] = {}
+    for column in columns:
+        place = _wide_column(column, patterns) or _kept_column(column, kept)
+        if place is not None and place[1] != "volume":
+            if place in found:
+                raise DataError(f"{source}: columns {found[place]!r} and {column!r} are the same price. Drop one.")
+            found[place] = column
+    return found
+
+
+def _wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | None:
+    """Instrument and price (`open`, `high` ...) of a column such as `AAPL_close` or `close.AAPL`; None for others.
+
+    Pairs that pandas wrote as text, `('AAPL', 'close')`, count too.
+    """
+    for role, pattern in patterns.items():
+        before, _, after = pattern.partition("*")
+        if len(column) > len(before + after) and column.startswith(before) and column.endswith(after):
+            return column[len(before) : len(column) - len(after)], role
+    if patterns:
+        return None
+    pair = _PAIR.fullmatch(column)
+    text = f"{pair['first']}.{pair['second']}" if pair else column
+    found = _UNPACKED.fullmatch(text) or _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
+    if found is None or _plain(text) in UNUSED or any(_plain(text) in names.split() for names in SYNONYMS.values()):
+        return None
+    field = found["field"].lower()
+    return found["symbol"], ADJUSTED if field.startswith("adj") else field
+
+
+def _kept_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
+    """Instrument and own feature of a column such as `AAPL_signal` or `AAPL[signal]`; None for others."""
+    for name in kept:
+        found = re.fullmatch(rf"(.+?)(?:[_. :/-]{re.escape(name)}|\[{re.escape(name)}\])", column)
+        if found:
+            return found[1], name
+    return None
+
+
+def _complete(source: Path, found: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    """All prices of each instrument; of one with a close alone, that."""
+    for name in dict.fromkeys(name for name, _ in found):
+        missing = [price for price in PRICES if (name, price) not in found]
+        if len(missing) == len(PRICES):
+            alone = next(column for (instrument, _), column in found.items() if instrument == name)
+            raise DataError(f"{source}: column {alone}: {name} has no other price. Call it {name}_close.")
+        if missing and missing != ["open", "high", "low"]:
+            raise DataError(f"{source}: instrument {name} has no column for {' and '.join(missing)}.")
+    closes = [name for name, price in found if price == "close" and (name, "open") not in found]
+    if closes:
+        say_closes(source, len(closes))
+    return found | {(name, price): found[name, "close"] for name in closes for price in PRICES}
+
+
+def _closes(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
+    no_price = {*UNUSED, *SYNONYMS[ADJUSTED].split()}
+    names = [column for column in columns if _plain(column) not in no_price]
+    if not names:
+        raise DataError(f"{source}: the file has dates, but no column with prices.")
+    say_closes(source, len(names))
+    return {(name.strip(), price): name for name in names for price in PRICES}
+
+
+def say_closes(source: Path, count: int) -> None:
+    """Say that there is one price a day."""
+    instruments = "one instrument" if count == 1 else f"{count} instruments"
+    note(
+        source,
+        f"one price a day for {instruments}. It is taken as the close, and open, high and low are set equal to it: "
+        "sale targets are then reached at closes only.",
+    )
+
+
+def say_guessed(source: Path, layout: Layout) -> None:
+    """Say which columns were taken for what without being asked."""
+    if layout.guessed:
+        named = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in layout.guessed.items())
+        wanted = " ".join(f"{role}=COLUMN" for role in layout.guessed)
+        note(source, f"taken: {named}. If that is wrong, add --map {wanted}.")
+
+
+def _guessed(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
+    return {role: name for role, name in found.items() if role not in mapping and name != role and _plain(name) != role}
+
+
+def _shown(columns: list[str]) -> str:
+    more = f" and {len(columns) - 20} more" if len(columns) > 20 else ""  # noqa: PLR2004
+    return ", ".join(columns[:20]) + more
+
+
+def _plain(column: str) -> str:
+    """`5. Adj Close` and `<ADJ_CLOSE>` as `adj_close`."""
+    name = re.sub(r"^\d+\.\s+", "", column.strip().lower()).strip("<>")
+    return re.sub(r"[\s.-]+", "_", name)

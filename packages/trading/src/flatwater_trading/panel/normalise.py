@@ -1,0 +1,115 @@
+"""Observations: chosen features, scaled by the statistics of training days, with 0 where anything is missing.
+
+Mean and deviation are taken over training days alone, so that nothing of validation or holdout reaches an agent through
+the scale: per column and feature; and where a feature is free of scale, over all columns that can be bought together. A
+context column (an index, a yield, a spread) is none of these: a yield that moves from 0.1 to 0.2 has risen by 100 %. So
+it has statistics of its own in every feature, and those of the shares do not depend on it. Both functions work in
+blocks of columns: the temporaries are a few megabytes, whatever the size of the panel.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater_trading.panel.features import find_features, observed
+from flatwater_trading.panel.panel import Panel
+
+OBSERVATION_LIMIT = 10.0
+"""Normalised values are clipped to +-10 deviations: one bad print must not swamp a network's inputs."""
+
+SCALES = "shares and context columns apart"
+"""How columns are scaled. Runs on panels with context columns keep it, as their weights mean nothing under another."""
+
+BLOCK_BYTES = 2 << 20
+"""Of the values that are normalised at a time, in double precision."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Statistics:
+    """Mean and deviation of each column and feature over the training days; of all that can be bought where pooled."""
+
+    mean: np.ndarray
+    """[N, F'] float64; 0 where no value is known on those days."""
+    deviation: np.ndarray
+    """[N, F'] float64, of the population (divided by the count); 1 where it is 0.
+
+    Infinite where no value is known on the training days: such a column is observed as 0, which is what a missing
+    column is. (A deviation of 1 would show the price of a share that was listed later as clipped to 10.)
+    """
+
+
+def scales_of(panel: Panel) -> str | None:
+    """`SCALES` of a panel with context columns; None of one without, where it makes no difference."""
+    return SCALES if len(panel.investable) < len(panel.instruments) else None
+
+
+def statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> Statistics:
+    """Mean and deviation of `features` over `days` (rows 0 to the end of training), summed in float64.
+
+    Raises:
+        DataError: there is no such feature.
+    """
+    start, stop, _ = days.indices(len(panel.dates)) if isinstance(days, slice) else (days.start, days.stop, 1)
+    scale_free = np.array([feature.scale_free for feature in find_features(features, panel.features)])
+    pooled = np.isin(np.arange(len(panel.instruments)), panel.investable)[:, None] & scale_free
+    count, total, squares = (np.zeros((len(panel.instruments), len(features))) for _ in range(3))
+    for columns, block in _blocks(panel, features, start, stop):
+        count[columns] = np.isfinite(block).sum(axis=0)
+        total[columns] = np.nansum(block, axis=0)
+    mean = _shared(total, pooled) / np.maximum(_shared(count, pooled), 1)
+    # The second pass takes differences from the mean: squares of the values themselves would lose digits.
+    for columns, block in _blocks(panel, features, start, stop):
+        np.subtract(block, mean[columns], out=block)
+        squares[columns] = np.nansum(np.square(block, out=block), axis=0)
+    count = _shared(count, pooled)
+    spread = np.sqrt(_shared(squares, pooled) / np.maximum(count, 1))
+    # Sums of a constant float32 are exact in float64, so a constant column's deviation is 0 and no rounding error.
+    deviation = np.where(count == 0, np.inf, np.where(spread > 0, spread, 1.0))
+    return Statistics(mean=mean, deviation=deviation)
+
+
+def _shared(sums: np.ndarray, pooled: np.ndarray) -> np.ndarray:
+    """Sums [N, F'], where `pooled` [N, F'] over all columns that are."""
+    return np.where(pooled, np.where(pooled, sums, 0).sum(axis=0), sums)
+
+
+def observation_panel(
+    panel: Panel,
+    features: tuple[str, ...],
+    stats: Statistics,
+    out: Float[Tensor, "N T F"],
+) -> None:
+    """Write (value - mean) / deviation into `out`, clipped to +-`OBSERVATION_LIMIT`, and 0 where a value is missing.
+
+    Args:
+        panel: the market.
+        features: their names, in the order of the last axis.
+        stats: from `statistics`, for the same features.
+        out: written in place; on any device.
+
+    Raises:
+        DataError: a feature is not in the panel.
+        ValueError: `out` is not a contiguous float32 [N, T, F'] block.
+    """
+    shape = (len(panel.instruments), len(panel.dates), len(features))
+    if tuple(out.shape) != shape or out.dtype != torch.float32 or not out.is_contiguous():
+        raise ValueError(f"out is {out.dtype} {tuple(out.shape)}: wanted contiguous float32 {shape}")
+    for columns, block in _blocks(panel, features, 0, len(panel.dates)):
+        np.subtract(block, stats.mean[columns], out=block)
+        np.divide(block, stats.deviation[columns], out=block)
+        np.nan_to_num(block, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+        np.clip(block, -OBSERVATION_LIMIT, OBSERVATION_LIMIT, out=block)
+        out[columns].copy_(torch.from_numpy(block).transpose(0, 1))
+
+
+def _blocks(panel: Panel, features: tuple[str, ...], start: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """Blocks of columns as fresh float64 [rows, columns, F'], NaN where the value or the day's close is missing."""
+    chosen = find_features(features, panel.features)
+    width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
+    for at in range(0, len(panel.instruments), width):
+        columns = slice(at, min(at + width, len(panel.instruments)))
+        yield columns, observed(panel, chosen, stop, columns)[start:]

@@ -1,0 +1,123 @@
+"""Own features: columns that a file brings along, or what a function of the user's computes from the prices."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from flatwater.border import Border
+from flatwater.imported import find_object, version_of
+from flatwater_trading.panel.adjusting import RAW_CLOSE
+from flatwater_trading.panel.features import OBSERVABLE
+from flatwater_trading.panel.panel import FEATURES, PRICES
+from flatwater_watch.errors import DataError
+
+_KEYS = ["symbol", "date"]
+
+
+def kept_names(features: Sequence[str]) -> list[str]:
+    """Those that are columns of the file.
+
+    Raises:
+        DataError: one is a price, or has the name of what is computed from others.
+    """
+    names = [name for name in features if ":" not in name]
+    for name in names:
+        _check_name(name)
+    return names
+
+
+def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, dict[str, str]]:
+    """The frame with what the functions among `features` compute, and the origin of every own feature.
+
+    A function such as `signals:alpha` is given symbol, date, open, high, low, close and the columns that were kept,
+    sorted by symbol and date, and returns symbol, date and a column for each feature.
+
+    Args:
+        source: for messages.
+        frame: row, symbol, date, prices and the columns that were kept.
+        features: names of columns, and functions.
+
+    Raises:
+        DataError: a function cannot be found, returns something else, or looks at later days.
+    """
+    origins = {name: f"column {name}" for name in kept_names(features)}
+    functions = [each for each in features if ":" in each]
+    if functions:
+        frame = frame.with_columns(pl.col("symbol").cast(pl.String))
+        given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEYS)
+    for where in functions:
+        function, version = _find(where)
+        found = _called(where, function, given)
+        _check_causal(where, function, given, found)
+        for name in (name for name in found.columns if name not in _KEYS):
+            _check_name(name)
+            if name in origins:
+                raise DataError(f"--features {where}: {name} is there already, as {origins[name]}. Rename one.")
+            origins[name] = f"{where} {version}"
+        frame = frame.join(found, on=_KEYS, how="left", maintain_order="left")
+    for name in origins:
+        infinite = frame.filter(pl.col(name).is_infinite())
+        if not infinite.is_empty():
+            cell = f"{infinite['symbol'][0]} on {infinite['date'][0]}"
+            raise DataError(
+                f"{source}: feature {name}: {cell} is infinite. Leave it empty where it cannot be computed."
+            )
+    return frame, origins
+
+
+def _check_name(name: str) -> None:
+    if name in PRICES or (name in OBSERVABLE and name not in FEATURES) or not name.isidentifier():
+        raise DataError(
+            f"--features {name}: the name is taken, or is none: {', '.join(OBSERVABLE)} have a meaning. "
+            f"Only {', '.join(each for each in FEATURES if each not in PRICES)} may be replaced. Choose another name."
+        )
+
+
+def _find(where: str) -> tuple[Any, str]:
+    """The function, and a hash of its module's text."""
+    function = find_object(where, given=f"--features {where}: it", wanted="MODULE:FUNCTION", error=DataError)
+    try:
+        return function, version_of(function)
+    except (TypeError, OSError) as wrong:
+        raise DataError(
+            f"--features {where}: {wrong}. Its version is the hash of its text: write it in a file MODULE.py."
+        ) from wrong
+
+
+def _called(where: str, function: Any, given: pl.DataFrame) -> pl.DataFrame:  # noqa: ANN401  (the user's)
+    with Border(f"--features {where}", function, wanted="a function of one frame of prices"):
+        found = function(given)
+    if not isinstance(found, pl.DataFrame) or not {*_KEYS} < {*found.columns}:
+        raise DataError(f"--features {where}: returned no frame with symbol, date and a column for each feature.")
+    wrong = [name for name in found.columns if name not in _KEYS and not found[name].dtype.is_numeric()]
+    if wrong or found.select(pl.struct(_KEYS).is_duplicated().any()).item():
+        reason = f"{wrong[0]} holds {found[wrong[0]].dtype}" if wrong else "a day of an instrument is there twice"
+        raise DataError(f"--features {where}: {reason}. Return one number for each symbol and date.")
+    return found.select(*_KEYS, pl.exclude(_KEYS).cast(pl.Float64).fill_nan(None))
+
+
+def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.DataFrame) -> None:  # noqa: ANN401  (same)
+    """On the first half of the days the function must say what it says of all."""
+    days = given["date"].unique().sort()
+    middle = days[(len(days) - 1) // 2]
+    early = _called(where, function, given.filter(pl.col("date") <= middle))
+    both = early.join(found, on=_KEYS, how="left", suffix=" of all")
+    for name in (name for name in early.columns if name not in _KEYS):
+        one, other = pl.col(name), pl.col(f"{name} of all")
+        near = (one == other) | ((one - other).abs() <= 1e-6 * (one.abs() + other.abs()))
+        wrong = both.filter(
+            ~pl.when(one.is_null() | other.is_null()).then(one.is_null() & other.is_null()).otherwise(near)
+        )
+        if not wrong.is_empty():
+            raise DataError(
+                f"--features {where}: {name} of {wrong['symbol'][0]} on {wrong['date'][0]} is "
+                f"{wrong[name][0]} as of {middle} and {wrong[f'{name} of all'][0]} with later days known: it looks "
+                "ahead. Use days up to its own alone."
+            )
+
+
+def own_of(origins: Mapping[str, str]) -> tuple[str, ...]:
+    """Features of a panel beyond the nine."""
+    return tuple(name for name in origins if name not in FEATURES)

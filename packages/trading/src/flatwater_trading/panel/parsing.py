@@ -1,0 +1,131 @@
+"""Text and vendor types to numbers, or an error that says which cell cannot be read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+from flatwater_watch.errors import DataError
+from flatwater_watch.printable import shown
+from flatwater_watch.progress import steps
+
+MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a")
+"""What counts as a missing number in text, in any case."""
+
+_MONEY = r"^\s*[$€£]\s*(-?[\d.,]+)\s*$"
+_GERMAN = r"^-?\d{1,3}(?:\.\d{3})*(?:,\d+)?$|^-?\d+,\d+$"
+_ENGLISH = r"^-?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
+_ONLY_ENGLISH = (
+    r"^-?\d{1,3}(?:,\d{3})+\.\d+$|^-?\d{1,3}(?:,\d{3}){2,}$|^-?\d*\.(?:\d{1,2}|\d{4,})$|^-?(?:0?|\d{4,})\.\d+$"
+)
+_ONLY_GERMAN = r"^-?\d{1,3}(?:\.\d{3})+,\d+$|^-?\d+,(?:\d{1,2}|\d{4,})$|^-?(?:0|\d{4,}),\d+$"
+
+AT_ONCE = 100
+"""Columns that are parsed in one call: a call for each takes longer than the parsing."""
+
+Decimal = Literal["point", "comma"]
+"""What stands before decimals."""
+
+
+def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | None = None) -> pl.DataFrame:
+    """Text such as `1.234,5`, `1,234.5` and `$9.5` as `1234.5` and `9.5`.
+
+    Each column is written in one way: the one in which alone some number of it can be read. A column in which every
+    number can be read in both is taken as most of the others; where none says, a comma stands before decimals in a
+    file whose fields it does not separate. A column with numbers of both kinds stays as it is.
+
+    Args:
+        frame: with text in all columns.
+        separator: of the file's fields.
+        decimal: of all columns, where it is not to be guessed.
+    """
+    text = pl.col(pl.String)
+    if pl.String not in frame.dtypes:
+        return frame
+    if decimal is None and not any(frame.select(text.str.contains_any([",", *"$€£"]).any()).row(0)):
+        return frame  # as nearly all files are: a point alone stands before decimals
+    frame = frame.with_columns(text.str.replace(_MONEY, "$1"))
+    columns = frame.select(text.str.strip_chars()).get_columns()
+    if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
+        return frame  # a point alone stands before decimals
+    ways = {column.name: {decimal} if decimal else _ways(column) for column in columns}
+    commas, points = (sum(way == {only} for way in ways.values()) for only in ("comma", "point"))
+    usual: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
+    return frame.with_columns([_rewritten(name, way or {usual}) for name, way in ways.items()])
+
+
+def _ways(column: pl.Series) -> set[Decimal]:
+    """The ways in which alone some number of a column can be read."""
+    kinds: tuple[tuple[Decimal, str], ...] = (("comma", _ONLY_GERMAN), ("point", _ONLY_ENGLISH))
+    return {way for way, pattern in kinds if column.str.contains(pattern).any()}
+
+
+def _rewritten(name: str, way: set[Decimal]) -> pl.Expr:
+    text, stripped = pl.col(name), pl.col(name).str.strip_chars()
+    if way == {"comma"}:
+        points = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+        return pl.when(stripped.str.contains(_GERMAN)).then(points).otherwise(text).alias(name)
+    if way == {"point"}:
+        without = stripped.str.replace_all(",", "", literal=True)
+        return pl.when(stripped.str.contains(_ENGLISH)).then(without).otherwise(text).alias(name)
+    return text
+
+
+def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> dict[str, pl.Series]:
+    """`parse_numbers` of many columns: text whose cells are all finite numbers at once, any other by itself.
+
+    Raises:
+        DataError: as `parse_numbers`, for the first such column.
+    """
+    found: dict[str, pl.Series] = {}
+    kinds = dict(frame.schema)  # asked once: it is built anew for each question
+    chunks = [names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)]
+    for chunk in steps(f"columns, {AT_ONCE} at once", chunks):
+        text = [name for name in chunk if kinds[name] == pl.String]
+        numbers = frame.select(pl.col(text).str.strip_chars().cast(pl.Float64, strict=False))
+        finite = (
+            dict(zip(text, numbers.select(pl.col(text).is_finite().all(ignore_nulls=False)).row(0), strict=True))
+            if text
+            else {}
+        )
+        for name in chunk:
+            found[name] = numbers[name] if finite.get(name) else parse_numbers(source, frame[name])
+    return found
+
+
+def as_text(source: Path, column: pl.Series) -> pl.Series:
+    """A column as text, without space around it.
+
+    Raises:
+        DataError: it holds lists, tables or bytes.
+    """
+    if column.dtype.is_nested() or column.dtype in {pl.Binary, pl.Object}:
+        raise DataError(
+            f"{source}: column {column.name}: holds {column.dtype}, no text and no numbers. Unpack it first."
+        )
+    return column.cast(pl.String).str.strip_chars()
+
+
+def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
+    """Numbers as float64, null where missing (empty, NaN or one of `MISSING`).
+
+    Raises:
+        DataError: a cell is neither a number nor missing, or is infinite; the message names the first such row.
+    """
+    if column.dtype.is_numeric() or column.dtype == pl.Null:
+        numbers = column.cast(pl.Float64, strict=False)
+        unread = pl.repeat(value=False, n=len(column), eager=True)
+    else:
+        text = as_text(source, column)
+        known = ~text.str.to_lowercase().is_in(MISSING).fill_null(value=True)
+        numbers = text.cast(pl.Float64, strict=False)
+        unread = known & numbers.is_null()
+    unread |= numbers.is_infinite().fill_null(value=False)
+    if unread.any():
+        row = int(unread.arg_true()[0])
+        raise DataError(
+            f"{source}: row {row + 1}, column {column.name}: {shown(column[row])} is not a finite number. "
+            "Leave the cell empty where there is no price."
+        )
+    return numbers.fill_nan(None)

@@ -1,0 +1,49 @@
+"""Rows of a CSV file that are shorter or longer than its head: prices in them may stand in the wrong column."""
+
+import csv
+import io
+from pathlib import Path
+
+from flatwater_watch.errors import DataError
+from flatwater_watch.files.regular import open_regular
+
+SEPARATORS = (";", "\t")
+"""Between fields, besides the comma: taken where the head has one of them and no comma."""
+
+
+def separator_of(text: Path) -> str:
+    """What stands between the fields of a file's head.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(text) as file:
+        head = file.readline(1 << 20).decode(errors="replace")
+    return next((each for each in SEPARATORS if each in head and "," not in head), ",")
+
+
+def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) -> None:
+    """Every row must have as many fields as the head.
+
+    Args:
+        source: for messages.
+        separator: between fields.
+        text: the file; `source` itself where left out.
+
+    Raises:
+        DataError: one has not, or is no CSV; names its line.
+        OSError: the file cannot be read.
+    """
+    # Bytes that are no UTF-8 are told by whoever reads the fields; here they only have to be counted.
+    with io.TextIOWrapper(open_regular(text or source), encoding="utf-8-sig", errors="replace", newline="") as file:
+        rows = csv.reader(file, delimiter=separator)
+        try:
+            head = next(rows, [])
+            for row in rows:
+                if row and len(row) != len(head):
+                    raise DataError(
+                        f"{source}: line {rows.line_num}: has {len(row)} fields, and the head has {len(head)}. "
+                        "Complete the row, or remove it."
+                    )
+        except csv.Error as wrong:
+            raise DataError(f"{source}: line {rows.line_num}: cannot be read as CSV: {wrong}.") from wrong

@@ -1,0 +1,170 @@
+"""Prices in a workbook of a spreadsheet program: one sheet of it as a table, each cell as what it is.
+
+A cell is a number, a date or a text, and stays one: a number needs no guess of what stands before its decimals. Text
+with numbers in it (`1.234,5`) is read as in a CSV file. Rows above the table (such as a title) are left out.
+"""
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+
+from flatwater_trading.panel.naming import join_heads
+from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.parsing import MISSING, Decimal, plain_numbers
+from flatwater_watch.errors import DataError
+
+_WRITTEN_NUMBER = re.compile(r"[$€£+-]?\s*\d[\d.,:/\sTZ-]*")
+"""Text that is a number or a date."""
+_LOOKED_AT = 100
+"""Rows in which the table must begin."""
+
+
+def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decimal | None) -> pl.DataFrame:
+    """The table of one sheet.
+
+    Args:
+        source: for messages.
+        file: the workbook, open for reading.
+        sheet: its name; None for the only one that holds a table.
+        decimal: what stands before decimals in cells that are text, where it is not to be guessed.
+
+    Raises:
+        DataError: the package that reads workbooks is missing, the file is none, or no sheet or several could be meant.
+    """
+    try:
+        import python_calamine as calamine  # noqa: PLC0415  (an extra of the package)
+    except ImportError as missing:
+        raise DataError(
+            f"{source}: a workbook wants the package python-calamine. Install it with: pip install "
+            "'flatwater-trading[excel]', or save the sheet as CSV."
+        ) from missing
+    try:
+        book = calamine.load_workbook(file)
+        tables = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in book.sheet_names}
+    except (calamine.CalamineError, OSError) as wrong:
+        raise DataError(
+            f"{source}: the workbook cannot be read: {wrong}. Open it in the program that wrote it, and save it again."
+        ) from wrong
+    name = _chosen(source, tables, sheet)
+    rows = tables[name]
+    head = _head_of(rows)
+    if head:
+        note(source, f"sheet {name}: the table begins in row {head + 1}; rows above it are left out.")
+    return _frame(source, name, rows[head:], decimal)
+
+
+def _chosen(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None) -> str:
+    named = ", ".join(tables)
+    if sheet is not None:
+        if sheet not in tables:
+            raise DataError(f"{source}: --sheet {sheet}: there is no such sheet (found: {named}). Name one.")
+        return sheet
+    filled = [name for name, rows in tables.items() if _first_of(rows) is not None] or [*tables][:1]
+    if len(filled) != 1:
+        raise DataError(
+            f"{source}: {len(filled)} sheets hold a table ({', '.join(filled)}). Add --sheet NAME for one of them."
+        )
+    if len(tables) > 1:
+        note(source, f"sheet {filled[0]} is read, the only one with a table (found: {named}).")
+    return filled[0]
+
+
+def _first_of(rows: list[list[Any]]) -> int | None:
+    """The first row of numbers that is as wide as a table; None where there is none.
+
+    A title with the day of printing beside it is narrower than the table below it.
+    """
+    looked_at = rows[:_LOOKED_AT]
+    width = max((_filled(row) for row in looked_at), default=0)
+    for at, row in enumerate(looked_at):
+        numbers = sum(_is_number(cell) for cell in row)
+        if at and numbers and _filled(row) > 1 and 2 * _filled(row) > width:
+            return at
+    return None
+
+
+def _head_of(rows: list[list[Any]]) -> int:
+    """The row of the table's names: the last above its numbers that is about as wide; of two heads the upper one."""
+    first = _first_of(rows)
+    if first is None:
+        return 0
+    above = [at for at in range(first) if 2 * _filled(rows[at]) > _filled(rows[first])]
+    head = above[-1] if above else first - 1
+    return head - 1 if head and join_heads(_as_text(rows[head - 1 : head + 2])) else head
+
+
+def _as_text(rows: list[list[Any]]) -> list[list[str]]:
+    return [[str(cell) for cell in row] for row in rows]
+
+
+def _filled(row: list[Any]) -> int:
+    return sum(cell != "" for cell in row)
+
+
+def _is_number(cell: object) -> bool:
+    if isinstance(cell, str):
+        return _WRITTEN_NUMBER.fullmatch(cell.strip()) is not None
+    return not isinstance(cell, bool)
+
+
+def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | None) -> pl.DataFrame:
+    while rows and not _filled(rows[-1]):
+        rows.pop()
+    if not rows:
+        raise DataError(f"{source}: sheet {sheet} is empty. Add --sheet NAME for another one.")
+    names, heads = join_heads(_as_text(rows[:3])) or ([str(cell).strip() for cell in rows[0]], 1)
+    columns: dict[str, list[Any]] = {}
+    for at, name in enumerate(names):
+        cells = [row[at] for row in rows[heads:]]
+        if name == "" and all(cell == "" for cell in cells):
+            continue
+        if name in columns:
+            raise DataError(f"{source}: sheet {sheet}: two columns are named {name!r}. Drop one, or rename it.")
+        columns[name] = cells
+    texts = {name: cells for name, cells in columns.items() if any(_is_text(cell) for cell in cells)}
+    written = pl.DataFrame(
+        {name: [cell if isinstance(cell, str) else None for cell in cells] for name, cells in texts.items()},
+        schema=dict.fromkeys(texts, pl.String),
+    )
+    plain = plain_numbers(written, separator="\t", decimal=decimal)
+    return pl.DataFrame(
+        [_mixed(plain[name], cells) if name in texts else _typed(name, cells) for name, cells in columns.items()]
+    )
+
+
+def _is_text(cell: object) -> bool:
+    return isinstance(cell, bool) or (isinstance(cell, str) and cell.strip().lower() not in MISSING)
+
+
+def _typed(name: str, cells: list[Any]) -> pl.Series:
+    """A column of numbers or of days; what is neither is missing."""
+    known = [None if isinstance(cell, str) else cell for cell in cells]
+    if any(isinstance(cell, dt.date) for cell in known):
+        if all(cell is None or isinstance(cell, dt.date) for cell in known):
+            if any(isinstance(cell, dt.datetime) and cell.time() != dt.time() for cell in known):
+                times = [
+                    cell if cell is None or isinstance(cell, dt.datetime) else dt.datetime.combine(cell, dt.time())
+                    for cell in known
+                ]
+                return pl.Series(name, times, dtype=pl.Datetime("us"))
+            days = [cell.date() if isinstance(cell, dt.datetime) else cell for cell in known]
+            return pl.Series(name, days, dtype=pl.Date)
+        return pl.Series(name, [None if cell is None else str(cell) for cell in known], dtype=pl.String)
+    return pl.Series(name, known, dtype=pl.Float64)
+
+
+def _mixed(text: pl.Series, cells: list[Any]) -> pl.Series:
+    """Text, with the numbers and days among it written as we read them."""
+    rest = [None if isinstance(cell, str) else _written(cell) for cell in cells]
+    return text.fill_null(pl.Series(text.name, rest, dtype=pl.String))
+
+
+def _written(cell: object) -> str:
+    if isinstance(cell, float):
+        return str(int(cell)) if cell.is_integer() else repr(cell)
+    if isinstance(cell, dt.datetime) and cell.time() == dt.time():
+        return cell.date().isoformat()
+    return str(cell)

@@ -1,0 +1,42 @@
+"""A synthetic panel in one line of text, as a user writes it after `--panel`."""
+
+import re
+from collections.abc import Callable
+from typing import get_type_hints
+
+from flatwater_trading.panel.config import SyntheticConfig
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.printable import shown
+
+_PREFIX = "synthetic:"
+_READ: dict[object, Callable[[str], int | float]] = {int: int, float: float}
+"""How a number is read; what is none of these is a name."""
+
+
+def parse_synthetic(spec: str) -> SyntheticConfig:
+    """`synthetic:60x1500:signal=0.6:seed=3` as a configuration: instruments x days, then fields by name.
+
+    Raises:
+        ConfigError: the text is malformed, or names no field of `SyntheticConfig`.
+    """
+    head, *settings = spec.removeprefix(_PREFIX).split(":")
+    size = re.fullmatch(r"(\d{1,18})x(\d{1,18})", head)
+    kinds = get_type_hints(SyntheticConfig)
+    wanted = f"Write synthetic:INSTRUMENTSxDAYS[:FIELD=VALUE ...] with fields {', '.join(kinds)}."
+    if not is_synthetic(spec) or size is None:
+        raise ConfigError(f"panel {shown(spec)} has no size. {wanted}")
+    chosen: dict[str, int | float | str] = {"instruments": int(size[1]), "days": int(size[2])}
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        if name not in kinds:
+            raise ConfigError(f"panel {shown(spec)}: {shown(name)} is no field. {wanted}")
+        try:
+            chosen[name] = _READ.get(kinds[name], str)(text)
+        except ValueError as wrong:
+            raise ConfigError(f"panel {shown(spec)}: {name} = {shown(text)} is not a number. {wanted}") from wrong
+    return SyntheticConfig(**chosen)  # type: ignore[arg-type]  # each value was converted to its own field's type
+
+
+def is_synthetic(spec: str) -> bool:
+    """Whether the text asks for a synthetic panel rather than a file."""
+    return spec.startswith(_PREFIX)

@@ -1,0 +1,79 @@
+"""Training, validation and holdout days, by position from the end of the panel.
+
+What an agent sees may reach back over a boundary (yesterday is known today), what it trades may not. The first training
+day is the first that has a full context behind it: on day t the observation is rows t - context + 1 to t.
+"""
+
+from dataclasses import dataclass
+
+from flatwater_trading.panel.config import SplitConfig
+from flatwater_watch.errors import ConfigError, require
+
+
+@dataclass(frozen=True)
+class Days:
+    """Rows [first, stop) of the panel on which trading is allowed."""
+
+    first: int
+    """The first tradable row."""
+    stop: int
+    """The row after the last tradable one."""
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Three stretches of days that follow each other without a gap."""
+
+    train: Days
+    """Everything before the validation that has a full context."""
+    validation: Days
+    """Validation days, on which the champion is chosen."""
+    holdout: Days
+    """The last days, for the final verdict."""
+
+
+def split_days(n_days: int, *, context: int, config: SplitConfig) -> Splits:
+    """The tradable days of a panel of `n_days` when the agent sees `context` days.
+
+    Raises:
+        ConfigError: no training day is left; says how many days there are, how many are needed and what to change.
+    """
+    require(context >= 1, "context", context, "1 day or more")
+    if config.days is not None:
+        require(config.days <= n_days, "splits.days", config.days, f"at most the {n_days} rows of the panel")
+        n_days = config.days
+    holdout = n_days - config.holdout_days
+    validation = holdout - config.validation_days
+    if validation <= context - 1:
+        needed = context + config.validation_days + config.holdout_days
+        raise ConfigError(
+            f"the panel has {n_days} rows, but {needed} or more are needed: {context} of context (the last of them is "
+            f"the first training day), {config.validation_days} of validation and {config.holdout_days} of holdout. "
+            "Use a longer panel, or lower env.episode.context, splits.validation_days or splits.holdout_days."
+        )
+    return Splits(
+        train=Days(context - 1, validation),
+        validation=Days(validation, holdout),
+        holdout=Days(holdout, n_days),
+    )
+
+
+def check_episode(splits: Splits, episode_days: int) -> None:
+    """Make sure that every split holds at least one episode of `episode_days` (trading and settlement together).
+
+    Raises:
+        ConfigError: a split is too short; says how many days it has, how many are needed and what to change.
+    """
+    for name, days, remedy in (
+        ("training", splits.train, "use a longer panel, lower env.episode.context or the other splits"),
+        ("validation", splits.validation, f"raise splits.validation_days to {episode_days} or more"),
+        ("holdout", splits.holdout, f"raise splits.holdout_days to {episode_days} or more"),
+    ):
+        if len(days) < episode_days:
+            raise ConfigError(
+                f"the {name} split has {len(days)} rows, but an episode needs {episode_days} "
+                f"(env.episode.trading_days + settlement_days). Lower those, or {remedy}."
+            )

@@ -1,0 +1,212 @@
+"""A panel as ONE file in safetensors layout: eight bytes of header length, a JSON header, then the raw arrays.
+
+The values are mapped, never read into private memory, so any number of processes on a machine share one copy of them.
+The file is written beside its place and renamed into it, so a reader sees the old file or the new one, whole.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from flatwater_trading.panel.panel import FEATURES, Panel
+from flatwater_watch.errors import DataError, RunError
+from flatwater_watch.files.directory import remove_strays, replace_whole
+from flatwater_watch.files.output import own_name
+from flatwater_watch.files.regular import irregular, open_regular
+
+_FORMAT = "flatwater-panel-1"
+_LARGEST_HEADER = 16 << 20
+_ALIGNMENT = 64
+_CHUNK = 4 << 20
+_DTYPES = {"values": ("F32", "<f4"), "dates": ("I64", "<i8"), "investable": ("I64", "<i8"), "valid": ("BOOL", "|b1")}
+_OPTIONAL = {"raw_close": ("F32", "<f4")}
+"""Of panels with two kinds of prices."""
+_KINDS = _DTYPES | _OPTIONAL
+
+
+def save_panel(panel: Panel, path: Path) -> None:
+    """Write the panel to `path`, in extra memory of a few megabytes; an existing file is replaced in one stroke.
+
+    Raises:
+        DataError: the file cannot be written (no folder, no permission, disk full); nothing is left behind.
+    """
+    arrays = {"values": panel.values, "dates": panel.dates, "investable": panel.investable, "valid": panel.valid}
+    if panel.raw_close is not None:
+        arrays["raw_close"] = panel.raw_close
+    header = _header(arrays, panel)
+    try:
+        place = path.resolve()
+        with suppress(RunError):  # another user's, say, only costs room
+            remove_strays(place.parent, of=place.name)
+        replace_whole(place, itertools.chain((struct.pack("<Q", len(header)) + header,), _blocks(arrays)))
+    except OSError as wrong:
+        raise DataError(f"{path}: the panel cannot be written: {wrong.strerror}. Choose another place.") from wrong
+
+
+def check_place(path: Path, *, source: Path | None = None, force: bool = False) -> None:
+    """Find out before a panel is made whether it may take the place of what is there.
+
+    Args:
+        path: where it will be stored.
+        source: what it is made from.
+        force: replace a file that is no panel as well.
+
+    Raises:
+        DataError: the place is the source itself, under whatever name; it is no regular file; a file is there that is
+            no panel; or there is no folder to write in.
+    """
+    try:
+        place = path.resolve()
+        found = place.stat() if place.exists() else None
+    except (OSError, RuntimeError, ValueError) as wrong:
+        raise DataError(f"{path}: no panel can be written there: {wrong}. Choose another place.") from wrong
+    if not path.is_symlink() and (own := own_name(place)):
+        raise DataError(f"{path}: the panel cannot be written: {own}. Choose another place.")
+    if found is None:
+        if not place.parent.is_dir() or not os.access(place.parent, os.W_OK | os.X_OK):
+            raise DataError(f"{path}: the panel cannot be written: {place.parent} is no folder that you may write in.")
+        return
+    if path.is_symlink():
+        raise DataError(f"{path}: it is a link, to {path.readlink()}, and links are not followed. Name a new file.")
+    if kind := irregular(found.st_mode):
+        raise DataError(f"{path}: the panel cannot be written: it is {kind}. Name a file that is new, or a panel.")
+    if source is not None and source.exists() and source.samefile(place):
+        raise DataError(f"{path}: this is the source of the prices, which would be gone. Choose another place.")
+    if not force and found.st_size and not is_panel(place):
+        raise DataError(
+            f"{path}: the file that is there is no panel, and is not replaced. Choose another place, or add --force."
+        )
+
+
+def is_panel(path: Path) -> bool:
+    """Whether a file begins as a stored panel does; what follows is not looked at."""
+    try:
+        with open_regular(path) as file:
+            _read_header(path, file)
+    except (DataError, OSError):
+        return False
+    return True
+
+
+def fingerprint_of(path: Path) -> str:
+    """The fingerprint that a stored panel's header names; the values are not looked at.
+
+    Raises:
+        DataError: it is no stored panel, or cannot be read.
+    """
+    try:
+        with open_regular(path) as file:
+            return str(_read_header(path, file)[0]["__metadata__"].get("fingerprint"))
+    except OSError as wrong:
+        raise DataError(f"{path}: the panel cannot be read: {wrong.strerror}. Check the path.") from wrong
+
+
+def open_panel(path: Path) -> Panel:
+    """Open a stored panel: check every byte against the hash in its header, then map the values read-only.
+
+    The check reads through the file in small blocks, so the pages of `values` do not count as this process's own.
+
+    Raises:
+        DataError: the file is missing, unreadable, truncated, changed, or no panel at all.
+    """
+    try:
+        with open_regular(path) as file:
+            header, start = _read_header(path, file)
+            digest = _digest(header, iter(lambda: file.read(_CHUNK), b""))
+        if digest != header["__metadata__"]["sha256"]:
+            raise DataError(f"{path}: the contents do not match their hash: cut off or damaged. Import it again.")
+        return _mapped(path, header, start)
+    except OSError as wrong:
+        raise DataError(f"{path}: the panel cannot be read: {wrong.strerror}. Check the path.") from wrong
+
+
+def _blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
+    for name, array in arrays.items():
+        dtype = _KINDS[name][1]
+        rows = max(1, _CHUNK // max(1, array[:1].nbytes))
+        for at in range(0, len(array), rows):
+            yield np.ascontiguousarray(array[at : at + rows], dtype=dtype).tobytes()
+
+
+def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
+    about = {
+        "format": _FORMAT,
+        "instruments": json.dumps(panel.instruments),
+        "features": json.dumps(panel.features),
+        "fingerprint": panel.fingerprint,
+    }
+    if panel.origins:
+        about["origins"] = json.dumps(dict(panel.origins))
+    header: dict[str, Any] = {"__metadata__": about}
+    at = 0
+    for name, array in arrays.items():
+        kind, dtype = _KINDS[name]
+        size = array.size * np.dtype(dtype).itemsize
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + size]}
+        at += size
+    about["sha256"] = _digest(header, _blocks(arrays))
+    text = json.dumps(header).encode()
+    # Spaces behind the JSON (allowed by the format) let the float32 values begin on a cache line.
+    return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
+
+
+def _digest(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
+    """sha256 (hex) of the header, without the hash that stands in it, and of the arrays behind it."""
+    about = {name: text for name, text in header["__metadata__"].items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(header | {"__metadata__": about}, sort_keys=True).encode())
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """The JSON header, and where the arrays begin. What stands in it is not yet checked."""
+    foreign = f"{path}: this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE."
+    length = file.read(8)
+    size = struct.unpack("<Q", length)[0] if len(length) == 8 else 0  # noqa: PLR2004
+    if not 0 < size <= _LARGEST_HEADER:
+        raise DataError(foreign)
+    try:
+        header = json.loads(file.read(size))
+    except (ValueError, RecursionError) as wrong:
+        raise DataError(foreign) from wrong
+    about = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(about, dict) or about.get("format") != _FORMAT or "sha256" not in about:
+        raise DataError(foreign)
+    return header, 8 + size
+
+
+def _mapped(path: Path, header: dict[str, Any], start: int) -> Panel:
+    about = header["__metadata__"]
+    features = tuple(json.loads(about["features"]))
+    if features[: len(FEATURES)] != FEATURES:
+        raise DataError(f"{path}: the panel has the features {features}, this version wants {FEATURES}. Import again.")
+
+    def place(name: str) -> dict[str, Any]:
+        described = header[name]
+        shape, offset = tuple(described["shape"]), start + described["data_offsets"][0]
+        return {"dtype": _KINDS[name][1], "mode": "r", "offset": offset, "shape": shape}
+
+    dates = np.array(np.memmap(path, **place("dates"))).astype("datetime64[D]")
+    investable = np.array(np.memmap(path, **place("investable")))
+    dates.setflags(write=False)
+    investable.setflags(write=False)
+    return Panel(
+        values=np.memmap(path, **place("values")),
+        valid=np.memmap(path, **place("valid")),
+        dates=dates,
+        instruments=tuple(json.loads(about["instruments"])),
+        investable=investable,
+        features=features,
+        origins=json.loads(about.get("origins", "{}")),
+        fingerprint=about["fingerprint"],
+        raw_close=np.memmap(path, **place("raw_close")) if "raw_close" in header else None,
+    )

@@ -1,0 +1,166 @@
+"""What a person wants to know about a panel before training on it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flatwater_trading.panel.config import SplitConfig
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import check_episode, split_days
+from flatwater_watch.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstrumentSummary:
+    """One column of the panel."""
+
+    name: str
+    """The instrument."""
+    investable: bool
+    """False for a context column."""
+    first: str | None
+    """The first day with a usable close, or None where there is none at all."""
+    last: str | None
+    """The last day with a usable close."""
+    missing: float
+    """Share of the panel's days without a usable close."""
+    gaps: int
+    """Days without a usable close between `first` and `last`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeatureSummary:
+    """One feature over all days and columns."""
+
+    name: str
+    """The feature."""
+    mean: float | None
+    """None where the panel has no value of it."""
+    deviation: float | None
+    """Of the population; None where the panel has no value of it."""
+    missing: float
+    """Share of cells without a value, warm-up days included."""
+    origin: str
+    """Where an own feature comes from, with its version; empty for what every panel has."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitSummary:
+    """One stretch of tradable days."""
+
+    name: str
+    """`train`, `validation` or `holdout`."""
+    first: str
+    """Its first tradable day."""
+    last: str
+    """Its last tradable day."""
+    days: int
+    """How many there are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PanelSummary:
+    """Everything that `flatwater panel show` prints."""
+
+    days: int
+    """Rows: days of daily prices, weeks of weekly ones ..."""
+    first: str
+    last: str
+    frequency: str
+    """How often rows come: `daily`, `weekly`, `monthly` ..."""
+    unit: str
+    """What a row is called: `day`, `week`, `month` ..."""
+    periods_per_year: int
+    """Rows of a year, by which figures are annualised."""
+    missing: float
+    """Share of (day, instrument) cells without a usable close."""
+    instruments: list[InstrumentSummary]
+    features: list[FeatureSummary]
+    context: int
+    """Days of history that `splits` reckons with."""
+    splits: list[SplitSummary]
+    """Empty where the panel is too short for the default splits."""
+    splits_problem: str | None
+    """Why `splits` is empty, or holds no episode."""
+    fingerprint: str
+    file: str | None
+    """The file that the values are mapped from."""
+    file_bytes: int | None
+
+
+def summarise(panel: Panel, *, context: int, episode: int) -> PanelSummary:
+    """Days, instruments, features, splits (default configuration), fingerprint and file of a panel.
+
+    Args:
+        panel: a stored one, or one in memory.
+        context: days that are seen before the first is traded.
+        episode: days that a split should hold.
+    """
+    splits, problem = _splits(panel, context, episode)
+    calendar = panel.calendar
+    file = Path(panel.values.filename) if isinstance(panel.values, np.memmap) and panel.values.filename else None
+    return PanelSummary(
+        days=len(panel.dates),
+        first=str(panel.dates[0]),
+        last=str(panel.dates[-1]),
+        frequency=calendar.name,
+        unit=calendar.unit,
+        periods_per_year=calendar.a_year,
+        missing=float(1 - panel.valid.mean()),
+        instruments=[_instrument(panel, n) for n in range(len(panel.instruments))],
+        features=[_feature(panel, name) for name in panel.features],
+        context=context,
+        splits=splits,
+        splits_problem=problem,
+        fingerprint=panel.fingerprint,
+        file=None if file is None else str(file),
+        file_bytes=None if file is None else file.stat().st_size,
+    )
+
+
+def _instrument(panel: Panel, n: int) -> InstrumentSummary:
+    at = np.flatnonzero(panel.valid[:, n])
+    listed = len(at) > 0
+    return InstrumentSummary(
+        name=panel.instruments[n],
+        investable=n in panel.investable,
+        first=str(panel.dates[at[0]]) if listed else None,
+        last=str(panel.dates[at[-1]]) if listed else None,
+        missing=float(1 - len(at) / len(panel.dates)),
+        gaps=int(at[-1] - at[0] + 1 - len(at)) if listed else 0,
+    )
+
+
+def _feature(panel: Panel, name: str) -> FeatureSummary:
+    values = panel.feature(name)
+    known = values[np.isfinite(values)].astype(np.float64)
+    return FeatureSummary(
+        name=name,
+        mean=float(known.mean()) if len(known) else None,
+        deviation=float(known.std()) if len(known) else None,
+        missing=float(1 - len(known) / values.size),
+        origin=panel.origins.get(name, ""),
+    )
+
+
+def _splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary], str | None]:
+    try:
+        splits = split_days(len(panel.dates), context=context, config=SplitConfig())
+    except ConfigError as short:
+        return [], str(short)
+    problem = None
+    try:
+        check_episode(splits, episode)
+    except ConfigError as short:
+        problem = str(short)
+    named = {"train": splits.train, "validation": splits.validation, "holdout": splits.holdout}
+    return [
+        SplitSummary(
+            name=name,
+            first=str(panel.dates[days.first]),
+            last=str(panel.dates[days.stop - 1]),
+            days=len(days),
+        )
+        for name, days in named.items()
+    ], problem

@@ -1,0 +1,120 @@
+"""An artificial market whose law is known, so that learning can be measured.
+
+Log return of column n on day t:
+
+    r[t, n] = x[t, n] + beta_n * market[t] + sector[t, s(n)] + own[t, n] - growth
+
+The law (`laws.py`) says what x is and what an oracle expects of it. `growth` makes the mean daily return zero: what
+equal weights earn is luck, and what a trader earns is the signal. Measured for `trend` at signal = 0.5: realised share
+0.508 (60 x 1,500) and 0.501 (669 x 3,781).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from flatwater_trading.panel.config import SyntheticConfig
+from flatwater_trading.panel.indicators import write_indicators_
+from flatwater_trading.panel.laws import HORIZON, MARKET_SHARE, NOISE, SECTOR_SHARE, law_of
+from flatwater_trading.panel.panel import FEATURES, Panel, build_panel
+
+SECTORS = 8
+"""Column n belongs to sector n % 8."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SyntheticPanel:
+    """A panel, and the truth behind it."""
+
+    panel: Panel
+    """What agents and envs see."""
+    drift: np.ndarray
+    """[T, N] float32: expected log return from the close of day t to that of day t + 20, given all that has happened
+    and is hidden on day t, as if nothing halted or ended. NaN where the day has no close. It means nothing for a first
+    context column that the law speaks by. An oracle may use it, nothing else may."""
+
+
+def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
+    """Generate a market, column by column: beyond the result it holds little more than one column's history.
+
+    Every column has a random stream of its own, so more columns never change the ones before them.
+
+    Raises:
+        ConfigError: the law cannot have so large a signal, or needs a context column.
+    """
+    values = np.full((config.days, config.instruments, len(FEATURES)), np.nan, dtype=np.float32)
+    drift = np.full((config.days, config.instruments), np.nan, dtype=np.float32)
+    for n, (prices, traded, ahead) in enumerate(_columns(config)):
+        for name, price in prices.items():
+            values[traded, n, FEATURES.index(name)] = price[traded]
+        drift[traded, n] = ahead[traded]
+    write_indicators_(values)
+    drift.setflags(write=False)
+    return SyntheticPanel(panel=_named(values, config), drift=drift)
+
+
+def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
+    """The drift of the columns that can be bought, [T, K], without the panel: most of a panel's time are indicators."""
+    drift = np.full((config.days, config.instruments - config.context_instruments), np.nan, dtype=np.float32)
+    for n, (_, traded, ahead) in enumerate(islice(_columns(config), drift.shape[1])):
+        drift[traded, n] = ahead[traded]
+    return drift
+
+
+def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
+    """Each column's prices [T], the rows on which it is traded, and the log return that its law expects [T]."""
+    law = law_of(config)
+    shown, first_context = law.shown(), config.instruments - config.context_instruments
+    days = np.arange(config.days)
+    common = np.random.default_rng([config.seed, 0])
+    market_share, sector_share = law.common * MARKET_SHARE, law.common * SECTOR_SHARE
+    market = common.standard_normal(config.days) * NOISE * market_share**0.5
+    sectors = common.standard_normal((SECTORS, config.days)) * NOISE * sector_share**0.5
+    for n in range(config.instruments):
+        rng = np.random.default_rng([config.seed, 1, n])
+        hidden = law.draw(rng)
+        beta = rng.uniform(0.7, 1.3)
+        own = (1 - sector_share - beta**2 * market_share) ** 0.5 * NOISE * rng.standard_normal(config.days)
+        moves, ahead = law.moves(n, hidden, own)
+        returns = moves + beta * market + sectors[n % SECTORS] + own - law.growth
+        said = shown if n == first_context else None
+        prices = _prices(rng, returns if said is None else said)
+        traded = days[_traded(rng, config)] if said is None else days
+        yield prices, traded, ahead - HORIZON * law.growth
+
+
+def _prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.ndarray]:
+    """Open, close, high and low [T] around the path of log returns; consistent by construction."""
+    start = np.log(50.0) + 0.5 * rng.standard_normal()
+    close = start + np.cumsum(returns)
+    before = np.concatenate([[start], close[:-1]])
+    gap, above, below = rng.standard_normal((3, len(returns))) * NOISE
+    opened = before + 0.3 * gap
+    high = np.maximum(opened, close) + 0.4 * np.abs(above)
+    low = np.minimum(opened, close) - 0.4 * np.abs(below)
+    return {name: np.exp(log) for name, log in {"open": opened, "close": close, "high": high, "low": low}.items()}
+
+
+def _traded(rng: np.random.Generator, config: SyntheticConfig) -> np.ndarray:
+    """Days [T] bool on which the column has prices: after its listing, before its delisting, outside halts."""
+    days = np.arange(config.days)
+    # All draws are made whatever the shares are, so that changing one share leaves the rest of the market alone.
+    late, gone, *when = rng.random(4)
+    begins, lengths = rng.random(config.days) < config.halts, rng.integers(1, 6, size=config.days)
+    traded = np.ones(config.days, dtype=bool)
+    if late < config.late_listings:
+        traded &= days >= config.days * (0.05 + 0.55 * when[0])
+    if gone < config.delistings:
+        traded &= days < config.days * (0.6 + 0.35 * when[1])
+    until = np.maximum.accumulate(np.where(begins, days + lengths, 0))
+    return traded & (days >= until)
+
+
+def _named(values: np.ndarray, config: SyntheticConfig) -> Panel:
+    traded = config.instruments - config.context_instruments
+    width = len(str(config.instruments - 1))
+    names = [f"{'S' if n < traded else 'C'}{n:0{width}d}" for n in range(config.instruments)]
+    dates = np.busday_offset(np.datetime64("2000-01-03"), np.arange(config.days)).astype("datetime64[D]")
+    return build_panel(values=values, dates=dates, instruments=names, investable=names[:traded])

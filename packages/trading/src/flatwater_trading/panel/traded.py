@@ -1,0 +1,74 @@
+"""Prices as they were traded, beside prices that are adjusted for splits and dividends.
+
+A trader looks at adjusted prices, as a split is no loss. A broker takes orders in those of the day. Their ratio on a
+day turns one into the other; it changes with each split and dividend, so a price is turned by the ratio of its own day.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flatwater_trading.panel.panel import Panel
+from flatwater_watch.errors import DataError
+
+SPLIT = 1.3
+"""How far the ratio must have moved, either way, to be a split: a dividend of 30 % is none that a share pays."""
+NEAR = 1.3
+"""How far a purchase price may be from the day's close as it was traded, either way."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traded:
+    """Closes as they were traded over those of the panel."""
+
+    raw: np.ndarray
+    """[T, N]: as they were traded."""
+    close: np.ndarray
+    """[T, N]: the panel's."""
+    columns: np.ndarray
+    """[K] of what can be bought."""
+
+    def ratio(self, row: int, instrument: int) -> float:
+        """Of the instrument's last day with both closes up to `row`; 1 before the first.
+
+        Args:
+            row: of the panel.
+            instrument: its number among those that can be bought.
+        """
+        column = self.columns[instrument]
+        raw, close = self.raw[: row + 1, column], self.close[: row + 1, column]
+        known = np.flatnonzero((raw > 0) & (close > 0))
+        return float(raw[known[-1]]) / float(close[known[-1]]) if len(known) else 1.0
+
+
+def traded_of(panel: Panel) -> Traded | None:
+    """None where only one kind of prices is known."""
+    if panel.raw_close is None:
+        return None
+    return Traded(panel.raw_close, panel.feature("close"), panel.investable)
+
+
+def with_raw_closes(panel: Panel, given: Panel) -> Panel:
+    """The panel with the closes of another file as those that were traded.
+
+    Args:
+        panel: whose prices are adjusted.
+        given: its closes, or what it keeps as traded itself, are the raw ones. It may have other days and instruments.
+
+    Raises:
+        DataError: an instrument that can be bought has a close on the newest day and no raw one.
+    """
+    source = given.feature("close") if given.raw_close is None else given.raw_close
+    raw = np.full(panel.valid.shape, np.nan, dtype=np.float32)
+    _, rows, of_given = np.intersect1d(panel.dates, given.dates, assume_unique=True, return_indices=True)
+    places = {name: n for n, name in enumerate(given.instruments)}
+    for n, name in enumerate(panel.instruments):
+        if name in places:
+            raw[rows, n] = source[of_given, places[name]]
+    for n in panel.investable:
+        if panel.valid[-1, n] and not raw[-1, n] > 0:
+            raise DataError(
+                f"--raw-prices: {panel.instruments[n]} has no close on {panel.dates[-1]}, the newest day of the "
+                "prices. Give the closes as traded up to and with that day."
+            )
+    return replace(panel, raw_close=raw)

@@ -1,0 +1,108 @@
+"""Text files as plain UTF-8: what gzip has packed is unpacked, and UTF-16 rewritten, into a file that is removed again.
+
+It is written to the temporary folder and not into memory, in which the table itself has to fit. A few kilobytes can be
+unpacked to terabytes, so how much comes out is bounded while it comes.
+"""
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO
+
+from flatwater_watch.errors import DataError
+from flatwater_watch.files.regular import open_regular
+
+MOST_BYTES = 4 << 30
+"""Of an unpacked file: prices of 10,000 instruments on 10,000 days."""
+MOST_SHARE, FREE = 200, 64 << 20
+"""Times its size on disk that a file may be unpacked to, beyond the first 64 MiB: numbers reach 3 to 20, repeated ones
+100, and what was made to fill a disk 1,000."""
+_CHUNK = 1 << 20
+_GZIP = b"\x1f\x8b"
+_OTHERS = {
+    b"PK\x03\x04": "a zip archive or a workbook: unpack it, or give it the suffix of its kind (.xlsx)",
+    b"PAR1": "Parquet: name it .parquet",
+    b"\x28\xb5\x2f\xfd": "packed by zstd: unpack it first (zstd -d)",
+    b"BZh": "packed by bzip2: unpack it first (bunzip2)",
+    b"\xfd7zXZ": "packed by xz: unpack it first (unxz)",
+    b"\xd0\xcf\x11\xe0": "a workbook of an old version of Excel: name it .xls",
+}
+"""What a file is that begins so, and what to do."""
+_MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"))
+_ENCODINGS = (*_MARKS, (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+@contextmanager
+def plain_text(source: Path) -> Iterator[Path]:
+    """A file with the same text in UTF-8; the source itself where it is that already.
+
+    Raises:
+        DataError: it is no text, damaged, or unpacks to more than a table of prices.
+        OSError: it cannot be read.
+    """
+    with ExitStack() as kept:
+        place = source
+        if _begin(place) == _GZIP:
+            unpacked = kept.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
+            _unpack_(source, unpacked)
+            place = Path(unpacked.name)
+        if encoding := _encoding_of(source, place):
+            text = kept.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
+            _rewrite_(source, place, encoding, text)
+            place = Path(text.name)
+        yield place
+
+
+def _begin(place: Path) -> bytes:
+    with open_regular(place) as file:
+        return file.read(2)
+
+
+def _unpack_(source: Path, into: IO[bytes]) -> None:
+    size = source.stat().st_size
+    most = min(MOST_BYTES, FREE + MOST_SHARE * size)
+    written = 0
+    try:
+        with open_regular(source) as packed, gzip.GzipFile(fileobj=packed) as file:
+            while chunk := file.read(_CHUNK):
+                written += len(chunk)
+                if written > most:
+                    raise DataError(
+                        f"{source}: {size:,} bytes unpack to more than {most:,}, which is no table of prices. If it is "
+                        "one, unpack it first (gunzip) and give the .csv file."
+                    )
+                into.write(chunk)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as wrong:
+        raise DataError(f"{source}: the file cannot be unpacked: {wrong}. It is cut off or damaged.") from wrong
+    into.flush()
+
+
+def _encoding_of(source: Path, place: Path) -> str:
+    """Empty for UTF-8 and whatever else has no mark."""
+    with open_regular(place) as file:
+        head = file.read(8)
+    for mark, what in _OTHERS.items():
+        if head.startswith(mark):
+            raise DataError(f"{source}: this is no text, but {what}.")
+    for mark, encoding in _ENCODINGS:
+        if head.startswith(mark):
+            return encoding
+    if len(head) >= 4 and head[1] == head[3] == 0 != head[0]:  # noqa: PLR2004  (two letters of UTF-16 without a mark)
+        return "utf-16-le"
+    return "utf-16-be" if len(head) >= 4 and head[0] == head[2] == 0 != head[1] else ""  # noqa: PLR2004  (same)
+
+
+def _rewrite_(source: Path, place: Path, encoding: str, into: IO[bytes]) -> None:
+    with open_regular(place) as file:
+        decoder = codecs.getincrementaldecoder(encoding)()
+        try:
+            while chunk := file.read(_CHUNK):
+                into.write(decoder.decode(chunk).encode())
+            into.write(decoder.decode(b"", final=True).encode())
+        except UnicodeError as wrong:
+            raise DataError(f"{source}: this is no text in {encoding.upper()}: {wrong}. Save it as UTF-8.") from wrong
+    into.flush()

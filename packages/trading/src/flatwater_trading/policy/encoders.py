@@ -1,0 +1,86 @@
+"""What an encoder is: the history of each column, summarised for one day or for every day of an episode.
+
+Axes: P members, S slices (episodes), D days, B windows, N columns, C context days, F features, W token width.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.nets.config import NetConfig
+from flatwater.nets.stack import Params, Weight
+from flatwater_watch.errors import ConfigError
+
+LARGEST_KERNEL = 16
+
+
+class Encoder(Protocol):
+    """Summarises columns independently of each other, and day t from rows t-C+1 ... t only."""
+
+    @property
+    def width(self) -> int:
+        """W, the numbers that describe one column on one day: the summary, and today as it is."""
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """The named weights of one member."""
+
+    def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
+        """The last day of each window."""
+
+    def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
+        """Every day of each slice that has its whole history in the slice: D = L - C + 1.
+
+        Q is P where each member has slices of its own, or 1 where all have the same.
+        """
+
+
+def kernels(context: int) -> tuple[int, ...]:
+    """Kernel sizes whose product is `context`, largest first, as few and as even as possible.
+
+    With dilations 1, k1, k1 k2, ... such a stack sees exactly `context` days, each through one path, so that a
+    window evaluated alone and the same day evaluated within a longer series agree.
+
+    Raises:
+        ConfigError: `context` has a prime factor above 16; the message names the nearest lengths that work.
+    """
+    found = _factors(context)
+    if found is None:
+        near = [c for c in range(max(1, context - 60), context + 61) if _factors(c) is not None]
+        near.sort(key=lambda c: abs(c - context))
+        raise ConfigError(
+            f"env.episode.context = {context}: must be a product of numbers up to {LARGEST_KERNEL}, because the "
+            f"encoder's kernels multiply to the window's length. The nearest are {near[0]} and {near[1]}."
+        )
+    return found
+
+
+def _factors(context: int) -> tuple[int, ...] | None:
+    for count in range(1, 12):
+        best = _split(context, count, LARGEST_KERNEL)
+        if best is not None:
+            return best
+    return None
+
+
+def _split(number: int, count: int, largest: int) -> tuple[int, ...] | None:
+    """The most even way to write `number` as `count` factors in descending order, none above `largest`."""
+    if count == 1:
+        return (number,) if 1 <= number <= largest else None
+    options = (
+        (factor, *rest)
+        for factor in range(min(largest, number), 1, -1)
+        if number % factor == 0 and (rest := _split(number // factor, count - 1, factor)) is not None
+    )
+    return min(options, key=lambda split: split[0] - split[-1], default=None)
+
+
+def build_encoder(config: NetConfig, *, context: int, features: int, room: int = 1) -> Encoder:
+    """The encoder that `config.encoder` names; `room` is how many times a CPU's chunks it may hold at a time."""
+    from flatwater_trading.policy.lstm import LstmEncoder  # noqa: PLC0415  (each encoder imports this module's kernels)
+    from flatwater_trading.policy.tcn import TcnEncoder  # noqa: PLC0415
+
+    chosen: dict[str, Callable[..., Encoder]] = {"tcn": TcnEncoder, "lstm": LstmEncoder}
+    return chosen[config.encoder](kernels=kernels(context), features=features, channels=config.channels, room=room)

@@ -1,0 +1,91 @@
+"""Causal dilated convolutions over days, with weights shared by all columns.
+
+The kernels multiply to the context and each dilation is the product of the kernels before it, so the receptive field
+is the window exactly and every day of it is reached by one path (van den Oord et al. 2016, WaveNet, with kernel =
+stride). For a long series of days that is a dilated convolution, which computes each day of each level once. The fewer
+days are wanted, the less of the levels below is needed: stretches of as many days as are wanted, one after each
+dilation, apart from each other as long as they are shorter than that. For one day, a window, that leaves a pyramid of
+non-overlapping patches. All are the same sums. Nothing is padded: no day sees the next one.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import layer_norm
+
+from flatwater.nets.stack import Params, Weight, apply_linear, linear
+from flatwater_trading.policy.taps import neighbours, patches
+from flatwater_watch.progress import steps
+
+CHUNK_NUMBERS = 2 << 20
+"""Numbers of one layer held at a time when a series of days is evaluated on a CPU: 8 MiB, whatever the panel's size."""
+
+
+@dataclass(frozen=True)
+class TcnEncoder:
+    """The default encoder. `channels` + `features` numbers a column and day: its history, and today as it is."""
+
+    kernels: tuple[int, ...]
+    features: int
+    channels: int
+    room: int = 1
+    """How many times `CHUNK_NUMBERS` are held at a time."""
+
+    @property
+    def width(self) -> int:
+        """Numbers that describe one column on one day."""
+        return self.channels + self.features
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """One linear map per level, from a patch of the level below to `channels`."""
+        named: dict[str, Weight] = {}
+        for level, kernel in enumerate(self.kernels):
+            inputs = self.features if level == 0 else self.channels
+            named |= linear(f"encoder.{level}", kernel * inputs, self.channels)
+        return named
+
+    def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
+        """The last day of each window: series with one day."""
+        return self._days(params, x)[:, :, :, 0]
+
+    def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
+        """Every day of each slice, each computed once; columns in chunks of bounded size."""
+        members = len(params["encoder.0.bias"])
+        _, s, n, length, _ = x.shape
+        step = max(1, CHUNK_NUMBERS * self.room // (members * s * self._numbers(length)))
+        chunks = steps("columns encoded, in chunks", range(0, n, step))
+        parts = [self._days(params, x[:, :, at : at + step]) for at in chunks]
+        return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
+
+    def _numbers(self, length: int) -> int:
+        """What the largest level reads of one column of a slice."""
+        context, reach, largest = prod(self.kernels), 1, 0
+        wanted = length - context + 1
+        for level, kernel in enumerate(self.kernels):
+            reach *= kernel
+            rows = min(length - reach + 1, context // reach * wanted)
+            largest = max(largest, rows * kernel * (self.channels if level else self.features))
+        return largest
+
+    def _days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S N D W"]:
+        members, (s, n, length) = len(params["encoder.0.bias"]), x.shape[1:4]
+        context, dilation = prod(self.kernels), 1
+        wanted = length - context + 1
+        h = x.flatten(1, 2)
+        for level, kernel in enumerate(self.kernels):
+            if level:
+                taps, last = neighbours(h, kernel, dilation, wanted)
+            else:
+                taps = last = patches(h, kernel, wanted)
+            # A day beside its taps, so that each member has one large product and not one for each column.
+            rows = taps.flatten(1, 3).expand(members, -1, -1)
+            h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, *taps.shape[1:4], self.channels)
+            if level:
+                h = h + last
+            dilation *= kernel
+        today = x[:, :, :, length - wanted :].expand(members, -1, -1, -1, -1)
+        return torch.cat([layer_norm(h, (self.channels,)).view(members, s, n, wanted, self.channels), today], dim=-1)

@@ -1,0 +1,274 @@
+"""The networks of a trader: an actor that gives every instrument a coefficient and a sale target, and its critic.
+
+Axes: P members, M observations (windows, or slices times days), N columns, K investable columns, W token width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import relu
+
+from flatwater.nets.config import NetConfig
+from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
+from flatwater_trading.policy.encoders import Encoder, build_encoder
+
+MISSING = -1e9
+"""Score of a column without data. Finite, so that a day on which every column is missing gives no NaN."""
+
+
+def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> dict[str, Weight]:
+    """The scores' linear map, [width] to one score per head; and one score per column and head where columns are known.
+
+    Without the latter a column is known by its numbers alone, so that the columns may be any.
+    """
+    known = {f"{name}.column": Weight((columns, heads), 0)} if columns else {}
+    return linear(name, width, heads) | known
+
+
+def attend(
+    params: Params, name: str, tokens: Float[Tensor, "P M N W"], missing: Bool[Tensor, "P M N"]
+) -> tuple[Float[Tensor, "P M HW"], Float[Tensor, "P M H N"]]:
+    """The columns' summary and the weight of each; a missing column gets none.
+
+    Returns:
+        The weighted means of the tokens, one per head, and the weights, which sum to 1 over the columns; to 0 where
+        every column is missing.
+    """
+    bias = params[f"{name}.bias"][:, None, None]
+    if (known := params.get(f"{name}.column")) is not None:
+        bias = bias + known[:, None]
+    scores = torch.matmul(tokens, params[f"{name}.weight"].unsqueeze(1)) + bias
+    absent = missing.unsqueeze(-2)
+    weights = torch.softmax(scores.transpose(-1, -2).masked_fill(absent, MISSING), dim=-1).masked_fill(absent, 0.0)
+    return torch.matmul(weights, tokens).flatten(-2), weights
+
+
+ACTION_PARTS = 2
+"""Coefficient and sale target, both in [-1, 1] here; the environment's bounds scale them."""
+ACCOUNT_PARTS = 3
+"""Open, days held, unrealised gain: the optional account block of an observation."""
+SELECTION_SHARPNESS = 30.0
+"""The critic weighs instruments by softmax(30 x coefficient), and by a sigmoid as steep around the buying threshold:
+near what the environment does, with a gradient. Coefficients differ by a few hundredths between instruments, so a
+softer choice would not tell the critic which one was bought."""
+
+
+@dataclass(frozen=True)
+class MarketObs:
+    """What a trader sees."""
+
+    windows: Float[Tensor, "P B N C F"]
+    """The normalised panel's last C days; missing cells are 0."""
+    account: Float[Tensor, "P B K A"] | None = None
+    """The account block, or None where it is not part of the observation."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The market of some days as a trader's heads read it."""
+
+    tokens: Float[Tensor, "P M K W"]
+    """One summary per investable instrument."""
+    market: Float[Tensor, "P M HW"]
+    """The attention's summary of all columns; then that of the columns that cannot be bought, if there are any."""
+    attention: Float[Tensor, "P M H N"]
+    """The weight of each column in each head of the attention over all columns. That over the columns that cannot be
+    bought is left out: a single one has all of its weight, whatever it says."""
+    missing: Bool[Tensor, "P M K"]
+    """Instruments without data on the day: they cannot be bought, whatever the market does."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """Encoder and attention: what actor and critic have in common, each with weights of its own."""
+
+    encoder: Encoder
+    heads: int
+    investable: Tensor
+    """[K] column numbers."""
+    context: Tensor
+    """[C] numbers of the columns that cannot be bought: an index, a lead, a state of the economy. What they say would
+    drown among the others, and each means something of its own: they have an attention that knows them apart."""
+
+    def embed(self, params: Params, tokens: Float[Tensor, "P M N W"], today: Float[Tensor, "P M N F"]) -> Embedding:
+        """Attend over the columns. A column whose features of the day are all exactly 0 is missing."""
+        missing = (today == 0).all(-1).expand(tokens.shape[:-1])
+        market, attention = attend(params, "attention", tokens, missing)
+        if len(self.context):
+            summary, _ = attend(
+                params, "context", tokens.index_select(2, self.context), missing.index_select(2, self.context)
+            )
+            market = torch.cat([market, summary], dim=-1)
+        return Embedding(
+            tokens.index_select(2, self.investable), market, attention, missing.index_select(2, self.investable)
+        )
+
+    def of_windows(self, params: Params, windows: Float[Tensor, "P B N C F"]) -> Embedding:
+        """The last day of each window."""
+        return self.embed(params, self.encoder.windows(params, windows), windows[:, :, :, -1])
+
+    def of_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Embedding:
+        """Every day of each slice that has its whole context in the slice: M = S * D, the slice varying slowest.
+
+        Q is P where each member has slices of its own, or 1 where all have the same.
+        """
+        tokens = self.encoder.days(params, x)
+        today = x[:, :, :, -tokens.shape[2] :].transpose(2, 3)
+        return self.embed(params, tokens.flatten(1, 2), today.flatten(1, 2))
+
+
+@dataclass(frozen=True)
+class TraderActor:
+    """Per instrument, the same head with the same weights: coefficient and sale target in [-1, 1]."""
+
+    trunk: Trunk
+    layout: Layout
+
+    def __call__(self, params: Params, obs: MarketObs) -> Float[Tensor, "P B K 2"]:
+        """The action on the last day of each window."""
+        seen = self.trunk.of_windows(params, obs.windows)
+        return self.head(params, self.hidden(params, seen), seen.missing, obs.account)
+
+    def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
+        """The action on every day of each slice that has its whole context in the slice, where no account is seen."""
+        seen = self.trunk.of_days(params, x)
+        return self.head(params, self.hidden(params, seen), seen.missing, None)
+
+    def hidden(self, params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
+        """What the head makes of the market, before the account is added."""
+        return instrument_hidden(params, seen)
+
+    def head(
+        self,
+        params: Params,
+        hidden: Float[Tensor, "P M K H"],
+        missing: Bool[Tensor, "P M K"],
+        account: Float[Tensor, "P M K A"] | None,
+    ) -> Float[Tensor, "P M K 2"]:
+        """The action on days that are embedded already. A missing instrument gets the lowest coefficient.
+
+        The environment buys at most the instrument with the largest coefficient, and refuses one without a price: a
+        day on which a missing instrument came first would be lost.
+        """
+        coefficient, target = torch.tanh(rowwise(params, "action", relu(_with(params, hidden, account)))).unbind(-1)
+        return torch.stack([coefficient.masked_fill(missing, -1.0), target], dim=-1)
+
+    def gaussian(self, params: Params, obs: MarketObs) -> tuple[Tensor, Tensor]:
+        """What actions are drawn from: mean and log-deviation [P, B, K, 2], before they are squashed."""
+        seen = self.trunk.of_windows(params, obs.windows)
+        return self.gaussian_head(params, self.hidden(params, seen), seen.missing, obs.account)
+
+    def gaussian_head(
+        self,
+        params: Params,
+        hidden: Float[Tensor, "P M K H"],
+        missing: Bool[Tensor, "P M K"],
+        account: Float[Tensor, "P M K A"] | None,
+    ) -> tuple[Float[Tensor, "P M K 2"], Float[Tensor, "P M K 2"]]:
+        """The same on days that are embedded already; nothing is drawn for a missing instrument (-inf)."""
+        top = relu(_with(params, hidden, account))
+        coefficient, target = rowwise(params, "action", top).unbind(-1)
+        mean = torch.stack([coefficient.masked_fill(missing, -torch.inf), target], dim=-1)
+        return mean, rowwise(params, "deviation", top).masked_fill(missing.unsqueeze(-1), -torch.inf)
+
+
+@dataclass(frozen=True)
+class TraderCritic:
+    """Value of an action."""
+
+    trunk: Trunk
+    layout: Layout
+    threshold: float
+    """Coefficient in [-1, 1] from which the environment buys."""
+
+    def __call__(self, params: Params, obs: MarketObs, action: Float[Tensor, "P B K 2"]) -> Float[Tensor, "P B"]:
+        """Q of each observation and action.
+
+        Q = sum over instruments of bought * worth, plus the market's own value: the form of the reward, which pays the
+        bought instrument's gain. What is learnt is the worth of each instrument, and what the day is worth without any.
+        """
+        seen = self.trunk.of_windows(params, obs.windows)
+        hidden = instrument_hidden(params, seen) + rowwise(params, "bought", action)
+        if obs.account is not None:
+            hidden = hidden + rowwise(params, "account", obs.account)
+        worth = rowwise(params, "worth", relu(hidden)).squeeze(-1)
+        coefficient = action[..., 0]
+        bought = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
+        bought = bought * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
+        day = apply_linear(params, "day", relu(apply_linear(params, "days", seen.market))).squeeze(-1)
+        return (bought * worth).sum(-1) + day
+
+
+def _with(
+    params: Params, hidden: Float[Tensor, "P M K H"], account: Float[Tensor, "P M K A"] | None
+) -> Float[Tensor, "P M K H"]:
+    return hidden if account is None else hidden + rowwise(params, "account", account)
+
+
+def rowwise(params: Params, name: str, x: Tensor) -> Tensor:
+    """A linear layer over the last axis of x [P, ..., in], whatever lies between."""
+    return apply_linear(params, name, x.flatten(1, -2)).view(*x.shape[:-1], -1)
+
+
+def instrument_hidden(params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
+    """Each instrument's token, weighed by what the market's summary makes of it, beside that summary.
+
+    The product lets the market decide which way a token counts: now its trend pays, then its reversal. A sum alone says
+    that only after many more updates.
+    """
+    weighed = 1 + rowwise(params, "gate", seen.market).unsqueeze(2)
+    return rowwise(params, "token", seen.tokens) * weighed + rowwise(params, "market", seen.market).unsqueeze(2)
+
+
+def build_trader(
+    config: NetConfig,
+    *,
+    context: int,
+    features: int,
+    columns: int,
+    investable: Tensor,
+    account: bool,
+    threshold: float = 0.0,
+    gaussian: bool = False,
+    room: int = 1,
+) -> tuple[TraderActor, TraderCritic]:
+    """Actor and critic for a panel.
+
+    Args:
+        config: widths and the kind of encoder.
+        context: days in one observation.
+        features: features of a column and day in the observation.
+        columns: columns of the panel.
+        investable: [K] numbers of the columns that can be bought.
+        account: whether the observation has the account block.
+        threshold: coefficient, in [-1, 1], from which the environment buys.
+        gaussian: whether actions can be drawn from the actor.
+        room: how many times a CPU's chunks of days may be encoded at a time.
+    """
+    encoder = build_encoder(config, context=context, features=features, room=room)
+    heads = config.attention_heads
+    bought = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
+    watched = bought.argsort(stable=True)[: columns - len(investable)]
+    trunk = Trunk(encoder, heads, investable, watched)
+    width, hidden = encoder.width, config.hidden
+    summary = heads * width
+    attention = attention_weights("attention", width, heads)
+    if len(watched):
+        summary *= 2
+        attention |= attention_weights("context", width, heads, len(watched))
+    common = (
+        encoder.weights
+        | attention
+        | linear("token", width, hidden)
+        | linear("market", summary, hidden)
+        | linear("gate", summary, hidden)
+    )
+    if account:
+        common |= linear("account", ACCOUNT_PARTS, hidden)
+    deviation = linear("deviation", hidden, ACTION_PARTS) if gaussian else {}
+    actor = Layout(common | linear("action", hidden, ACTION_PARTS) | deviation)
+    value = linear("worth", hidden, 1) | linear("days", summary, hidden) | linear("day", hidden, 1)
+    critic = Layout(common | linear("bought", ACTION_PARTS, hidden) | value)
+    return TraderActor(trunk, actor), TraderCritic(trunk, critic, threshold)

@@ -1,0 +1,200 @@
+"""A trader on days that the user names, by the simulator's rules and against the baselines of a run's result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from flatwater.rundir.looks import log_look
+from flatwater_trading.panel.locate import load_truth
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days, Splits
+from flatwater_trading.recipe.result import equity_frame, score_as_json, write_json
+from flatwater_trading.recipe.score import Contest, score_champion
+from flatwater_trading.recipe.tables import write_frame
+from flatwater_trading.training.setup import build_setup
+from flatwater_watch.errors import ConfigError, DataError
+from flatwater_watch.files.output import own_folder
+from flatwater_watch.printable import shown
+
+if TYPE_CHECKING:
+    from flatwater_trading.recipe.trader import Trader
+
+FILES = ("equity.parquet", "trades.parquet", "result.json")
+"""What a backtest writes; the last one says that it is whole."""
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """What a stretch of days came to."""
+
+    result: Mapping[str, Any]
+    """As `result.json` of a run: a row of numbers for each trader, the comparison with its interval, the verdict."""
+    equity: pl.DataFrame
+    """Date, and each trader's equity at the close; the first row is the opening cash on the day before."""
+    trades: pl.DataFrame
+    """The champion's trades, in the order of their purchases."""
+
+    def write(self, folder: Path | str, *, force: bool = False) -> None:
+        """Write `equity.parquet`, `trades.parquet` and `result.json`; each appears whole or not at all.
+
+        Args:
+            folder: made where it is not there.
+            force: replace those that are there.
+        """
+        place = Path(folder)
+        check_free(place, force=force)
+        write_frame(self.equity, place / FILES[0])
+        write_frame(self.trades, place / FILES[1])
+        write_json(self.result, place / FILES[2])
+
+
+def check_free(folder: Path, *, force: bool) -> None:
+    """Find out before the days are played that a backtest can be written there.
+
+    Raises:
+        ConfigError: the folder is a file, or holds a backtest that is not to be replaced.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: is no folder. Name another one.")
+    if kind := own_folder(folder):
+        raise ConfigError(f"{folder}: is the folder of {kind}, which has files of the same names. Name another one.")
+    there = [name for name in FILES if (folder / name).exists()]
+    if there and not force:
+        raise ConfigError(
+            f"{folder}: a backtest is there already ({', '.join(there)}). Name another folder, or replace it with "
+            "--force (force=True)."
+        )
+
+
+def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | None) -> Days:
+    """The rows that are played.
+
+    Args:
+        trader: whose past says where they begin.
+        panel: its columns.
+        first: ISO date; None for the day after those that the champion was chosen on.
+        last: ISO date; None for the newest.
+
+    Raises:
+        ConfigError: a date is none, or the last one is before the first.
+        DataError: there are too few such days, or too few before them.
+    """
+    begin, end = _date("first", first), _date("last", last)
+    if begin is not None and end is not None and end < begin:
+        raise ConfigError(f"the first day is {begin} and the last day {end}: must be in this order. Exchange them.")
+    after = np.datetime64(trader.past.chosen)
+    low = int(np.searchsorted(panel.dates, after, "right") if begin is None else np.searchsorted(panel.dates, begin))
+    high = len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
+    episode = trader.config.episode
+    least = max(episode.context - 1, 1)
+    units, has = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
+    if low < least:
+        raise DataError(
+            f"the first day is {panel.dates[low]}, but the trader looks at {episode.context} {units}: {has}. Begin at "
+            f"least {least - low} {units} later, or give prices that reach further back."
+        )
+    if (count := high - low) <= episode.settlement_days:
+        since = "" if begin is not None else f" after {after}, the last one on which the champion was chosen,"
+        until = "" if end is None else f" up to {end}"
+        raise DataError(
+            f"there are {max(0, count)} {units} to play{since}{until}, but {episode.settlement_days + 1} or more are "
+            f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {has}. Give more "
+            "prices, or begin earlier."
+        )
+    return Days(low, high)
+
+
+def _date(which: str, text: str | None) -> np.datetime64 | None:
+    try:
+        return None if text is None else np.datetime64(date.fromisoformat(text))
+    except (TypeError, ValueError) as wrong:
+        raise ConfigError(f"the {which} day is {shown(text)}: must be a date. Write it as 2024-01-31.") from wrong
+
+
+def shares_of(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
+    """How many of the days the trader's run has learnt from, chosen on, held out, and never had."""
+    played, past = panel.dates[days.first : days.stop], trader.past
+    bounds = [np.searchsorted(played, np.datetime64(day), "right") for day in (past.learnt, past.chosen, past.ended)]
+    counts = np.diff([0, *bounds, len(played)]).tolist()
+    return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
+
+
+def note_look(trader: "Trader", panel: Panel, days: Days) -> str:
+    """Log the look at holdout days in the run's folder. Returns how many there were; empty where it is no look."""
+    if trader.folder is None or not shares_of(trader, panel, days)["holdout"]:
+        return ""
+    return log_look(trader.folder, trader.past.generations)
+
+
+def known_truth(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
+    """What an oracle knows of prices that are a synthetic market, column for column; None of any others."""
+    truth = load_truth(prices) if isinstance(prices, str) else None
+    return truth if truth is None or truth.shape == (len(panel.dates), len(panel.investable)) else None
+
+
+def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
+    """Play the days.
+
+    Args:
+        trader: that plays.
+        panel: as its `panel_of` gives it.
+        days: of the panel, as of `find_days`.
+        truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # as runs have by default: sums in another order differ in their last bit
+    try:
+        return _played(trader, panel, days, truth)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _played(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
+    _, market = trader.market_of(panel)
+    splits = _splits(trader, panel)
+    learnt = range(splits.train.first, max(splits.train.first, splits.train.stop - trader.config.trade.hold_days))
+    contest = Contest(
+        setup=build_setup(trader.settings, market, splits, torch.device("cpu")),
+        panel=panel,
+        market=market,
+        actor=trader.weights,
+        days=days,
+        learnt=learnt,
+        truth=truth,
+    )
+    score = score_champion(contest)
+    shares = shares_of(trader, panel, days)
+    result = score_as_json(panel, score, "backtest") | {
+        "generations": trader.past.generations,
+        "seed": trader.settings.seed,
+        "settlement_days": trader.config.episode.settlement_days,
+        "days_of": shares,
+        "note": _note(shares, trader.config.episode.settlement_days, panel.calendar.unit),
+    }
+    return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades))
+
+
+def _splits(trader: "Trader", panel: Panel) -> Splits:
+    """The trader's past as rows of the panel; stretches that the panel does not have are empty."""
+    first, past = trader.config.episode.context - 1, trader.past
+    days = (np.datetime64(day) for day in (past.learnt, past.chosen))
+    learnt, chosen = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in days)
+    return Splits(Days(first, learnt), Days(learnt, chosen), Days(chosen, max(chosen, len(panel.dates))))
+
+
+def _note(shares: Mapping[str, int], settlement: int, unit: str) -> str:
+    """How far the result can be trusted, and what the last days are."""
+    words = {
+        "training": "of the training, so that what was earned on them says nothing",
+        "validation": "of the validation, on which the champion was chosen: expect less elsewhere",
+        "holdout": "of the run's holdout",
+        "newer": "newer than all of the run",
+    }
+    parts = [f"{count} {unit}{'s' if count > 1 else ''} {words[name]}" for name, count in shares.items() if count]
+    return f"{'; '.join(parts)}; on the last {settlement} nothing is bought, and what is open at the end is sold"

@@ -1,0 +1,112 @@
+"""What a champion does, told from its trades and its equity: when it buys, what it holds, in which markets it gains."""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import polars as pl
+
+from flatwater_trading.panel.calendar import Calendar, calendar_of
+
+HELD_AGAINST = "equal weight"
+"""The curve that stands for the market: all instruments in equal parts."""
+TREND = 20
+"""Rows over which the market's rise or fall, and its unrest, are measured."""
+REASONS = {
+    "target": "at its target",
+    "held": "after its holding time",
+    "data_ended": "with its instrument's last price",
+    "episode_end": "at the end of the stretch",
+}
+"""What `envs.trading.exits` calls an end, in words."""
+MONTHS, QUARTERS = 400, 1200
+"""Calendar days up to which a stretch is told month by month, and quarter by quarter; longer ones year by year."""
+
+
+def habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
+    """How often it buys, how long it holds, and how its trades end; as sentences.
+
+    Args:
+        trades: the log, with entry_date, exit_date, instrument and, where it is known, reason.
+        equity: one row for each day (week, month) and one for the cash before the first.
+    """
+    days, bought = max(1, len(equity) - 1), trades["entry_date"].n_unique()
+    kept = [(last - first).days for first, last in trades.select("entry_date", "exit_date").rows()]
+    counts = trades["instrument"].value_counts(sort=True).rows()
+    most = ", ".join(f"{name} {count}" for name, count in counts[:3])
+    said = f"It bought on {bought} of {days} {calendar_of_equity(equity).units} and held each purchase for "
+    said += f"{median(kept):.0f} calendar days"
+    said += f" (median). Bought most often: {most}"
+    said += f", of {len(counts)} instruments." if len(counts) > len(counts[:3]) else "."
+    if "reason" in trades.columns:
+        ends = trades["reason"].value_counts(sort=True).rows()
+        said += " Trades ended " + ", ".join(f"{REASONS.get(name, name)}: {count}" for name, count in ends) + "."
+    return said
+
+
+PERIODS = ("period", "champion", HELD_AGAINST, "difference", "trades closed", "wins")
+
+
+def by_period(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
+    """One row under `PERIODS` for each month, quarter or year, depending on how long the stretch is."""
+    whole = (equity["date"][-1] - equity["date"][0]).days
+    step, form = ("1mo", "%Y-%m") if whole <= MONTHS else ("3mo", "%Y-%m") if whole <= QUARTERS else ("1y", "%Y")
+    ended = equity.with_columns(pl.col("date").dt.truncate(step).alias("period"))
+    last = ended[1:].group_by("period", maintain_order=True).agg(pl.col("champion", HELD_AGAINST).last())
+    start = equity.row(0, named=True)
+    closed = trades.with_columns(pl.col("exit_date").dt.truncate(step).alias("period"))
+    rows = []
+    for period, champion, held in last.select("period", "champion", HELD_AGAINST).rows():
+        mine, other = champion / start["champion"] - 1, held / start[HELD_AGAINST] - 1
+        gains = closed.filter(pl.col("period") == period)["gain"]
+        wins = f"{(gains > 0).sum() / len(gains):.0%}" if len(gains) else ""
+        rows.append((period.strftime(form), *_signed(mine, other, mine - other), str(len(gains)), wins))
+        start = {"champion": champion, HELD_AGAINST: held}
+    return rows
+
+
+def calendar_of_equity(equity: pl.DataFrame) -> Calendar:
+    """How often its rows come."""
+    return calendar_of(equity["date"].to_numpy())
+
+
+def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
+    """What stands above `by_regime`."""
+    calendar = calendar_of_equity(equity)
+    each = f"a {calendar.unit}"
+    return "market", calendar.units, f"champion, {each}", f"{HELD_AGAINST}, {each}", "difference"
+
+
+def by_regime(equity: pl.DataFrame) -> list[tuple[str, ...]]:
+    """One row under `regime_titles` for each kind of market; empty where there are too few days to tell.
+
+    A day's kind follows from the `TREND` days before it, so it could be known in the morning.
+    """
+    units = calendar_of_equity(equity).units
+    change = pl.col("champion", HELD_AGAINST).pct_change()
+    days = equity.select(
+        change,
+        trend=(pl.col(HELD_AGAINST) / pl.col(HELD_AGAINST).shift(TREND) - 1).shift(1),
+        unrest=pl.col(HELD_AGAINST).pct_change().rolling_std(TREND).shift(1),
+    ).drop_nulls()
+    if len(days) < TREND:
+        return []
+    usual = days["unrest"].median()
+    kinds = (
+        (f"rose in the {TREND} {units} before", pl.col("trend") > 0),
+        (f"fell in the {TREND} {units} before", pl.col("trend") <= 0),
+        ("calmer than usual", pl.col("unrest") <= usual),
+        ("more restless than usual", pl.col("unrest") > usual),
+    )
+    return list(_regimes(days, kinds))
+
+
+def _regimes(days: pl.DataFrame, kinds: Sequence[tuple[str, pl.Expr]]) -> Iterator[tuple[str, ...]]:
+    for name, kind in kinds:
+        found = days.filter(kind)
+        if len(found):
+            mine, other = found.select("champion", HELD_AGAINST).mean().row(0)
+            yield name, str(len(found)), *_signed(mine, other, mine - other, digits=2)
+
+
+def _signed(*shares: float, digits: int = 1) -> list[str]:
+    return [f"{share:+.{digits}%}" for share in shares]

@@ -1,0 +1,83 @@
+"""Two runs of traders beside each other: how sure the difference of what they earned is, and their equity."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from flatwater.metrics.lines import thinned
+from flatwater.recipe import Difference, NoDifferenceError
+from flatwater.reports.records import RunRecords
+from flatwater_trading.panel.calendar import calendar_of
+from flatwater_trading.recipe.comparison import difference_of
+from flatwater_trading.recipe.sections import changes
+from flatwater_trading.recipe.tables import read_equity
+from flatwater_watch.pages.chart import MOST_POINTS, Axis, Chart
+
+FEWEST = 20
+"""Of a difference with an interval: one block of the bootstrap."""
+
+
+def difference(runs: Mapping[str, RunRecords]) -> Difference:
+    """How much more the champion of one run earned in a year, by the block bootstrap over the same days.
+
+    Args:
+        runs: that run and the one that it is held against, by their letters.
+
+    Raises:
+        NoDifferenceError: they have not traded the same days, or too few.
+        RunError: a table of one is damaged.
+    """
+    found = {letter: read_equity(run.path) for letter, run in runs.items()}
+    tables = [table for table in found.values() if table is not None]
+    if len(tables) < len(found):
+        lacking = " and ".join(letter for letter, table in found.items() if table is None)
+        raise NoDifferenceError(f"for lack of the daily equity of {lacking}, which only a trader with a result has")
+    if not tables[0]["date"].equals(tables[1]["date"]):
+        raise NoDifferenceError("their equity is of different days")
+    *_, first = runs.values()
+    column, calendar = first.recipe.trained, calendar_of(tables[0]["date"].to_numpy())
+    returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
+    if len(returns) < len(tables):
+        raise NoDifferenceError("they trained different things")
+    if len(returns[0]) < FEWEST:
+        raise NoDifferenceError(f"fewer than {FEWEST} {calendar.units}")
+    if not all(np.isfinite(each).all() for each in returns):
+        raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
+    apart = difference_of(*returns, a_year=calendar.a_year, seed=0)
+    return Difference(asdict(apart), len(returns[0]), calendar.units, apart.told)
+
+
+def period_returns(equity: np.ndarray) -> np.ndarray:
+    """The change of each period, as a fraction; not a number after one without equity."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.diff(equity) / equity[:-1])
+
+
+def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) -> list[Chart]:
+    """Equity of what each run trained, in percent of its first day's; none where no run has any.
+
+    Args:
+        runs: by the letter that names each.
+        colours: of the runs.
+    """
+    marks = []
+    for colour, (letter, run) in zip(colours, runs.items(), strict=True):
+        column, equity = run.recipe.trained, read_equity(run.path)
+        if equity is None or column not in equity.columns:
+            continue
+        kept = equity[thinned(len(equity), MOST_POINTS)]
+        dates, values = kept["date"].to_list(), kept[column].to_list()
+        marks.append(changes(letter, dates, values, colour, width=2, front=False))
+    if not marks:
+        return []
+    return [
+        Chart(
+            title="Equity",
+            reading="Change in percent since each run's first day, after costs.",
+            marks=marks,
+            x=Axis(kind="date"),
+            y=Axis(unit="%", zero=True),
+            height=360,
+        )
+    ]

@@ -1,0 +1,52 @@
+"""The configuration of a run of evolving traders: what is trained, on which data, and what all runs are given."""
+
+from typing import ClassVar, Literal
+
+from flatwater.runs.config import CrewConfig, check_crew
+from flatwater_trading.training.config import ErlConfig, replay_capacity
+from flatwater_watch.errors import require
+from flatwater_watch.options.bounds import Number
+from flatwater_watch.options.declare import config, refuse_given
+
+
+@config
+class ErlRunConfig(CrewConfig, ErlConfig):
+    """A population of traders, evolved on a panel."""
+
+    open_ended: ClassVar = CrewConfig.open_ended | {"from_run", "benchmark"}
+
+    trainer: Literal["erl"] = "erl"
+    """The recipe, by which `flatwater resume` knows the run."""
+    rounds: Number = 6
+    """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
+    panel: str | None = None
+    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the panel that comes with
+    Flatwater."""
+
+    from_run: str | None = None
+    """Folder of a run of traders whose champion and members this one begins with: the same networks and instruments, on
+    a panel that may have newer days. Their learning goes on with fresh optimizers. Left out: random weights."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_crew(self)
+        features = self.observation_features
+        require(
+            len(features) == len(set(features)) > 0, "observation_features", features, "one or more names, each once"
+        )
+        own, chosen = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
+        if not own.noisy:
+            refuse_given(self.exploration, "exploration", f"with {chosen}, which adds no noise. Choose 'ddpg' or 'td3'")
+        if not own.replays:
+            refuse_given(self.replay, "replay", f"with {chosen}, which replays nothing. Choose 'ddpg' or 'td3'")
+            require(
+                not self.env.account_observation,
+                "env.account_observation",
+                self.env.account_observation,
+                f"false with {chosen}, which learns from what every purchase came to, whatever "
+                "was held. Choose 'ddpg' or 'td3' for traders that see their account",
+            )
+            return
+        capacity = replay_capacity(self)
+        held = f"1 to {capacity}, the transitions of replay.generations = {self.replay.generations}"
+        require(self.replay.warmup <= capacity, "replay.warmup", self.replay.warmup, held)

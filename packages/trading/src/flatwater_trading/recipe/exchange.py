@@ -1,0 +1,92 @@
+"""How many bytes of numbers a run and its workers exchange, by a formula of sizes alone.
+
+P members in T tiles on N workers, S slices of D days, U updates, K instruments, C transitions in the replay. A
+generation in which nothing is lost moves
+
+    rows          (1 + ceil(U / gathered)) * (P + N champions) rows      out once, home every few updates
+    transitions   T tiles * D S * (13 + 8 K) home, P S D * (26 + 8 K) to each worker
+    priorities    of C transitions, home with the rows and out to each worker; U errors of P members, home and to each
+    results       of the slices of each member, and of the champion beside each tile
+
+and some hundred bytes a message around them. With an account, 12 K more for each transition.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from flatwater.algorithms.adam import Span
+from flatwater.algorithms.api import Members
+from flatwater.state.tree import leaves
+from flatwater_trading.training.rows import RowReplay
+from flatwater_trading.training.setup import Setup
+from flatwater_trading.training.state import JUDGED, TRAINING, Erl
+
+GATHERED = 8
+"""Updates after which members' rows are brought home: no more are computed again where a worker dies."""
+PLACE, NUMBER = np.dtype(np.int64).itemsize, np.dtype(np.float32).itemsize
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The bytes on the wire between a run and its workers."""
+
+    generation: int
+    """Bytes of a generation in which all updates are due and nothing is lost, both ways."""
+    largest: int
+    """Bytes of the largest message: what a worker is sent that takes another's place."""
+
+
+def exchange_of(setup: Setup, run: Erl, shares: Sequence[Span]) -> Exchange:
+    """The bytes on the wire; only sizes are read, so the run may be one of the meta device.
+
+    Args:
+        setup: of the whole population.
+        run: its state.
+        shares: the members of each worker.
+    """
+    config, workers, tiles = setup.config, len(shares), len(setup.tiles)
+    members, updates, slices = config.population.size, config.learner.own.updates, config.evaluation
+    gathers = -(-updates // GATHERED)
+    rows = [_rows(run.learner, members, high - low) for low, high in shares]
+    results = NUMBER * members * (1 + len(TRAINING) * slices.train_slices)
+    results += NUMBER * (members + tiles) * (2 + len(JUDGED) * slices.validation_slices + len(run.market.observations))
+    whole, largest, replay = (1 + gathers) * sum(rows) + results, max(rows), run.replay
+    if replay is not None and run.played is not None:
+        played = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
+        each = PLACE + sum(column.nbytes // len(column) for _, column in columns_of(replay))
+        weights = sum(weight.nbytes for _, weight in weights_in(replay))
+        appended = members * slices.train_slices * config.env.episode.days
+        whole += tiles * played + workers * (min(appended, len(replay.row)) * each + weights) + gathers * weights
+        drawn = members * config.learner.micro_batches * config.learner.own.batch_size if weights else 0
+        whole += updates * (1 + workers) * NUMBER * drawn
+        largest = max(largest, played, len(replay.row) * each + weights)
+    return Exchange(whole, largest)
+
+
+def rows_of(learner: Members) -> Iterator[tuple[str, Tensor]]:
+    """What belongs to one member each, by path: [P, ...], or [P + 1, ...] with the champion's row last."""
+    for leaf in leaves(learner):
+        if isinstance(leaf.value, Tensor) and not leaf.derived:
+            yield leaf.path, leaf.value
+
+
+def columns_of(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
+    """What belongs to one transition each."""
+    for name in ("row", "following", "action", "reward", "discount", "member", "account"):
+        if (column := getattr(replay, name)) is not None:
+            yield name, column
+
+
+def weights_in(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
+    """How likely each transition is to be drawn; nothing where all are alike."""
+    if replay.priorities is not None:
+        yield "mass", replay.priorities.mass
+        yield "top", replay.priorities.top
+
+
+def _rows(learner: Members, members: int, share: int) -> int:
+    """Bytes of a share's rows, the champion's with them."""
+    return sum(leaf.nbytes // len(leaf) * (share + len(leaf) - members) for _, leaf in rows_of(learner))

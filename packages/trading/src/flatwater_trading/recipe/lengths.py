@@ -1,0 +1,118 @@
+"""Lengths for prices that are not daily: the defaults are meant for days, and a file of months has too few rows.
+
+Only what is left at its default is changed, and only where the defaults do not fit; what is chosen is said, and stands
+in the run's `config.toml`. Daily prices that are too short are refused, with the lengths that would fit: a shorter
+validation proves less, and that is the user's to decide.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from flatwater.config.toml import to_mapping
+from flatwater_trading.panel.calendar import Calendar
+from flatwater_trading.panel.features import find_features, observed
+from flatwater_trading.panel.locate import file_of, load_panel
+from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.specification import is_synthetic
+from flatwater_trading.panel.splits import check_episode, split_days
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_watch.errors import ConfigError
+
+DEFAULT = ErlRunConfig()
+PARTS = 5
+"""Of all rows, one is the holdout and one is for validation."""
+YEARS, QUARTERS = 2, 4
+"""Years that are traded in an episode at most; a position is held for one of the quarters of a year."""
+LEAST_CONTEXT, LEAST_HOLD = 4, 2
+KNOWN = 0.5
+"""Share of the training rows in which a feature must have a number: `return_120` of months has none in 10 years."""
+
+
+def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
+    """The configuration; of a file whose rows are not days, and too few for the defaults, with lengths that fit.
+
+    Raises:
+        DataError: the file cannot be used.
+        ConfigError: the lengths do not fit the file, and nothing is left to choose; says what would fit.
+    """
+    if config.panel is None or is_synthetic(config.panel):  # days, all of them
+        return config
+    panel = load_panel(config.panel)
+    rows = min(len(panel.dates), config.splits.days or len(panel.dates))
+    try:
+        _check(config, rows)
+    except ConfigError as refused:
+        fitting = _shortened(config, panel, rows)
+        try:
+            _check(fitting, rows)
+        except ConfigError:
+            raise refused from None
+        chosen = ", ".join(f"{name} = {value}" for name, value in _changes(config, fitting))
+        if panel.calendar.unit == "day":
+            raise ConfigError(f"{refused} These fit: {chosen}.") from None
+        note(
+            file_of(config.panel),
+            f"{rows} {panel.calendar.units} are too few for lengths that are meant for days. Set instead: {chosen}.",
+        )
+        return fitting
+    return config
+
+
+def _check(config: ErlRunConfig, rows: int) -> None:
+    splits = split_days(rows, context=config.env.episode.context, config=config.splits)
+    check_episode(splits, config.env.episode.days)
+
+
+def _shortened(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
+    """With shorter lengths in the place of defaults."""
+    env, splits, calendar = config.env, config.splits, panel.calendar
+    split = max(1, rows // PARTS)
+    splits = _chosen(splits, DEFAULT.splits, holdout_days=split, validation_days=split)
+    trade = _chosen(env.trade, DEFAULT.env.trade, hold_days=_held(calendar))
+    shortest = min(splits.holdout_days, splits.validation_days)
+    episode = _chosen(
+        env.episode,
+        DEFAULT.env.episode,
+        context=max(LEAST_CONTEXT, calendar.a_year),
+        trading_days=max(1, min(YEARS * calendar.a_year, shortest // 2)),
+        settlement_days=trade.hold_days,
+    )
+    shorter = replace(config, splits=splits, env=replace(env, trade=trade, episode=episode))
+    if config.observation_features != DEFAULT.observation_features:
+        return shorter
+    learnt = slice(episode.context - 1, max(episode.context, rows - splits.holdout_days - splits.validation_days))
+    return replace(shorter, observation_features=_known(panel, config.observation_features, learnt))
+
+
+def _held(calendar: Calendar) -> int:
+    return max(LEAST_HOLD, round(calendar.a_year / QUARTERS))
+
+
+def _chosen(given: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
+    """The table, shorter where it is as by default: never longer, and never where it was given."""
+    left = {name: size for name, size in lengths.items() if getattr(given, name) == getattr(default, name) > size}
+    return replace(given, **left)
+
+
+def _known(panel: Panel, features: tuple[str, ...], learnt: slice) -> tuple[str, ...]:
+    """Those that have numbers in enough of the rows that are learned from; all where none has."""
+    seen = observed(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
+    shares = np.isfinite(seen).sum((0, 1)) / max(1, panel.valid[learnt].sum())
+    return tuple(name for name, share in zip(features, shares.tolist(), strict=True) if share >= KNOWN) or features
+
+
+def _changes(was: ErlRunConfig, now: ErlRunConfig) -> Iterator[tuple[str, Any]]:
+    """The settings that differ, by their whole names."""
+    yield from _differing(to_mapping(was), to_mapping(now), "")
+
+
+def _differing(was: dict[str, Any], now: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for name, value in now.items():
+        if isinstance(value, dict):
+            yield from _differing(was[name], value, f"{path}{name}.")
+        elif value != was[name]:
+            yield f"{path}{name}", value

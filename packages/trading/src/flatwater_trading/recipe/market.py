@@ -1,0 +1,113 @@
+"""The panel of a run, and the market that its traders see: the same in the run's own process and in every worker."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from shutil import disk_usage
+from typing import Any
+
+import numpy as np
+import torch
+
+from flatwater_trading.market.market import Market, build_market, market_from, tensors_of
+from flatwater_trading.panel.extending import difference
+from flatwater_trading.panel.locate import cache_folder, cached_panel, load_panel, name_in_cache
+from flatwater_trading.panel.mapped import mapped
+from flatwater_trading.panel.normalise import observation_panel, scales_of, statistics
+from flatwater_trading.panel.panel import Panel, first_days
+from flatwater_trading.panel.splits import Splits, split_days
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_watch.errors import DataError, require
+
+MARKETS = "markets"
+"""The cache's folder of what normalised markets are mapped from."""
+
+
+def panel_of(config: ErlRunConfig) -> Panel:
+    """The panel, cut where the configuration says so."""
+    panel = first_days(load_panel(config.panel), config.splits.days)
+    if (name := config.benchmark) is not None:
+        require(name in panel.instruments, "benchmark", name, f"one of {', '.join(panel.instruments)}")
+        n = panel.instruments.index(name)
+        lowest = float(np.min(panel.feature("close")[panel.valid[:, n], n], initial=np.inf))
+        require(lowest > 0, "benchmark", name, f"an instrument with closes above 0 (the lowest is {lowest:g})")
+    return panel
+
+
+def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -> ErlRunConfig:
+    """The settings that cut the panel to the days that a run began with, where it has newer ones by now.
+
+    Raises:
+        DataError: the panel lacks a day or an instrument of the run's own, or differs from it on a day that both have;
+            or the run's version scaled its context columns in another way. Where the run's own panel is gone from this
+            machine, whoever compares fingerprints says so.
+    """
+    days, mark = data.get("days"), data.get("fingerprint")
+    given = load_panel(config.panel)
+    if data and (scales := scales_of(given)) is not None and data.get("scales") != scales:
+        raise DataError(
+            "the run was begun with a version of Flatwater that scaled context columns together with the instruments "
+            f"that can be bought; this one scales {scales}, so its networks would see other numbers than they learned "
+            "from. Go on with that version, or train anew."
+        )
+    if not isinstance(days, int) or given.fingerprint == mark:
+        return config
+    begun = first_days(given, min(days, len(given.dates)))
+    if begun.fingerprint == mark:
+        return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))
+    own = _own_panel(was, str(mark), days)
+    if own is not None and (found := difference(own, begun)):
+        raise DataError(
+            f"{config.panel or 'the panel that comes with Flatwater'}: not the panel that the run began with, nor one "
+            f"that extends it by newer days: {found}. Give one with the same values up to {own.dates[-1]}, or train "
+            "anew."
+        )
+    return config
+
+
+def _own_panel(was: ErlRunConfig, mark: str, days: int) -> Panel | None:
+    """The panel that a run began with, from where it was or from the cache; None where it is gone."""
+    with suppress(DataError):
+        there = load_panel(was.panel)
+        if len(there.dates) >= days and (cut := first_days(there, days)).fingerprint == mark:
+            return cut
+    return cached_panel(mark)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What traders play on."""
+
+    market: Market
+    splits: Splits
+    """How the days are shared out."""
+    private: str
+    """Why the market lies in the memory of this process alone; empty where all processes map the same file."""
+
+
+def market_of(config: ErlRunConfig, panel: Panel, device: torch.device) -> Ground:
+    """Prices and normalised observations, mapped where that can be. Statistics are of training days alone."""
+    splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
+    features = config.observation_features
+
+    def make() -> Market:
+        stats = statistics(panel, features, range(splits.train.stop))
+        observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
+        observation_panel(panel, features, stats, observations)
+        return build_market(panel, observations, device)
+
+    if device.type != "cpu":
+        return Ground(make(), splits, "it lies on the device")
+    machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
+    origin = repr((panel.fingerprint, features, splits.train.stop, *machine))
+    place = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
+    tensors, private = mapped(place, lambda: tensors_of(make()))
+    return Ground(market_from(tensors), splits, private)
+
+
+def can_be_mapped(device: torch.device, size: int) -> bool:
+    """Whether a market of that many bytes will probably be mapped, judged by its device and the cache's folder."""
+    folder = cache_folder(MARKETS)
+    folder = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
+    return device.type == "cpu" and os.access(folder, os.W_OK | os.X_OK) and disk_usage(folder).free > size

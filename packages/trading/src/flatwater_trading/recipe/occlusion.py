@@ -1,0 +1,141 @@
+"""What decisions follow from, by occlusion (Zeiler & Fergus 2014).
+
+A part of what a trader sees is replaced by its mean, and the coefficients are asked for again. Attention says where a
+network looks, and only where it has one: columns that cannot be bought have an attention of their own, which gives a
+single column all of its weight, whatever it says. Occlusion says what decisions follow from, of every column alike.
+
+Columns are encoded apart from each other. So a hidden column changes one token of the day, and a day is encoded a few
+times, not once for each column: however many parts are hidden, the same bytes are held.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater.nets.stack import Params, views
+from flatwater_trading.market.config import TradeConfig
+from flatwater_trading.market.market import Market
+from flatwater_trading.panel.splits import Days
+from flatwater_trading.policy.trader import ACCOUNT_PARTS, TraderActor
+from flatwater_trading.training.play import to_orders
+from flatwater_trading.training.rows import windows
+from flatwater_trading.training.setup import Setup
+from flatwater_watch.progress import steps
+
+NOTHING = 1e-6
+"""A normalised value that says nothing: the mean. Not 0, which stands for a missing day."""
+DAYS_ASKED = 24
+"""Days of the stretch, evenly spaced, on which every feature and every column is replaced once."""
+ROOM_BYTES = 8 << 20
+"""Of the tokens that are asked about in one call."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One day as a trader sees it, to be decided again without a part of it."""
+
+    actor: TraderActor
+    params: Params
+    trade: TradeConfig
+    window: Float[Tensor, "N C F"]
+    account: Float[Tensor, "1 1 K 3"] | None
+
+    @cached_property
+    def _blank(self) -> Float[Tensor, "N C F"]:
+        """Every column at its mean on the days that it has; what is missing stays missing."""
+        known: Bool[Tensor, "N C 1"] = (self.window != 0).any(-1, keepdim=True)
+        return (NOTHING * known).expand_as(self.window)
+
+    @cached_property
+    def _tokens(self) -> Float[Tensor, "N W"]:
+        return self._encoded(self.window)
+
+    def whole(self) -> Float[Tensor, "K"]:
+        """The coefficients with all that is seen."""
+        return self._asked(self._tokens[None])[0]
+
+    def without_features(self) -> Iterator[Float[Tensor, "K"]]:
+        """The coefficients without each feature, of all columns at once."""
+        seen = self.window.clone()
+        for feature in range(seen.shape[-1]):
+            seen[..., feature] = self._blank[..., feature]
+            yield self._asked(self._encoded(seen)[None])[0]
+            seen[..., feature] = self.window[..., feature]
+
+    def without_features_of(self, column: int) -> Float[Tensor, "F K"]:
+        """The coefficients without each feature of one column."""
+        own, features = slice(column, column + 1), self.window.shape[-1]
+        seen = self.window[own].repeat(features, 1, 1)
+        for feature in range(features):
+            seen[feature, :, feature] = self._blank[column, :, feature]
+        return torch.cat([*self._exchanged([column] * features, self._encoded(seen))])
+
+    def without_columns(self, columns: Sequence[int]) -> Iterator[Float[Tensor, "M K"]]:
+        """The coefficients without each column, in their order, some columns at a time."""
+        return self._exchanged(columns, self._encoded(self._blank)[list(columns)])
+
+    def _exchanged(self, columns: Sequence[int], tokens: Float[Tensor, "M W"]) -> Iterator[Float[Tensor, "m K"]]:
+        """The coefficients where the token of one column is another one, for each of M pairs."""
+        whole = self._tokens
+        at_once = min(len(columns), max(1, ROOM_BYTES // whole.nbytes))
+        shown = whole.repeat(at_once, 1, 1)
+        for at in range(0, len(columns), at_once):
+            part = torch.tensor(columns[at : at + at_once], device=whole.device)
+            rows = torch.arange(len(part), device=whole.device)
+            shown[rows, part] = tokens[at : at + at_once]
+            yield self._asked(shown[: len(part)])
+            shown[rows, part] = whole[part]
+
+    def _encoded(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:
+        with torch.no_grad():
+            return self.actor.trunk.encoder.days(self.params, window[None, None])[0, 0, 0]
+
+    def _asked(self, tokens: Float[Tensor, "M N W"]) -> Float[Tensor, "M K"]:
+        # What is hidden is at its mean, so that the same columns are missing as in the whole.
+        account = None if self.account is None else self.account.expand(1, len(tokens), -1, -1)
+        today = self.window[None, None, :, -1].expand(1, len(tokens), -1, -1)
+        with torch.no_grad():
+            seen = self.actor.trunk.embed(self.params, tokens[None], today)
+            action = self.actor.head(self.params, self.actor.hidden(self.params, seen), seen.missing, account)
+        return to_orders(self.trade, action[0])[..., 0]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Mean change, up or down, of a coefficient where a part of what is seen says nothing."""
+
+    features: Float[Tensor, "F"]
+    """A feature, of all columns."""
+    columns: Float[Tensor, "N"]
+    """A column, of all columns: those that cannot be bought as well."""
+
+
+def find_effects(setup: Setup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> Effects:
+    """What the coefficients of a stretch of days follow from. An account in the observation is empty: nothing is held.
+
+    Args:
+        setup: configuration and networks.
+        market: what is observed.
+        actor: the weights.
+        days: `DAYS_ASKED` of them are looked at, or all where they are fewer.
+    """
+    rows = torch.linspace(days.first, days.stop - 1, min(DAYS_ASKED, len(days))).long().tolist()
+    columns, _, features = market.observations.shape
+    account = None
+    if setup.config.env.account_observation:
+        account = torch.zeros(1, 1, len(market.investable), ACCOUNT_PARTS, device=setup.device)
+    of_features, of_columns = (torch.zeros(count, device=setup.device) for count in (features, columns))
+    for row in steps("what decisions follow from", rows):
+        at = torch.tensor([[row]], device=setup.device)
+        window = windows(market.observations, at, setup.config.env.episode.context)[0, 0]
+        look = Look(setup.actor, views(actor, setup.actor.layout), setup.config.env.trade, window, account)
+        whole = look.whole()
+        changed = [(found - whole).abs().mean() for found in look.without_features()]
+        of_features += torch.stack(changed) / len(rows)
+        changed = [(found - whole).abs().mean(1) for found in look.without_columns(range(columns))]
+        of_columns += torch.cat(changed) / len(rows)
+    return Effects(of_features, of_columns)

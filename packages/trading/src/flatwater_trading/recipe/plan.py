@@ -1,0 +1,152 @@
+"""The plan of a run of evolving traders: its build and its phases on the meta device, and how to make it smaller."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from flatwater.algorithms.adam import Span
+from flatwater.cluster.share import shares
+from flatwater.memory.nodes import room_of
+from flatwater.memory.planner import Plan
+from flatwater.runs.planning import META, Alternative, advised, planned
+from flatwater.runs.team import placed
+from flatwater.state.tree import nbytes
+from flatwater_trading.market.market import outline_market
+from flatwater_trading.panel.features import find_features
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days, Splits, check_episode, split_days
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.exchange import exchange_of
+from flatwater_trading.recipe.market import can_be_mapped
+from flatwater_trading.recipe.score import score_bytes, score_extra_bytes
+from flatwater_trading.training.config import replay_capacity
+from flatwater_trading.training.crew import Here
+from flatwater_trading.training.setup import Setup, build_setup, learns_from_outcomes
+from flatwater_trading.training.state import Erl, build_erl
+from flatwater_watch.meters.process import free_cores
+from flatwater_watch.meters.torch_ops import peak_bytes
+
+MARKET = "market"
+"""Its place in the state."""
+SCORE = "score"
+"""The phase in which the champion plays against the baselines, after training and whenever that is asked for again."""
+
+
+def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, private: bool | None = None) -> Plan:
+    """What a run with this configuration on this panel will hold.
+
+    Args:
+        config: the run's; `budget` is taken from it.
+        panel: only its sizes are read.
+        device: where the run will compute: its memory is what counts.
+        private: whether the market is no mapped file; left out, that is judged.
+    """
+    find_features(config.observation_features, panel.features)
+    setup, run = outline(config, panel, device.type)
+    owners, market = nbytes(run), {f"{MARKET}.{path}": size for path, size in nbytes(run.market).items()}
+    if private is None:
+        private = not can_be_mapped(device, sum(market.values()))
+    mapped = {} if private else market
+    owners = {path: size for path, size in owners.items() if path not in mapped}
+    dealt, exchange = shares_of(setup, config), {}
+    built = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in dealt)
+    workers = [{path: size for path, size in each.items() if path not in mapped} for each in built]
+    if dealt:
+        found = exchange_of(setup, run, dealt)
+        exchange = {"generation": found.generation, "largest": found.largest}
+    plan = planned(
+        owners,
+        lambda: transients(setup, run),
+        config=config,
+        device=device,
+        workers=workers,
+        apart=bool(config.cluster),
+        exchange=exchange,
+        mapped=mapped,
+        here=frozenset({SCORE}),
+        beside={SCORE: score_extra_bytes(run.market)},
+    )
+    if plan.apart and dealt:
+        plan = placed(plan, config)
+        room = room_of(plan.nodes)
+        if not isinstance(config.workers, int) and room < len(dealt):
+            return plan_erl(replace(config, workers=max(1, room)), panel, device, private=private)
+    return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other, panel, device.type)[1]))
+
+
+def shares_of(setup: Setup, config: ErlRunConfig) -> list[Span]:
+    """The members of each worker; empty where this process computes alone.
+
+    Args:
+        setup: of the whole population.
+        config: says how many workers, and where; on a cluster as many as there can be are left to `plan_erl`.
+    """
+    tiles, workers = setup.tiles, config.workers
+    if not isinstance(workers, int):
+        workers = len(tiles) if config.cluster else free_cores()
+    found = shares(len(tiles), workers)
+    return [(tiles[low][0], tiles[high - 1][1]) for low, high in found] if len(found) > 1 else []
+
+
+def outline(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[Setup, Erl]:
+    """The run on the meta device, with the sizes that it has on a device of a kind."""
+    # A compiled update would be compiled for the plan as well.
+    config = replace(config, learner=replace(config.learner, compile=False))
+    splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
+    check_episode(splits, config.env.episode.days)
+    market = outline_market(
+        columns=len(panel.instruments),
+        days=len(panel.dates),
+        features=len(config.observation_features),
+        investable=len(panel.investable),
+        device=META,
+    )
+    setup = build_setup(config, market, splits, META, kind=kind)
+    return setup, build_erl(setup, market)
+
+
+def transients(setup: Setup, run: Erl) -> dict[str, int]:
+    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+    if run.replay is not None:
+        run.replay.appended = len(run.replay.row)
+    crew = Here(setup, run)
+    phases: dict[str, Callable[[], object]] = {
+        "evaluate": partial(crew.train, 0),
+        "validate": partial(crew.judge, 0),
+        "learn": crew.learn_,
+    }
+    return {
+        **{name: peak_bytes(step) for name, step in phases.items()},
+        # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
+        "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
+        SCORE: score_bytes(setup, run.market, run.learner.actor[-1:], longest(setup.splits)),
+    }
+
+
+def longest(splits: Splits) -> Days:
+    """Of the stretches that a champion is judged on."""
+    return max(splits.validation, splits.holdout, key=len)
+
+
+def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
+    """What may make the largest owners smaller."""
+    replay, learner, net = config.replay, config.learner, config.net
+    in_hindsight = learns_from_outcomes(config)
+    half = replay.generations // 2
+    if half and replay_capacity(config) * half >= replay.warmup * replay.generations and not in_hindsight:
+        yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))
+    own, least = learner.own, (learner.own.stretches or 1) if in_hindsight else 1
+    if own.batch_size > least and own.batch_size % (2 * least) == 0:
+        half, owner = own.batch_size // 2, "outcomes" if in_hindsight else "windows"
+        change = f"learner.{learner.algorithm}.batch_size = {half}"
+        yield change, owner, replace(config, learner=learner.with_own(batch_size=half))
+    if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)
+        half = config.population.size // 2
+        smaller = replace(config, population=replace(config.population, size=half))
+        yield f"population.size = {half}", "learner", smaller
+    if net.hidden > 1 and net.channels > 1:
+        slimmer = replace(net, hidden=net.hidden // 2, channels=net.channels // 2)
+        change = f"net.hidden = {slimmer.hidden} and net.channels = {slimmer.channels}"
+        yield change, "learner", replace(config, net=slimmer)

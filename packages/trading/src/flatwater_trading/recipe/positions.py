@@ -1,0 +1,106 @@
+"""Positions in a file: a CSV table that a person can read, edit and keep from one day to the next.
+
+The money beside them stands in a row of its own, `cash`, with the amount under `shares`. A spreadsheet takes a text
+that begins with `=`, `+`, `-` or `@` for a formula and runs it: such a name has an apostrophe before it in a file.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import date
+from math import isfinite
+from pathlib import Path
+
+from flatwater_trading.market.orders import Position
+from flatwater_watch.errors import DataError
+from flatwater_watch.files.output import replace_output, table_kind
+from flatwater_watch.files.regular import read_regular
+from flatwater_watch.printable import shown
+
+COLUMNS = tuple(field.name for field in fields(Position))
+POSITIONS = table_kind("a table of positions", COLUMNS)
+CASH = "cash"
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+LEAST = 1e-9
+"""Of a price, a target and a number of shares."""
+_NUMBERS = ("entry_price", "target", "shares")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is held before a day."""
+
+    positions: tuple[Position, ...] = ()
+    cash: float | None = None
+    """None where the file does not say."""
+
+
+def read_positions(file: Path) -> Held:
+    """The positions of a file with the columns instrument, entry_date, entry_price, target (percent) and shares.
+
+    Raises:
+        DataError: it cannot be read; the message names row, column and what is wanted.
+    """
+    try:
+        table = csv.DictReader(io.StringIO(read_regular(file).decode("utf-8-sig"), newline=""))
+        absent = [name for name in COLUMNS if name not in (table.fieldnames or ())]
+        if absent:
+            raise DataError(f"{file}: lacks the columns {', '.join(absent)}. It needs: {', '.join(COLUMNS)}.")
+        rows = list(enumerate(table, start=1))
+    except OSError as wrong:
+        raise DataError(f"{file}: the file cannot be read: {wrong.strerror}. Check the path.") from wrong
+    except (UnicodeDecodeError, csv.Error) as wrong:
+        raise DataError(f"{file}: the file is no CSV table: {wrong}.") from wrong
+    money = [(number, row) for number, row in rows if row["instrument"] == CASH]
+    if len(money) > 1:
+        raise DataError(f"{file}: row {money[1][0]}: a second row of {CASH}. One says how much there is.")
+    cash = _number(f"{file}: row {money[0][0]}, column shares", money[0][1]["shares"], least=0) if money else None
+    return Held(tuple(_position(file, number, row) for number, row in rows if row["instrument"] != CASH), cash)
+
+
+def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
+    where = f"{file}: row {number}, column"
+    day = (row["entry_date"] or "").strip()
+    try:
+        date.fromisoformat(day)
+    except ValueError as wrong:
+        raise DataError(f"{where} entry_date: {shown(day)} is no date. Write it as 2024-01-31.") from wrong
+    values = {name: _number(f"{where} {name}", row[name]) for name in _NUMBERS}
+    return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
+
+
+def _number(where: str, text: str | None, least: float = LEAST) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = float("nan")
+    if not (isfinite(value) and value >= least):
+        raise DataError(f"{where}: {shown(text)} must be a number, {least:g} or more, with a point for its decimals.")
+    return value
+
+
+def as_cell(name: str) -> str:
+    """A name as a cell that no spreadsheet takes for a formula."""
+    return f"'{name}" if _FORMULA.match(name) else name
+
+
+def from_cell(text: str) -> str:
+    """The name that such a cell holds. One without an apostrophe is as a person has written it."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def write_positions(file: Path, positions: Sequence[Position], cash: float) -> None:
+    """Write them, whole or not at all.
+
+    Raises:
+        RunError: they cannot be written there, or the file that is there is no table of positions.
+    """
+    text = io.StringIO()
+    table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    table.writeheader()
+    for position in positions:
+        table.writerow(asdict(position) | {"instrument": as_cell(position.instrument)})
+    table.writerow({"instrument": CASH, "shares": cash})
+    replace_output(file, text.getvalue().encode(), POSITIONS)

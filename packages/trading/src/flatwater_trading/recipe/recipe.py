@@ -1,0 +1,78 @@
+"""The recipe `erl`."""
+
+from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, percent, share, signed_percent, whole
+from flatwater.metrics.figures import short_seconds
+from flatwater.recipe import Headline, Number, Recipe, later
+from flatwater_trading.recipe.config import ErlRunConfig
+
+LAYOUT = Layout(
+    round="generation",
+    short="gen",
+    columns=(
+        Column("fitness", "mean", 6, "fitness/mean"),
+        Column("fitness", "max", 6, "fitness/max"),
+        Column("fitness", "min", 6, "fitness/min"),
+        Column("champion, validation", "score", 7, "validation/champion"),
+        Column("champion, validation", "return", 8, "validation/return", signed_percent),
+        Column("champion, validation", "holding", 8, "validation/holding", signed_percent),
+        Column("", "trades", 7, "trades/count", whole),
+        Column("", "win%", 5, "trades/win_rate", percent),
+        Column("", "loss", 6, "train/actor_loss"),
+        Column("seconds", "eval", 5, "time/evaluate", short_seconds),
+        Column("seconds", "val", 4, "time/validate", short_seconds),
+        Column("seconds", "learn", 6, "time/learn", short_seconds),
+        WHOLE,
+    ),
+    dispensable=frozenset({"min", "loss", "eval", "val"}),
+    glance=(
+        Column("", "return", 8, "validation/return", signed_percent),
+        Column("", "holding", 8, "validation/holding", signed_percent),
+        Column("", "members' drawdown", 8, "account/drawdown", share),
+        Column("", "trades", 7, "trades/count", whole),
+        BUFFER,
+    ),
+)
+
+ERL = Recipe(
+    config=ErlRunConfig,
+    guide="""Evolve a population of traders on a market panel, in constant memory.
+
+    Without options: 16 traders on the panel that comes with Flatwater, a few minutes on 2 cores. --env X evolves
+    DDPG, TD3 or SAC members in another environment, such as gymnasium:Pendulum-v1 or package.module:Class: it has
+    settings of its own, which `--env X --help` shows (also as `flatwater train evolve`).
+    """,
+    prepare=later("flatwater_trading.recipe.run:prepare"),
+    plan=later("flatwater_trading.recipe.run:plan"),
+    compose=later("flatwater_trading.recipe.run:compose"),
+    begun_on=later("flatwater_trading.recipe.market:begun_on"),
+    policy=later("flatwater_trading.recipe.trader:trader_of"),
+    rebuild=later("flatwater_trading.recipe.trader:rebuild_trader"),
+    elsewhere="evolve",
+    layout=LAYOUT,
+    curves={"fitness, mean": "fitness/mean", "champion": "validation/champion"},
+    journal="lineage",
+    players="traders",
+    trained="champion",
+    said=("split", "first_day", "last_day", "days", "note"),
+    title="{split} days {first_day} to {last_day} ({days} {days:row})",
+    headline=Headline("champion's return", "total_return", "{:+.1%}", "buy and hold", "buy and hold {}"),
+    numbers=(
+        Number("return", "total_return", "{:+.1%}"),
+        Number("Sharpe", "sharpe", "{:.2f}"),
+        Number("drawdown", "drawdown", "{:.1%}"),
+        Number("exposure", "exposure", "{:.0%}"),
+        Number("trades", "trades", "{:.0f}"),
+        Number("wins", "win_rate", "{:.0%}"),
+        Number("gain/trade", "mean_gain", "{:+.2f}%"),
+        Number("turnover", "turnover", "{:.1f} x"),
+        Number("Sortino", "sortino", "{:.2f}"),
+        Number("Calmar", "calmar", "{:.2f}"),
+        Number("alpha, a year", "alpha", "{:+z.1%}"),
+        Number("beta", "beta", "{:.2f}"),
+    ),
+    trained_on=lambda settings: str(settings.get("panel") or "the panel that comes with Flatwater"),
+    picture=later("flatwater_trading.recipe.sections:trading_picture"),
+    sections=later("flatwater_trading.recipe.sections:trading_sections"),
+    difference=later("flatwater_trading.recipe.beside:difference"),
+    comparison=later("flatwater_trading.recipe.beside:comparison_charts"),
+)

@@ -1,0 +1,107 @@
+"""What a finished run leaves to look at: result.json, the champion's trades on their prices, and the equity curves."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from flatwater.metrics.figures import finite
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.fingerprint import versions
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.recipe.score import Score
+from flatwater_trading.recipe.tables import TraderFolder, write_frame
+from flatwater_trading.training.round import ErlTrainer
+from flatwater_watch.files.directory import write_object
+
+MOST_PRICES = 12
+"""Instruments whose closes a run's folder keeps for its page."""
+
+
+def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
+    """Write what a run leaves. Each file appears whole or not at all."""
+    tables = TraderFolder.of(folder)
+    write_frame(pl.DataFrame(score.trades), tables.trades)
+    write_frame(prices_frame(panel, score), tables.prices)
+    write_frame(equity_frame(panel, score), tables.equity)
+    write_json(result, folder.result)
+
+
+def write_holdout(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
+    """The same of the holdout days; a study pools them. holdout.json comes last, so that the others are there."""
+    tables = TraderFolder.of(folder)
+    write_frame(pl.DataFrame(score.trades), tables.holdout_trades)
+    write_frame(equity_frame(panel, score), tables.holdout_equity)
+    write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
+
+
+def write_json(result: Mapping[str, Any], file: Path) -> None:
+    """Write a result as a file, whole or not at all."""
+    write_object(file, json.dumps(result, indent=1).encode() + b"\n")
+
+
+def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
+    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    run, config = trainer.run, trainer.setup.config
+    return score_as_json(panel, score, split) | {
+        "champion_born": int(run.lineage.born[-1]),
+        "champion_value": finite(float(run.scores.champion_value)),
+        "generations": run.progress.round,
+        "population": config.population.size,
+        "seed": config.seed,
+        "threads": threads,
+        "note": NOTES[split],
+    }
+
+
+def score_as_json(panel: Panel, score: Score, split: str) -> dict[str, Any]:
+    """What was played on which days of which panel, and what it came to."""
+    dates = panel.dates
+    return {
+        "trainer": "erl",
+        "split": split,
+        "first_day": str(dates[score.days.first]),
+        "last_day": str(dates[score.days.stop - 1]),
+        "days": len(score.days),
+        "periods_per_year": panel.calendar.a_year,
+        "traders": {name: {key: finite(value) for key, value in row.items()} for name, row in score.rows.items()},
+        "comparison": {
+            name: finite(value) if isinstance(value, float) else value
+            for name, value in asdict(score.comparison).items()
+        },
+        "oracle_share": None if score.oracle_share is None else finite(score.oracle_share),
+        "verdict": score.verdict,
+        "effects": score.effects,
+        "column_effects": score.column_effects,
+        "data_fingerprint": panel.fingerprint,
+        "versions": versions(),
+    }
+
+
+NOTES = {
+    "validation": "the champion was chosen on these days: expect less on days that nobody has looked at "
+    "(flatwater evaluate --holdout)",
+    "holdout": "nothing was chosen on these days; trust the result less with each look (holdout_looks.jsonl)",
+}
+"""How far a result on these days can be trusted."""
+
+
+def prices_frame(panel: Panel, score: Score) -> pl.DataFrame:
+    """Date and the closes of the instruments that the champion traded most; NaN where there is none."""
+    rows, traded = slice(score.days.first, score.days.stop), list(score.trades["instrument"])
+    often = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MOST_PRICES]
+    closes = panel.feature("close")[rows]
+    known = np.where(panel.valid[rows], closes, np.nan)
+    columns = {name: known[:, panel.instruments.index(name)].astype(np.float64) for name in often if name != "date"}
+    return pl.DataFrame({"date": panel.dates[rows]} | columns)
+
+
+def equity_frame(panel: Panel, score: Score) -> pl.DataFrame:
+    """Date and each trader's equity at the close; the first row is the opening cash on the day before."""
+    rows = slice(score.days.first - 1, score.days.stop)
+    curves = {name: curve.double().cpu().numpy() for name, curve in score.equity.items()}
+    return pl.DataFrame({"date": panel.dates[rows]} | curves)

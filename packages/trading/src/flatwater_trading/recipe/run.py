@@ -1,0 +1,208 @@
+"""From a configuration to a trainer of traders: panel, market, networks, state, phases."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flatwater.memory.nodes import refuse_nodes
+from flatwater.memory.planner import Plan, refuse
+from flatwater.metrics.alarms import (
+    Alarm,
+    by_member,
+    constant_policies,
+    never_trading,
+    not_finite,
+    not_finite_metrics,
+    of_many,
+    refused_orders,
+    skipped_steps,
+)
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import allocated
+from flatwater.runs.run import CrewRun
+from flatwater_trading.market.simulator import live_simulators
+from flatwater_trading.panel.locate import file_of, load_truth
+from flatwater_trading.panel.normalise import scales_of
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.specification import is_synthetic
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.lengths import with_fitting_lengths
+from flatwater_trading.recipe.market import market_of, panel_of
+from flatwater_trading.recipe.plan import plan_erl
+from flatwater_trading.recipe.result import as_json, write_holdout, write_result
+from flatwater_trading.recipe.score import Contest, Score, score_champion
+from flatwater_trading.recipe.successor import take_over_
+from flatwater_trading.recipe.workers import Workers
+from flatwater_trading.training.crew import Crew, Here
+from flatwater_trading.training.lessons import lesson_days
+from flatwater_trading.training.round import ErlTrainer, build_trainer, lineage_record
+from flatwater_trading.training.setup import Setup, build_setup
+from flatwater_trading.training.state import build_erl, has_champion
+from flatwater_watch.forms import counted
+
+
+def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
+    """Everything wrong with the round, as findings; reads the device once for each kind."""
+    run, config = trainer.run, trainer.setup.config
+    learner = run.learner
+    weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
+    inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
+    skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
+    judged = run.scores.judged
+    *trades, by_champion = judged["trades"].sum(1).tolist()
+    *refused, of_champion = judged["refused"].mean(1).tolist()
+    *members, champion = run.scores.activity.tolist()
+    return [
+        *not_finite(round_, inputs | weights),
+        *not_finite_metrics(round_, dict(metrics)),
+        *skipped_steps(round_, skipped, config.learner.own.updates * len(learner.trained)),
+        *of_many(constant_policies(round_, by_member(members, champion)), config.population.size),
+        *of_many(never_trading(round_, by_member(trades, by_champion)), config.population.size),
+        *of_many(refused_orders(round_, by_member(refused, of_champion)), config.population.size),
+    ]
+
+
+@dataclass(frozen=True)
+class ErlRun(CrewRun):
+    """A population of traders on its panel, ready to train or to be restored."""
+
+    config: ErlRunConfig
+    plan: Plan
+    trainer: ErlTrainer
+    panel: Panel
+    private: str
+    """Why the market is no mapped file."""
+
+    @property
+    def setup(self) -> Setup:
+        """Configuration, networks and days."""
+        return self.trainer.setup
+
+    @property
+    def located(self) -> frozenset[str]:
+        """The panel's path."""
+        return frozenset({"panel"})
+
+    def describe(self) -> str:
+        """Traders, instruments and days."""
+        panel = self.panel
+        days = f"{counted(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
+        workers = f", {counted(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
+        on = counted(len(panel.investable), "instrument")
+        return f"{counted(self.config.population.size, 'trader')} on {on}, {days}{workers}"
+
+    def about(self) -> Sequence[str]:
+        """Features, and the days of each split."""
+        dates, splits = self.panel.dates, self.setup.splits
+        parts = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
+        days = (f"{len(days):,} {name} (to {dates[days.stop - 1]})" for name, days in parts)
+        units = self.panel.calendar.units
+        lines = [f"features: {', '.join(self.config.observation_features)}", f"{units}: {', '.join(days)}"]
+        if self.private and self.device.type == "cpu":
+            lines.append(f"market: in the memory of each process, as it cannot be kept in a file: {self.private}")
+        return lines
+
+    def data(self) -> dict[str, Any]:
+        """The panel, by its content."""
+        panel, scales = self.panel, scales_of(self.panel)
+        return ({} if scales is None else {"scales": scales}) | {
+            "fingerprint": panel.fingerprint,
+            "days": len(panel.dates),
+            "instruments": len(panel.instruments),
+            "first_day": str(panel.dates[0]),
+            "last_day": str(panel.dates[-1]),
+        }
+
+    def begin_(self) -> None:
+        """Take over the members of another run, where one is named."""
+        if self.config.from_run is not None:
+            take_over_(self.trainer.run.learner, self, Path(self.config.from_run))
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
+        """Everything wrong with the generation."""
+        return find_alarms(self.trainer, round_, metrics)
+
+    def record(self) -> Mapping[str, Any]:
+        """Who is in each slot."""
+        return lineage_record(self.trainer.run)
+
+    def live_envs(self) -> int:
+        """Simulators alive in this process."""
+        return live_simulators()
+
+    def too_early(self) -> str:
+        """There is a champion once a generation has been validated."""
+        crowned = has_champion(self.trainer.run)
+        return "" if crowned else "no generation has been validated yet, so there is no champion"
+
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """The champion against the baselines, on validation or holdout days."""
+        return self._scored(holdout=holdout)[1]
+
+    def write_result(self, folder: RunFolder) -> None:
+        """Play the validation days; write result.json, trades and equity."""
+        write_result(self.panel, *self._scored(holdout=False), folder)
+
+    def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
+        """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
+        score, found = self._scored(holdout=True)
+        write_holdout(self.panel, score, found, folder)
+        return found
+
+    def _scored(self, *, holdout: bool) -> tuple[Score, dict[str, Any]]:
+        setup, run = self.setup, self.trainer.run
+        contest = Contest(
+            setup=setup,
+            panel=self.panel,
+            market=run.market,
+            actor=run.learner.actor[-1:],
+            days=setup.splits.holdout if holdout else setup.splits.validation,
+            learnt=lesson_days(setup),
+            truth=load_truth(self.config.panel),
+        )
+        score = score_champion(contest)
+        split = "holdout" if holdout else "validation"
+        return score, as_json(self.panel, self.trainer, score, split, threads=self.config.threads)
+
+
+def compose(config: ErlRunConfig) -> ErlRun:
+    """Read the panel and allocate the run whole.
+
+    Raises:
+        DataError: the panel cannot be used.
+        ConfigError: the configuration does not fit the panel or the machine.
+        MemoryLimitError: the run would hold more than there is; names its largest owners.
+    """
+    device = find_device(config.device)
+    panel = panel_of(config)
+    plan = plan_erl(config, panel, device)
+    if config.start_over_budget:
+        refuse_nodes(plan.nodes)
+    else:
+        refuse(plan)
+    ground = market_of(config, panel, device)
+    if bool(plan.mapped) == bool(ground.private):  # not as the plan judged
+        plan = plan_erl(config, panel, device, private=bool(ground.private))
+        if not config.start_over_budget:
+            refuse(plan)
+    setup = build_setup(config, ground.market, ground.splits, device)
+    run = allocated(lambda: build_erl(setup, ground.market), plan)
+    crew: Crew = Workers(config, setup, run, panel.fingerprint, plan) if plan.workers else Here(setup, run)
+    return ErlRun(config, plan, build_trainer(setup, run, crew), panel, ground.private)
+
+
+def prepare(config: ErlRunConfig) -> ErlRunConfig:
+    """The panel's path from the root, so that the run can be resumed from another folder; lengths that fit its rows."""
+    panel = config.panel
+    if config.from_run is not None:
+        config = replace(config, from_run=str(Path(config.from_run).absolute()))
+    if panel is None or is_synthetic(panel):
+        return config
+    return with_fitting_lengths(replace(config, panel=str(file_of(panel).absolute())))
+
+
+def plan(config: ErlRunConfig) -> Plan:
+    """What a run would hold."""
+    return plan_erl(config, panel_of(config), find_device(config.device))

@@ -1,0 +1,243 @@
+"""The champion against the baselines, on one stretch of days that it plays once, without noise."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.state.random import generator
+from flatwater_trading.market import account
+from flatwater_trading.market.baselines import buy_and_hold, equal_weight, hold, play_random_
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.market import Market, last_usable
+from flatwater_trading.market.results import episode_summary, trades
+from flatwater_trading.market.simulator import Simulator, build_simulator, reset_, step_
+from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, ridge_bytes, rules
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days
+from flatwater_trading.policy.trader import ACTION_PARTS
+from flatwater_trading.recipe.comparison import (
+    CHAMPION,
+    CHANCE,
+    ORACLE,
+    Comparison,
+    beside_oracle,
+    compare,
+    oracle_share,
+    simple_rules,
+)
+from flatwater_trading.recipe.occlusion import find_effects
+from flatwater_trading.training.play import TRIED_DAYS, play_
+from flatwater_trading.training.setup import Setup
+from flatwater_watch.meters.torch_ops import peak_bytes
+
+RULES = 4
+"""Simple rules and the oracle, each with a simulator of its own."""
+PRICES = 6
+"""Tables of all prices in double precision that a rule holds at a time."""
+LIBRARY_BYTES = 140 << 20
+"""Resident once arch is imported, which brings pandas, SciPy and statsmodels: 134 MB were measured."""
+RANDOM_TRADERS = 100
+"""Random traders that are played, with purchases on the days of the champion's; their median is reported."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Days that a champion and the baselines play, and what they are played with."""
+
+    setup: Setup
+    panel: Panel
+    market: Market
+    """Of the panel."""
+    actor: Float[Tensor, "1 n"]
+    """The champion's weights."""
+    days: Days
+    """Of the panel; the last settlement days only close."""
+    learnt: range
+    """Rows that ridge regression is fitted to."""
+    truth: np.ndarray[Any, Any] | None
+    """What an oracle knows of a synthetic market [T, K]; None where nobody knows."""
+
+    @property
+    def first(self) -> Tensor:
+        """The first row, where the simulator is."""
+        return torch.tensor([self.days.first], device=self.setup.device)
+
+    def simulator(self, batch: int) -> Simulator:
+        """One of so many episodes, as long as the days."""
+        return build_simulator(
+            self.setup.config.env,
+            batch=batch,
+            max_days=len(self.days),
+            instruments=len(self.market.investable),
+            device=self.setup.device,
+        )
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a stretch of days came to."""
+
+    days: Days
+    comparison: Comparison
+    rows: dict[str, dict[str, float]]
+    """Trader -> named numbers."""
+    equity: dict[str, Float[Tensor, "D1"]]
+    """Trader -> equity at the start and at each close. Random: the median trader's."""
+    chance: Float[Tensor, "R"]
+    """Total return of each random trader."""
+    trades: dict[str, np.ndarray[Any, Any]]
+    """The champion's trade log, as columns."""
+    effects: dict[str, float]
+    """Feature -> how much coefficients change without it: see `occlusion.find_effects`."""
+    column_effects: dict[str, float]
+    """The same of each column."""
+
+    @property
+    def oracle_share(self) -> float | None:
+        """The champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
+        return oracle_share(self._returns)
+
+    @property
+    def verdict(self) -> str:
+        """What follows from the numbers, in words."""
+        return f"{self.comparison.sentence} {beside_oracle(self._returns)}".rstrip()
+
+    @property
+    def _returns(self) -> dict[str, float | None]:
+        return {name: row["total_return"] for name, row in self.rows.items()}
+
+
+def score_champion(contest: Contest) -> Score:
+    """Play the champion and the baselines."""
+    setup, market, panel, days = contest.setup, contest.market, contest.panel, contest.days
+    env_config = setup.config.env
+    champion, chance = contest.simulator(1), contest.simulator(RANDOM_TRADERS)
+    play_(setup, market, champion, actors=contest.actor, starts=contest.first, days=len(days))
+    _play_chance_(contest, chance, bought=champion.logs.exit_day[0] >= 0)
+    a_year = panel.calendar.a_year
+    random = episode_summary(chance, env_config, a_year)
+    median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
+    played = _rules(contest)
+    curves = {
+        "champion": champion.logs.equity[0],
+        "buy and hold": buy_and_hold(market, days.first, days.stop, env_config.account),
+        "equal weight": equal_weight(market, days.first, days.stop, env_config.account),
+        **_benchmark(contest),
+        **{name: env.logs.equity[0] for name, env in played.items()},
+        "random": chance.logs.equity[median],
+    }
+    rows = {
+        "champion": _of_env(champion, env_config, a_year),
+        **{name: _of_curve(curves[name], a_year) for name in curves if name not in {CHAMPION, CHANCE, *played}},
+        **{name: _of_env(env, env_config, a_year) for name, env in played.items()},
+        "random": {name: float(value.median()) for name, value in random.items()},
+    }
+    effects = find_effects(setup, market, contest.actor, days)
+    return Score(
+        days=days,
+        comparison=compare(
+            curves,
+            random["total_return"],
+            trained=CHAMPION,
+            yardsticks=simple_rules(curves),
+            a_year=a_year,
+            seed=setup.config.seed,
+        ),
+        rows={name: row | _beside(curves[name], curves["equal weight"], a_year) for name, row in rows.items()},
+        equity=curves,
+        chance=random["total_return"],
+        trades=trades(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
+        effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
+        column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
+    )
+
+
+def _benchmark(contest: Contest) -> dict[str, Float[Tensor, "D1"]]:
+    """The equity of the benchmark, where one is named."""
+    panel, days, name = contest.panel, contest.days, contest.setup.config.benchmark
+    if name is None:
+        return {}
+    n = panel.instruments.index(name)
+    closes = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan)[:, None]
+    mark = torch.from_numpy(last_usable(closes))[days.first : days.stop].double()
+    return {f"{name} held": hold(mark, mark[0] > 0, contest.setup.config.env.account).to(contest.setup.device)}
+
+
+def _play_chance_(contest: Contest, chance: Simulator, *, bought: Tensor) -> None:
+    """Play the random traders, with purchases on the days of the champion's."""
+    setup, days = contest.setup, len(contest.days)
+    _begin_(contest, chance, RANDOM_TRADERS)
+    rng = generator(setup.config.seed, "random traders", setup.device)
+    play_random_(chance, contest.market, setup.config.env, days=days, rng=rng, buys=bought)
+
+
+def _rules(contest: Contest) -> dict[str, Simulator]:
+    """The simple rules, and the oracle, played by name."""
+    setup, market, truth, played = contest.setup, contest.market, contest.truth, {}
+    asked = rules(market, setup.config.env, contest.learnt, contest.panel.calendar)
+    if truth is not None:
+        asked[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
+    for name, scores in asked.items():
+        env = contest.simulator(1)
+        _begin_(contest, env, 1)
+        known = torch.from_numpy(scores()).to(setup.device)
+        play_rule_(env, market, setup.config.env, known, start=contest.days.first, days=len(contest.days))
+        played[name] = env
+    return played
+
+
+def _begin_(contest: Contest, env: Simulator, batch: int) -> None:
+    start = contest.first.repeat(batch)
+    end = start + len(contest.days)
+    reset_(env, start=start, trading_end=end - contest.setup.config.env.episode.settlement_days, end=end)
+
+
+def _of_env(env: Simulator, config: TradingConfig, a_year: int) -> dict[str, float]:
+    return {name: float(value[0]) for name, value in episode_summary(env, config, a_year).items()}
+
+
+def _beside(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
+    """Measures of risk, of a curve beside the market's."""
+    alpha, beta = account.alpha_beta(curve, market, a_year)
+    risk = {"sortino": account.sortino(curve, a_year), "calmar": account.calmar(curve, a_year)}
+    found = risk | {"alpha": alpha, "beta": beta}
+    return {name: float(value) for name, value in found.items()}
+
+
+def _of_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
+    return {
+        "total_return": float(account.total_return(curve)),
+        "sharpe": float(account.sharpe(curve, a_year)),
+        "drawdown": float(account.drawdown(curve)),
+        "exposure": 1.0,
+    }
+
+
+def score_extra_bytes(market: Market) -> int:
+    """What `score_champion` takes besides tensors: the rules' numbers in NumPy, and the library that compares."""
+    return ridge_bytes(market) + PRICES * 8 * market.close.numel() + LIBRARY_BYTES
+
+
+def score_bytes(setup: Setup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
+    """The most bytes of tensors that `score_champion` makes at a time; on the meta device, where it is tried out."""
+
+    def play() -> None:
+        config, count = setup.config.env, len(market.investable)
+        # All are there at the end: the champion's, that of the random traders, and one for each rule and the oracle.
+        envs = [
+            build_simulator(config, batch=batch, max_days=len(days), instruments=count, device=setup.device)
+            for batch in (1, RANDOM_TRADERS, *(1,) * RULES)
+        ]
+        first = torch.empty(1, dtype=torch.int64, device=setup.device)
+        play_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
+        for env in envs[1:3]:
+            starts = first.expand(len(env.day))
+            reset_(env, start=starts, trading_end=starts, end=starts)
+            step_(env, market, config, torch.empty(len(env.day), count, ACTION_PARTS, device=setup.device))
+        find_effects(setup, market, actor, Days(days.first, min(days.stop, days.first + TRIED_DAYS)))
+
+    return peak_bytes(play)

@@ -1,0 +1,373 @@
+"""What only a population of traders has on its page and in its picture: what it learned, how its champion trades."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import date
+from math import isfinite, nan
+from typing import Any
+
+import polars as pl
+
+from flatwater.metrics.lines import thinned
+from flatwater.reports.course import Metrics, Sections, holdout_blocks, shares
+from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing, result_table
+from flatwater_trading.panel.calendar import DAILY, calendar_of_year
+from flatwater_trading.recipe.behaviour import (
+    HELD_AGAINST,
+    PERIODS,
+    by_period,
+    by_regime,
+    calendar_of_equity,
+    habits,
+    regime_titles,
+)
+from flatwater_trading.recipe.tables import EQUITY, PRICES, TRADES, TraderFolder, read_equity, read_table
+from flatwater_watch.pages.blocks import Block, Folded, Paragraph, Table
+from flatwater_watch.pages.chart import (
+    MOST_POINTS,
+    Axis,
+    Band,
+    Bars,
+    Chart,
+    Dots,
+    Grid,
+    Line,
+    Mark,
+    Picture,
+    Spans,
+    largest,
+    round_axis,
+)
+
+TRADERS = {
+    "champion": "--champion",
+    "buy and hold": "--buy-and-hold",
+    "equal weight": "--equal-weight",
+    "20-day momentum": "--momentum",
+    "12-1 momentum": "--slow-momentum",
+    "ridge": "--ridge",
+    "random": "--random",
+    "oracle": "--oracle",
+}
+"""The colour of each trader, in a run and in a study."""
+OTHER = "--quiet"
+"""Of a benchmark."""
+RETURN, HOLDING = "validation/return", "validation/holding"
+COURSE = (
+    ("fitness/mean", "fitness, mean", "--quiet", 1.6),
+    ("validation/best", "validation, best member", "--buy-and-hold", 1.4),
+    ("validation/champion", "validation, champion", "--champion", 2.4),
+)
+"""Metric, what it is called, its colour, and the width of its line."""
+OUTCOMES = (("gained", pl.col("gain") > 0, "--equal-weight"), ("lost", pl.col("gain") <= 0, "--champion"))
+"""Of trades, with their colours."""
+DEEDS = (("entry", "bought", "up", "--equal-weight"), ("exit", "sold", "down", "--champion"))
+"""Columns of a trade, what was done, and how that is drawn."""
+PLACED = {"instrument", "entry_date", "entry_price", "exit_date", "exit_price"}
+"""Columns of the trades that are drawn on prices."""
+MOST_ROWS = 12
+"""Columns, features or instruments that are drawn."""
+MOST_PRICED = 4
+"""Instruments whose trades are drawn on their prices."""
+BEST_AND_WORST = 5
+MARGIN = 0.08
+
+
+def trading_sections(run: RunRecords) -> Sections:
+    """Title -> blocks."""
+    return {"Trading": trading(run), "What it does": behaviour(run), "Learning": learning(run)}
+
+
+def trading_picture(run: RunRecords) -> Picture:
+    """Equity against the baselines, the course of evolution, the champion's trades and what it follows."""
+    result = run.result or {}
+    folder = TraderFolder(run.path)
+    curves, closed = read_equity(run.path), read_table(folder.trades, TRADES)
+    equity = [] if curves is None or not len(curves) else [equity_chart(curves, result["split"])]
+    trades = [] if closed is None else [trades_chart(closed)]
+    looks = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
+    rows = [[*equity, course_chart(run)], [*trades, *looks]]
+    return [row for row in rows if row]
+
+
+def trading(run: RunRecords) -> Iterator[Block]:
+    """The champion against the baselines."""
+    if run.result is None:
+        yield missing("result", "result.json", run.state)
+        return
+    result = run.result
+    equity, holdout = read_equity(run.path), read_table(TraderFolder(run.path).holdout_equity, EQUITY)
+    if equity is not None and len(equity):
+        yield equity_chart(equity, result["split"])
+    yield result_table(run.recipe, result)
+    a_year = result.get("periods_per_year")  # a result of another version, or of another hand, may not say
+    units = (calendar_of_year(a_year) if isinstance(a_year, int) and a_year > 0 else DAILY).units
+    days = f"{result['first_day']} to {result['last_day']}, {result['days']} {units}"
+    yield Paragraph(f"{days}. {result.get('verdict', '')} Note: {result['note']}.", "reading")
+    if run.holdout is not None and holdout is not None and len(holdout):
+        yield equity_chart(holdout, "holdout")
+    yield from holdout_blocks(run)
+
+
+def behaviour(run: RunRecords) -> Iterator[Block]:
+    """When the champion buys, what it holds, in which markets it gains, and what its decisions follow from."""
+    if run.result is None:
+        yield missing("result", "result.json", run.state)
+        return
+    folder = TraderFolder(run.path)
+    trades = read_table(folder.trades, TRADES)
+    if trades is None or not len(trades):
+        yield Paragraph("The champion closed no trade on these days.", "missing")
+    else:
+        yield from _deeds(trades, read_equity(run.path), read_table(folder.prices, PRICES))
+    if run.result.get("effects"):
+        yield effects_chart(run.result["effects"])
+    if run.result.get("column_effects"):
+        yield columns_chart(run.result["column_effects"])
+
+
+def _deeds(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.DataFrame | None) -> Iterator[Block]:
+    # Tables of other versions and of hands that edited them lack columns: what these are needed for is left out.
+    placed = {"instrument", "exit_date"} <= set(trades.columns)
+    if placed and equity is not None and len(equity) > 1 and HELD_AGAINST in equity.columns:
+        yield Paragraph(habits(trades, equity), "reading")
+        yield positions_chart(trades)
+        yield Table(PERIODS, by_period(trades, equity))
+        if regimes := by_regime(equity):
+            yield Table(regime_titles(equity), regimes)
+    if prices is not None and len(prices.columns) > 1 and set(trades.columns) >= PLACED:
+        yield priced_charts(prices, trades)
+    yield trades_chart(trades)
+    yield Folded("Its best and its worst trades", _extremes(trades))
+
+
+def _extremes(trades: pl.DataFrame) -> Table:
+    names = [name for name in ("instrument", "entry_date", "exit_date", "reason", "gain") if name in trades.columns]
+    ordered = trades.sort("gain", descending=True).select(names).rows()
+    few = len(ordered) <= 2 * BEST_AND_WORST
+    rows = ordered if few else ordered[:BEST_AND_WORST] + ordered[-BEST_AND_WORST:]
+    titles = [name.replace("_", " ") for name in names]
+    return Table(titles, [[*map(str, row[:-1]), f"{row[-1]:+.2f}%"] for row in rows], words=len(names) - 1)
+
+
+def learning(run: RunRecords) -> Iterator[Block]:
+    """The champion beside holding, and the population's fitness."""
+    if not run.metrics.get("round"):
+        yield missing("generation", "metrics.jsonl", run.state, "after each round")
+        return
+    if RETURN in run.metrics and HOLDING in run.metrics:
+        yield gain_chart(run)
+    yield course_chart(run)
+
+
+def course_chart(run: RunRecords) -> Chart:
+    """Fitness of the members, and the champion's validation value, over the generations."""
+    metrics, rounds = run.metrics, run.metrics["round"]
+    marks: list[Mark] = []
+    if len(rounds) > 1 and {"fitness/min", "fitness/max"} <= metrics.keys():
+        low, high = metrics["fitness/min"], metrics["fitness/max"]
+        marks.append(Band(name="fitness, lowest to highest", x=rounds, low=low, high=high))
+    marks += [
+        Line(name=title, x=rounds, y=metrics[name], colour=colour, width=width)
+        for name, title, colour, width in COURSE
+        if name in metrics
+    ]
+    x, y = [at for at, _ in run.crowned], [value for _, value in run.crowned]
+    marks.append(Dots(name="new champion", x=x, y=y, colour="--champion"))
+    return Chart(
+        title="Fitness and validation",
+        reading="Points of reward. Fitness is of training days, validation of validation days, where no noise is "
+        "added. Each generation draws other days, so single values jump; look at the trend. A dot is a new champion.",
+        marks=marks,
+        x=round_axis(rounds, run.recipe.layout.round),
+        y=Axis(span=robust_range(metrics), zero=True),
+        height=360,
+    )
+
+
+def robust_range(metrics: Metrics) -> tuple[float, float] | None:
+    """Limits of the axis of fitness and validation; None where there is nothing to show.
+
+    Some members open no position at first, and are fined ten thousand points: that would flatten every curve. So a mean
+    fitness below the others by more than their whole range is cut off.
+    """
+    names = ("fitness/max", "validation/champion", "validation/best")
+    shown = [value for name in names for value in metrics.get(name, []) if isfinite(value)]
+    if not shown:
+        return None
+    low, high = min(shown), max(shown)
+    span = high - low or 1.0
+    means = [value for value in metrics.get("fitness/mean", []) if isfinite(value) and value > low - span]
+    low = min([low, *means])
+    margin = MARGIN * (high - low or 1.0)
+    return low - margin, high + margin
+
+
+def gain_chart(run: RunRecords) -> Chart:
+    """What the champion gained on each generation's validation slices, beside holding."""
+    return Chart(
+        title="The champion beside holding, generation by generation",
+        reading="Mean gain in percent on the validation slices of each generation, after costs; holding is all "
+        "instruments in equal parts, without costs. Both are played on the same slices, so look at the distance of the "
+        "two lines; their height says how the drawn days went.",
+        marks=shares(run.metrics, {HOLDING: ("holding all", "--buy-and-hold"), RETURN: ("champion", "--champion")}),
+        x=round_axis(run.metrics["round"], run.recipe.layout.round),
+        y=Axis(unit="%", zero=True),
+        height=280,
+    )
+
+
+def changes(name: str, dates: list[date], values: list[float], colour: str, *, width: float, front: bool) -> Line:
+    """An equity in percent of its first day's, with its end in its name."""
+    percent = [100 * (value / values[0] - 1) for value in values]
+    title = f"{name} {percent[-1]:+.1f}%"
+    return Line(name=title, x=dates, y=percent, colour=colour, width=width, front=front, form="+.1f")
+
+
+def colour_of(trader: str) -> str:
+    """Its colour; a momentum over 20 weeks or months has that of the one over days."""
+    fast = re.fullmatch(r"\d+-(week|month|quarter|year|period) momentum", trader)
+    return TRADERS["20-day momentum"] if fast else TRADERS.get(trader, OTHER)
+
+
+def _coloured(columns: Sequence[str]) -> dict[str, str]:
+    """Trader -> colour, in the order of `TRADERS`; others last. Only an artificial market has an oracle."""
+    order = list(TRADERS.values())
+    colours = {name: colour_of(name) for name in columns if name != "date"}
+    ranks = {name: order.index(colour) if colour in order else len(order) for name, colour in colours.items()}
+    return {name: colours[name] for name in sorted(colours, key=lambda name: ranks[name])}
+
+
+def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
+    """Equity of the champion and the baselines, in percent of the first day's."""
+    kept = equity[thinned(len(equity), MOST_POINTS)]
+    dates = kept["date"].to_list()
+    return Chart(
+        title=f"Equity on the {split} {calendar_of_equity(equity).units}",
+        reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
+        "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
+        marks=[
+            changes(name, dates, kept[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
+            for name, colour in _coloured(kept.columns).items()
+            for first in [name == "champion"]
+        ],
+        x=Axis(kind="date"),
+        y=Axis(unit="%", zero=True),
+        height=360,
+    )
+
+
+def trades_chart(trades: pl.DataFrame) -> Chart:
+    """Each trade of the champion by its day of entry, at what it gained."""
+    kept = trades[thinned(len(trades), MOST_POINTS)]
+    marks = []
+    for title, kind, colour in OUTCOMES:
+        rows = kept.filter(kind)
+        said = rows["instrument"].to_list() if "instrument" in rows.columns else []
+        x, y = rows["entry_date"].to_list(), rows["gain"].to_list()
+        marks.append(Dots(name=f"{title} ({len(rows)})", x=x, y=y, colour=colour, form="+.1f", said=said))
+    left_out = f" {len(kept)} of {len(trades)} are drawn." if len(kept) < len(trades) else ""
+    return Chart(
+        title="The champion's trades",
+        reading="One dot for each closed trade: the day of its purchase, and its gain in percent before costs. A "
+        f"target that is met often shows as a row of dots at one height.{left_out}",
+        marks=marks,
+        x=Axis(kind="date"),
+        y=Axis(unit="%", zero=True),
+        height=300,
+    )
+
+
+def positions_chart(trades: pl.DataFrame) -> Chart:
+    """Each trade as a bar from its purchase to its sale, in the row of its instrument."""
+    days = (pl.col("exit_date") - pl.col("entry_date")).sum()
+    held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
+    rows = held["instrument"].to_list()[-MOST_ROWS:]
+    among = trades.filter(pl.col("instrument").is_in(rows))
+    shown = among[thinned(len(among), MOST_POINTS)]
+    marks = []
+    for title, kind, colour in OUTCOMES:
+        found = shown.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
+        starts, ends, names, gains = zip(*found, strict=True) if found else ((), (), (), ())
+        said = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
+        bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "said": said}
+        marks.append(Spans(name=f"{title} ({len(found)})", colour=colour, thick=0.4, **bars))
+    others = len(held) - len(rows)
+    more = f" The {others} instruments that it held less are left out." if others else ""
+    more += f" {len(shown)} of {len(among)} trades are drawn." if len(shown) < len(among) else ""
+    return Chart(
+        title="What it held, and when",
+        reading="One bar for each closed trade, from purchase to sale. Gaps are days on which nothing of the "
+        f"instrument was held.{more}",
+        marks=marks,
+        x=Axis(kind="date"),
+        y=Axis(rows=rows),
+        height=90 + 26 * len(rows),
+    )
+
+
+def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
+    """Purchases and sales on the closes of the instruments that were traded most."""
+    names = [name for name in prices.columns if name != "date"][:MOST_PRICED]
+    others = trades["instrument"].n_unique() - len(names)
+    more = f" The {others} instruments that it traded less are left out." if others > 0 else ""
+    return Grid(
+        title="Its trades on their prices",
+        reading="The closes of the instruments that it traded most. A triangle that points up is a purchase, one that "
+        f"points down a sale.{more}",
+        charts=[_priced(name, prices, trades.filter(pl.col("instrument") == name)) for name in names],
+        wide=420,
+        columns=2,
+    )
+
+
+def _priced(name: str, prices: pl.DataFrame, own: pl.DataFrame) -> Chart:
+    closes = prices[name].cast(pl.Float64).fill_null(nan).to_list()
+    line = Line(name="close", x=prices["date"].to_list(), y=closes, colour="--quiet", width=1.2, form=".4g")
+    deeds = [
+        Dots(
+            name=title,
+            x=own[f"{kind}_date"].to_list(),
+            y=own[f"{kind}_price"].to_list(),
+            colour=colour,
+            symbol="up" if symbol == "up" else "down",
+            form=".4g",
+        )
+        for kind, title, symbol, colour in DEEDS
+    ]
+    return Chart(title=name, marks=[line, *deeds], x=Axis(kind="date"), height=170)
+
+
+def effects_chart(effects: dict[str, float]) -> Chart:
+    """The features whose absence changes the champion's coefficients most."""
+    top, more = largest(effects, MOST_ROWS, "features")
+    return _bars(
+        top,
+        title="Which features its decisions follow from",
+        reading="By occlusion: a feature of all instruments is replaced by its mean, and the coefficients are asked "
+        f"for again; the bar is their mean change, up or down, on days evenly spaced over the stretch.{more}",
+    )
+
+
+def columns_chart(effects: dict[str, float]) -> Chart:
+    """The columns whose absence changes the champion's coefficients most."""
+    top, more = largest(effects, MOST_ROWS, "columns")
+    return _bars(
+        top,
+        title="Which columns its decisions follow from",
+        reading="By occlusion: a column, also one that cannot be bought, is replaced by its mean, and the coefficients "
+        f"of all instruments are asked for again; the bar is their mean change, up or down, on the same days.{more}",
+    )
+
+
+def _bars(top: list[tuple[str, float]], *, title: str, reading: str) -> Chart:
+    names, values = [name for name, _ in top], [value for _, value in top]
+    return Chart(
+        title=title,
+        reading=reading,
+        marks=[Bars(name=title, at=names, values=values, colour="--buy-and-hold", across=True, form=".3g")],
+        x=Axis(),
+        y=Axis(rows=names),
+        height=60 + 24 * len(top),
+    )

@@ -1,0 +1,76 @@
+"""A run that begins with the traders of another one, on the same instruments and newer days."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flatwater.algorithms.api import Members
+from flatwater.rundir.layout import open_folder
+from flatwater.runs.session import read_config, restore_run
+from flatwater_trading.training.state import has_champion
+from flatwater_watch.errors import ConfigError
+
+if TYPE_CHECKING:  # a run takes over from a run
+    from flatwater_trading.recipe.run import ErlRun
+
+
+def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
+    """Write the champion of the run at `path` into the first slot, and its other members into the slots after it.
+
+    Slots that it has no members for keep their random weights. Optimizers and counters begin anew.
+
+    Raises:
+        ConfigError: the other trains something else, has no champion yet, or has seen days that must be new here.
+        FlatwaterError: it cannot be restored.
+    """
+    folder = open_folder(path)
+    config = read_config(folder)
+    if config.trainer != run.config.trainer:
+        raise _refusal(path, f"it trains `{config.trainer}`", f"the folder of a run of `{run.config.trainer}`")
+    restored, _ = restore_run(config, folder, lambda _: None)
+    elder: ErlRun = restored  # type: ignore[assignment]  # what its recipe composes
+    if not has_champion(elder.trainer.run):
+        raise _refusal(path, "it has no champion yet", "a run whose first generation has ended")
+    _require_alike(path, elder, run)
+    _require_new_days(path, elder, run)
+    kept = min(config.population.size, run.config.population.size)
+    for rows, old in zip(learner.inherited, elder.trainer.run.learner.inherited, strict=True):
+        rows[:kept] = old[:kept].to(rows.device)
+        rows[0] = old[-1].to(rows.device)
+
+
+def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
+    """Weights mean the same only where networks, inputs and columns are the same."""
+    shapes = [[rows.shape[1] for rows in each.trainer.run.learner.inherited] for each in (elder, run)]
+    for name, was, now in (
+        ("learner.algorithm", elder.config.learner.algorithm, run.config.learner.algorithm),
+        ("observation_features", elder.config.observation_features, run.config.observation_features),
+        ("net", elder.config.net, run.config.net),
+        ("env.episode.context", elder.config.env.episode.context, run.config.env.episode.context),
+        ("instruments", elder.panel.instruments, run.panel.instruments),
+        ("investable", elder.panel.investable.tolist(), run.panel.investable.tolist()),
+        ("weights of a member", *shapes),
+    ):
+        if was != now:
+            raise _refusal(
+                path, f"its {name}: {was}; of this run: {now}", "a run of the same networks, inputs and instruments"
+            )
+
+
+def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
+    """What the elder has learned from must not be validated on here, and what chose its champion not held out."""
+    seen, days = elder.setup.splits, run.setup.splits
+    for what, last, word, first in (
+        ("learned from", seen.train.stop - 1, "validation", days.validation.first),
+        ("were chosen on", seen.validation.stop - 1, "holdout", days.holdout.first),
+    ):
+        known, begins = elder.panel.dates[last], run.panel.dates[first]
+        if known >= begins:
+            raise _refusal(
+                path,
+                f"its traders {what} days up to {known}, and the {word} days of this run begin on {begins}",
+                f"fewer days held back (splits.validation_days, splits.holdout_days), so that they begin after {known}",
+            )
+
+
+def _refusal(path: Path, reason: str, wanted: str) -> ConfigError:
+    return ConfigError(f"from_run = {str(path)!r}: {reason}. Give {wanted}.")

@@ -1,0 +1,76 @@
+"""The tables that a run of traders leaves: a person may have edited them, or a disk spoiled them, so reading checks."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from flatwater.rundir.layout import File, RunFolder
+from flatwater.rundir.results import damaged
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+
+EQUITY = {"date": False, "champion": True}
+TRADES = {"entry_date": False, "gain": True}
+PRICES = {"date": False}
+"""The columns that a page draws, and whether they hold numbers."""
+
+
+class TraderFolder(RunFolder):
+    """The files of a run of traders."""
+
+    trades = File("trades.parquet")
+    """The champion's trades on the validation days."""
+    equity = File("equity.parquet")
+    """Equity of the champion and the baselines on the validation days."""
+    prices = File("prices.parquet")
+    """Closes of the instruments that the champion traded most, on the validation days."""
+    holdout_trades = File("holdout_trades.parquet")
+    """The champion's trades on the holdout days."""
+    holdout_equity = File("holdout_equity.parquet")
+    """The equity curves of these days."""
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "TraderFolder":
+        """The same folder, with these files."""
+        return cls(folder.path, folder.held)
+
+
+def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
+    """A table that a run wrote; None where there is none.
+
+    Raises:
+        RunError: it is damaged, or has not these columns with a value in each row.
+    """
+    try:
+        # In memory: polars would map the file, which another process may cut short meanwhile.
+        found = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)))
+        _require_columns(found, columns)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as fault:
+        raise damaged(path, fault) from fault
+    return found
+
+
+def _require_columns(found: pl.DataFrame, columns: Mapping[str, bool]) -> None:
+    for name, numeric in columns.items():
+        if name not in found.columns or found[name].null_count() or (numeric and not found[name].dtype.is_numeric()):
+            raise ValueError(f"column {name} does not hold a {'number' if numeric else 'value'} in each row")
+
+
+def read_equity(path: Path) -> pl.DataFrame | None:
+    """The equity curves of a run's validation days; None where the run has no result.
+
+    Raises:
+        RunError: they are damaged.
+    """
+    return read_table(TraderFolder(path).equity, EQUITY)
+
+
+def write_frame(frame: pl.DataFrame, path: Path) -> None:
+    """Write a table as Parquet, atomically."""
+    content = io.BytesIO()
+    frame.write_parquet(content)
+    write_object(path, content.getbuffer())

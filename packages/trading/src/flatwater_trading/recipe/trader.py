@@ -1,0 +1,443 @@
+"""The champion of a run, to be used: prices in, orders out. It keeps its weights, its scales and its rules, no run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from flatwater.algorithms.api import find_algorithm
+from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.envs.world import Array
+from flatwater.memory.planner import refuse
+from flatwater.nets.stack import Params, joined, views
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.portable import Portable
+from flatwater_trading.market.config import TradeConfig, TradingConfig
+from flatwater_trading.market.market import Market, build_market
+from flatwater_trading.market.orders import Evening, Holding, Orders, Position, decide, settle
+from flatwater_trading.panel.features import find_features, observed
+from flatwater_trading.panel.locate import load_panel
+from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, statistics
+from flatwater_trading.panel.panel import Panel, choose_instruments
+from flatwater_trading.panel.traded import traded_of, with_raw_closes
+from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
+from flatwater_trading.recipe.backtest import Backtest, find_days, known_truth, note_look, play_backtest
+from flatwater_trading.recipe.occlusion import Look
+from flatwater_trading.recipe.run import ErlRun
+from flatwater_trading.recipe.use_plan import plan_backtest, plan_orders
+from flatwater_trading.training.config import ErlConfig
+from flatwater_trading.training.play import to_orders
+from flatwater_trading.training.setup import build_setup
+from flatwater_trading.training.state import has_champion
+from flatwater_watch.errors import ConfigError, DataError
+from flatwater_watch.files.content import convert_to
+
+MEAN, DEVIATION = "features.mean", "features.deviation"
+"""Names of the scales beside the weights."""
+
+
+class TraderModule(nn.Module):
+    """Features as they follow from prices in, float64; coefficients and targets out."""
+
+    weights: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, actor: TraderActor, weights: Tensor, scales: Statistics, trade: TradeConfig) -> None:
+        """Keep weights and scales as buffers."""
+        super().__init__()
+        self._actor, self._trade = actor, trade
+        self.register_buffer("weights", weights)
+        for name in ("mean", "deviation"):
+            self.register_buffer(name, torch.from_numpy(getattr(scales, name))[:, None])
+
+    def forward(
+        self, features: Float[Tensor, "B N C F"], account: Float[Tensor, "B K 3"] | None = None
+    ) -> Float[Tensor, "B K 2"]:
+        """Of each day the coefficient and the sale target in percent, by instrument."""
+        scaled = (features - self.mean) / self.deviation
+        scaled = torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
+        windows = scaled.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
+        held = None if account is None else account[None]
+        action = self._actor(views(self.weights, self._actor.layout), MarketObs(windows[None], held))
+        return to_orders(self._trade, action[0])
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What moved a coefficient."""
+
+    what: str
+    """`return_60`, a feature of the instrument itself; or `SPY`, another column."""
+    effect: float
+    """By how much the coefficient would be smaller without it."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a trader owes itself to."""
+
+    generations: int
+    """Of its run."""
+    learnt: str
+    """The last training day, ISO."""
+    chosen: str
+    """The last validation day, on which the champion was chosen."""
+    ended: str
+    """The last day of the run's panel: those after `chosen` are its holdout."""
+
+
+@dataclass(frozen=True)
+class Trader:
+    """A policy with the scales and the rules that it was trained with."""
+
+    settings: ErlConfig
+    """That it was trained with."""
+    past: Past
+    instruments: tuple[str, ...]
+    """[N] columns that it was trained on, in their order."""
+    investable: tuple[str, ...]
+    """[K] those that it may buy."""
+    statistics: Statistics
+    """Of the training days."""
+    actor: TraderActor
+    weights: Float[Tensor, "1 n"]
+    folder: RunFolder | None = None
+    """Of the run; None where the trader was read from a file."""
+
+    @property
+    def config(self) -> TradingConfig:
+        """The rules that it trades by."""
+        return self.settings.env
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """That it observes."""
+        return self.settings.observation_features
+
+    @cached_property
+    def module(self) -> TraderModule:
+        """The network with its scales and its bounds."""
+        return TraderModule(self.actor, self.weights, self.statistics, self.config.trade)
+
+    @property
+    def _params(self) -> Params:
+        return views(self.weights, self.actor.layout)
+
+    def act(self, features: Array | Tensor, account: Array | Tensor | None = None) -> Array:
+        """The coefficient and the sale target, in percent, of each instrument that can be bought: [K, 2].
+
+        Args:
+            features: [N, C, F'] as of `features_of`, or [B, N, C, F'] of several days, which gives [B, K, 2].
+            account: [K, 3] or [B, K, 3], where the trader sees it: held or not, share of the holding time that has
+                passed, gain as a fraction. Left out: nothing is held.
+
+        Raises:
+            ConfigError: one has another shape than those that were learned from.
+        """
+        seen, context = _array(features, np.float64), self.config.episode.context
+        shape = (len(self.instruments), context, len(self.features))
+        rows = seen[None] if seen.shape == shape else seen
+        if rows.shape[1:] != shape:
+            raise ConfigError(
+                f"features = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of several days"
+            )
+        held = self._held(account, len(rows))
+        with torch.no_grad():
+            found: Array = self.module(torch.from_numpy(rows), held).numpy()
+        return found[0] if seen.shape == shape else found
+
+    def _held(self, account: Array | Tensor | None, days: int) -> Float[Tensor, "B K 3"] | None:
+        shape = (days, len(self.investable), ACCOUNT_PARTS)
+        if not self.config.account_observation:
+            if account is not None:
+                raise ConfigError("account is given: this trader does not see it. Leave it out.")
+            return None
+        if account is None:
+            return torch.zeros(shape)
+        given = _array(account, np.float32)
+        if given.shape not in {shape, shape[1:]} or (given.ndim < len(shape) and days > 1):
+            raise ConfigError(f"account = an array {list(given.shape)}: wanted is {list(shape)}")
+        return torch.from_numpy(given).view(shape)
+
+    def portable(self) -> Portable:
+        """The trader without its run, as what every form of export is made from."""
+        sees_account = self.config.account_observation
+        inputs = {"features": "float64 [days, instruments, context, features], unscaled, NaN where missing"}
+        account = {"account": "float32 [days, investable, 3]: held or not, share of the holding time passed, gain"}
+        return Portable(
+            recipe="erl",
+            module=self.module,
+            example=self._example,
+            axes=(0, 0) if sees_account else (0,),
+            inputs=inputs | (account if sees_account else {}),
+            outputs={"action": "float32 [days, investable, 2]: coefficient, sale target in percent"},
+            meaning={
+                "context": self.config.episode.context,
+                "instruments": list(self.instruments),
+                "investable": list(self.investable),
+                "features": list(self.features),
+                "rules": to_mapping(self.config),
+            },
+            header={
+                "settings": to_mapping(self.settings),
+                "past": asdict(self.past),
+                "instruments": list(self.instruments),
+                "investable": list(self.investable),
+            },
+            tensors={name: weight[0] for name, weight in views(self.weights, self.actor.layout).items()}
+            | {MEAN: torch.from_numpy(self.statistics.mean), DEVIATION: torch.from_numpy(self.statistics.deviation)},
+            wide=True,
+        )
+
+    def _example(self, days: int) -> tuple[Tensor, ...]:
+        rng = torch.Generator().manual_seed(0)
+        shape = (days, len(self.instruments), self.config.episode.context, len(self.features))
+        scales = self.statistics
+        mean, deviation = (torch.from_numpy(each)[:, None] for each in (scales.mean, scales.deviation))
+        drawn = torch.randn(shape, generator=rng) * torch.nan_to_num(deviation, posinf=1.0) + mean
+        if not self.config.account_observation:
+            return (drawn,)
+        return drawn, torch.rand(days, len(self.investable), ACCOUNT_PARTS, generator=rng)
+
+    def orders(
+        self,
+        prices: Path | str | Panel,
+        positions: Sequence[Position] = (),
+        cash: float | None = None,
+        *,
+        raw_prices: Path | str | Panel | None = None,
+        budget: str | None = None,
+    ) -> Orders:
+        """What to sell and to buy after the newest day of `prices`.
+
+        Args:
+            prices: as of `--panel`: daily prices of every column that the trader was trained on, up to and with the
+                day. They should reach back as far as those of training, since indicators remember.
+            positions: held before the day, as `Orders.positions` of the day before.
+            raw_prices: closes as they were traded, where `prices` are adjusted and do not hold both; the orders are
+                then in these, and so are positions.
+            budget: memory that may be taken, such as 2GiB. Left out: 90 % of what the machine, the container and the
+                shell allow.
+            cash: that is not in positions. Left out where nothing is held: the money that an episode begins with.
+
+        Raises:
+            DataError: prices or positions cannot be used.
+            ConfigError: positions are held and `cash` is not given, or is not a number of 0 or more.
+            MemoryLimitError: it would need more memory than it may take.
+        """
+        if cash is None and positions:
+            raise ConfigError("cash is left out: wanted is the money beside the positions, which sizes a purchase")
+        money = self.config.account.cash if cash is None else float(cash)
+        if not 0 <= money < float("inf"):
+            raise ConfigError(f"cash = {cash}: must be 0 or more")
+        panel = self.panel_of(prices)
+        if raw_prices is not None:
+            given = raw_prices if isinstance(raw_prices, Panel) else load_panel(str(raw_prices))
+            panel = with_raw_closes(panel, given)
+        refuse(plan_orders(self.settings, panel, budget))
+        observations, market = self.market_of(panel)
+        evening = Evening(market, self.investable, panel.dates, self.config, traded_of(panel))
+        sales, holdings = settle(evening, positions)
+        action = self._act(self._window(observations)[None], self._account(holdings))[0]
+        return decide(evening, action, sales, holdings, money)
+
+    def reasons(
+        self, prices: Path | str | Panel, orders: Orders, instrument: str, *, budget: str | None = None
+    ) -> tuple[Reason, ...]:
+        """What moved the coefficient of an instrument that was not held, the largest effect first.
+
+        By `occlusion`: one feature of the instrument, or one other column, is replaced by its mean
+        on every day that the trader sees, and the coefficient is asked for again.
+
+        Args:
+            prices: that the orders follow from.
+            orders: of their newest day.
+            instrument: one of `investable`.
+            budget: as of `orders`.
+
+        Raises:
+            MemoryLimitError: it would need more memory than it may take.
+        """
+        panel = self.panel_of(prices)
+        refuse(plan_orders(self.settings, panel, budget))
+        observations, _ = self.market_of(panel)
+        own, at = self.instruments.index(instrument), self.investable.index(instrument)
+        look = self._look(self._window(observations), self._account(orders.holdings))
+        whole, others = look.whole()[at], [n for n in range(len(self.instruments)) if n != own]
+        found = torch.cat([look.without_features_of(own), *look.without_columns(others)])
+        effects = (whole - found[:, at]).tolist()
+        names = [*self.features, *(self.instruments[n] for n in others)]
+        reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
+        return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
+
+    def _look(self, window: Float[Tensor, "N C F"], account: Float[Tensor, "1 1 K 3"] | None) -> Look:
+        return Look(self.actor, self._params, self.config.trade, window, account)
+
+    def features_of(self, prices: Path | str | Panel) -> Float[Tensor, "N C F"]:
+        """What it sees of the newest day before it is scaled, NaN where missing: what an exported trader is given."""
+        panel = self.panel_of(prices)
+        days = len(panel.dates)
+        seen = torch.from_numpy(observed(panel, find_features(self.features, panel.features), days, slice(None)))
+        return seen[days - self.config.episode.context :].transpose(0, 1)
+
+    def panel_of(self, prices: Path | str | Panel) -> Panel:
+        """The prices with the columns of training, in their order.
+
+        Raises:
+            DataError: a column is missing, or there are fewer days than the trader looks at.
+        """
+        panel = prices if isinstance(prices, Panel) else load_panel(str(prices))
+        chosen = choose_instruments(panel, self.instruments, self.investable)
+        context = self.config.episode.context
+        if len(chosen.dates) < context:
+            raise DataError(f"{len(chosen.dates)} rows of prices: the trader looks at the last {context}. Give more.")
+        return chosen
+
+    def backtest(
+        self,
+        prices: Path | str | Panel,
+        first: str | None = None,
+        last: str | None = None,
+        *,
+        budget: str | None = None,
+    ) -> Backtest:
+        """Play a stretch of days against the baselines, by the simulator's rules: as `flatwater backtest` does.
+
+        Args:
+            prices: as of `orders`.
+            first: ISO date of the first day that is played. Left out: the first one after those that the champion was
+                chosen on.
+            last: of the last one. Left out: the newest.
+            budget: as of `orders`.
+
+        Where holdout days of its run are among them, the look is logged in the run's folder.
+
+        Raises:
+            MemoryLimitError: it would need more memory than it may take; no look is logged.
+        """
+        panel = self.panel_of(prices)
+        days = find_days(self, panel, first, last)
+        refuse(plan_backtest(self.settings, panel, days, budget))
+        note_look(self, panel, days)
+        return play_backtest(self, panel, days, known_truth(prices, panel))
+
+    def market_of(self, panel: Panel) -> tuple[Tensor, Market]:
+        """What it observes [N, T, F'], and the prices, of a panel that `panel_of` gave."""
+        observations = torch.empty(len(panel.instruments), len(panel.dates), len(self.features))
+        observation_panel(panel, self.features, self.statistics, observations)
+        return observations, build_market(panel, observations, torch.device("cpu"))
+
+    def _window(self, observations: Float[Tensor, "N T F"]) -> Float[Tensor, "N C F"]:
+        return observations[:, -self.config.episode.context :]
+
+    def _account(self, holdings: Sequence[Holding]) -> Float[Tensor, "1 1 K 3"] | None:
+        """The account block: open, share of the holding time that has passed, unrealised gain."""
+        if not self.config.account_observation:
+            return None
+        block, hold = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS), self.config.trade.hold_days
+        for each in holdings:
+            passed, gain = (hold - each.days_left) / hold, each.gain
+            block[0, 0, self.investable.index(each.position.instrument)] = torch.tensor([1.0, passed, gain])
+        return block
+
+    def _act(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:
+        with torch.no_grad():
+            block = None if account is None else account.expand(1, len(windows), -1, -1)
+            action = self.actor(self._params, MarketObs(windows[None], block))
+        return to_orders(self.config.trade, action[0])
+
+
+def _array(given: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
+    """A copy of its own."""
+    return np.array(given.cpu().numpy() if isinstance(given, Tensor) else given, dtype)
+
+
+def kept_settings(config: ErlConfig) -> ErlConfig:
+    """The settings without those of the run: what a trader keeps of them."""
+    return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
+
+
+def trader_of(run: ErlRun, folder: RunFolder) -> Trader:
+    """The champion of a run that was restored.
+
+    Raises:
+        ConfigError: no generation has been validated yet, so there is none.
+    """
+    if not has_champion(run.trainer.run):
+        raise ConfigError(f"the run has no champion yet: {run.too_early()}. Train on until the first generation ends.")
+    panel, config, setup = run.panel, run.config, run.setup
+    weights = run.trainer.run.learner.actor[-1:].clone().cpu()
+    cpu = torch.device("cpu")
+    actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
+    dates, splits = panel.dates, setup.splits
+    return Trader(
+        settings=kept_settings(config),
+        past=Past(
+            generations=run.trainer.progress.round,
+            learnt=str(dates[splits.train.stop - 1]),
+            chosen=str(dates[splits.validation.stop - 1]),
+            ended=str(dates[-1]),
+        ),
+        instruments=panel.instruments,
+        investable=tuple(panel.instruments[n] for n in panel.investable),
+        statistics=statistics(panel, config.observation_features, range(setup.splits.train.stop)),
+        actor=actor,
+        weights=weights,
+        folder=folder,
+    )
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What an exported trader says besides its tensors."""
+
+    settings: dict[str, Any]
+    past: Past
+    instruments: list[str]
+    investable: list[str]
+
+
+def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trader:
+    """The trader of a .safetensors file.
+
+    Raises:
+        ConfigError: its settings are none.
+        ValueError: header and tensors do not fit each other.
+    """
+    said = convert_to(dict(header), _Header)
+    settings = from_mapping(ErlConfig, said.settings, "settings")
+    features, names = settings.observation_features, said.instruments
+    strange = [name for name in said.investable if name not in names]
+    if strange or not said.investable:
+        raise ValueError(f"investable = {said.investable}: must be some of the instruments")
+    scales = [tensors.get(name) for name in (MEAN, DEVIATION)]
+    if any(each is None or tuple(each.shape) != (len(names), len(features)) for each in scales):
+        raise ValueError(f"{MEAN} and {DEVIATION} must be [{len(names)}, {len(features)}]: instruments x features")
+    mean, deviation = (each.double().numpy() for each in scales if each is not None)
+    trade = settings.env.trade
+    actor, _ = build_trader(
+        settings.net,
+        context=settings.env.episode.context,
+        features=len(features),
+        columns=len(names),
+        investable=torch.tensor([names.index(name) for name in said.investable]),
+        account=settings.env.account_observation,
+        threshold=2 * trade.buy_threshold / trade.coefficient_max - 1,
+        gaussian=find_algorithm(settings.learner).gaussian,
+    )
+    return Trader(
+        settings=settings,
+        past=said.past,
+        instruments=tuple(names),
+        investable=tuple(said.investable),
+        statistics=Statistics(mean=mean, deviation=deviation),
+        actor=actor,
+        weights=joined(tensors, actor.layout),
+    )

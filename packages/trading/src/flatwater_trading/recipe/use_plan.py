@@ -1,0 +1,122 @@
+"""The plans of commands that use a trader: what orders and backtests hold, on the meta device, before they begin.
+
+From Python they are asked for day after day, so that what was tried out for a panel of some size is remembered.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from flatwater.memory.planner import Plan
+from flatwater.nets.stack import views
+from flatwater.runs.planning import META, phase_bytes, planned_use
+from flatwater.state.tree import nbytes
+from flatwater_trading.market.market import Market, outline_market
+from flatwater_trading.panel.normalise import BLOCK_BYTES
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days, Splits
+from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
+from flatwater_trading.recipe.occlusion import Look
+from flatwater_trading.recipe.plan import MARKET, SCORE
+from flatwater_trading.recipe.score import PRICES, score_bytes, score_extra_bytes
+from flatwater_trading.training.config import ErlConfig
+from flatwater_trading.training.setup import Setup, build_setup
+from flatwater_watch.meters.torch_ops import peak_bytes
+
+READ, DECIDE = "read", "decide"
+"""The phases in which prices are normalised, and in which orders are made and explained."""
+BLOCKS = 4
+"""Of values that are normalised, as they are read, scaled and masked."""
+REMEMBERED = 16
+"""Trials of phases: of some traders, each with panels of some sizes."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a panel: all that a plan follows from."""
+
+    columns: int
+    days: int
+    investable: int
+
+
+def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) -> Plan:
+    """What it takes to decide on the newest day of a panel, and to say why.
+
+    Args:
+        settings: of the trader.
+        panel: with the trader's columns; only its sizes are read.
+        budget: that the command may take; left out, 90 % of the tightest limit.
+
+    Raises:
+        ConfigError: the budget is no amount of memory.
+    """
+    return _planned("orders", settings, panel, budget, _phases_of_orders(settings, sizes_of(panel)))
+
+
+def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None) -> Plan:
+    """What it takes to play a stretch of days of a panel against the baselines; the rest as of `plan_orders`."""
+    return _planned("backtest", settings, panel, budget, _phases_of_backtest(settings, sizes_of(panel), days))
+
+
+def sizes_of(panel: Panel) -> Sizes:
+    """Its sizes."""
+    return Sizes(len(panel.instruments), len(panel.dates), len(panel.investable))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _phases_of_orders(settings: ErlConfig, sizes: Sizes) -> Mapping[str, int]:
+    setup, market, weights = _outline(settings, sizes)
+    account = None
+    if settings.env.account_observation:
+        account = torch.empty(1, 1, sizes.investable, ACCOUNT_PARTS, device=META)
+
+    def decide() -> None:
+        window = market.observations[:, -settings.env.episode.context :]
+        setup.actor(views(weights, setup.actor.layout), MarketObs(window[None, None], account))
+        look = Look(setup.actor, views(weights, setup.actor.layout), settings.env.trade, window, account)
+        look.whole()
+        look.without_features_of(0)
+        for _ in look.without_columns(range(len(window))):
+            pass
+
+    return phase_bytes(lambda: {READ: 0, DECIDE: peak_bytes(decide)}, _read_bytes(market))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _phases_of_backtest(settings: ErlConfig, sizes: Sizes, days: Days) -> Mapping[str, int]:
+    setup, market, weights = _outline(settings, sizes)
+    beside = _read_bytes(market) | {SCORE: score_extra_bytes(market)}
+    return phase_bytes(lambda: {READ: 0, SCORE: score_bytes(setup, market, weights, days)}, beside)
+
+
+def _read_bytes(market: Market) -> dict[str, int]:
+    return {READ: BLOCKS * BLOCK_BYTES + PRICES * 8 * market.close.numel()}
+
+
+def _outline(settings: ErlConfig, sizes: Sizes) -> tuple[Setup, Market, Tensor]:
+    """A trader's networks and market on the meta device, with the sizes that they have on a CPU."""
+    market = outline_market(
+        columns=sizes.columns,
+        days=sizes.days,
+        features=len(settings.observation_features),
+        investable=sizes.investable,
+        device=META,
+    )
+    whole = Days(0, sizes.days)
+    setup = build_setup(settings, market, Splits(whole, whole, whole), META, kind="cpu")
+    return setup, market, torch.empty(1, setup.actor.layout.size, device=META)
+
+
+def _planned(what: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
+    _, market, _ = _outline(settings, sizes_of(panel))
+    return planned_use(
+        what,
+        {f"{MARKET}.{path}": size for path, size in nbytes(market).items()},
+        phases,
+        budget=budget,
+        mapped={"panel.values": panel.values.nbytes, "panel.valid": panel.valid.nbytes},
+    )

@@ -1,0 +1,240 @@
+"""A crew of processes for evolving traders: each computes the tiles of a share of the members.
+
+The state tree in the run's own process is the run. A worker keeps copies: its members' rows, the whole replay, the
+market. They are sent when they have changed, so a worker may die at any moment and another continues in its place.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from flatwater.algorithms.adam import Span
+from flatwater.cluster.asking import Worker
+from flatwater.cluster.share import shares
+from flatwater.memory.planner import Plan
+from flatwater.runs.fingerprint import versions
+from flatwater.runs.team import Arrays, Assignment, Bench, Team, arrays_of, tensors_of
+from flatwater.state.tree import leaves
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.exchange import GATHERED, columns_of, rows_of, weights_in
+from flatwater_trading.recipe.market import market_of, panel_of
+from flatwater_trading.training.learn import learning
+from flatwater_trading.training.rows import RowReplay, Transitions
+from flatwater_trading.training.setup import Setup, build_setup
+from flatwater_trading.training.state import Erl, build_erl
+from flatwater_trading.training.tile import Judged, Trained, judge_tile, train_tile
+from flatwater_watch.errors import RunError
+
+DESK = "flatwater_trading.recipe.workers:Desk"
+
+
+class Desk(Bench):
+    """A worker's side: a run of its share, brought up to date by messages."""
+
+    def __init__(self, given: Assignment) -> None:
+        """Read the panel and allocate the share.
+
+        Raises:
+            RunError: the panel or the arithmetic is another than the run's.
+        """
+        super().__init__(given)
+        panel, here = panel_of(given.config), torch.device("cpu")
+        if panel.fingerprint != given.fingerprint:
+            raise RunError(f"the panel {given.config.panel} is another one than when the run began")
+        ground = market_of(given.config, panel, here)
+        self._setup = build_setup(given.config, ground.market, ground.splits, here, share=given.share)
+        self._run = build_erl(self._setup, ground.market)
+        self._learning = learning(self._setup, self._run)
+        self.hold_(self._run, () if ground.private else given.mapped)
+
+    def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
+        """The share's rows are these."""
+        learner = self._run.learner
+        for name, leaf in rows_of(learner):
+            leaf.copy_(torch.from_numpy(rows[name]))
+        learner.tally.added.update(added)
+        learner.tally.updates = updates
+
+    def experience(self, at: np.ndarray, columns: Arrays, weights: Arrays, appended: int) -> None:
+        """The replay holds this at these places, and is drawn from like this."""
+        replay = self._run.replay
+        assert replay is not None  # noqa: S101  (the run has one)
+        for name, column in columns_of(replay):
+            column[torch.from_numpy(at)] = torch.from_numpy(columns[name])
+        write_weights_(replay, weights)
+        replay.appended = appended
+
+    def learn(self) -> np.ndarray | None:
+        """The next update; |TD error| of what its members drew, where that decides what is drawn."""
+        found, replay = self._learning.update_(), self._run.replay
+        weighed = replay is not None and replay.priorities is not None
+        return found.numpy() if weighed and found is not None else None
+
+    def weigh(self, td_error: np.ndarray) -> None:
+        """|TD error| of what all members drew in that update."""
+        self._learning.weigh_(torch.from_numpy(td_error))
+
+    def rows(self) -> tuple[Arrays, Mapping[str, int]]:
+        """The share's rows, and how often its sums were added to."""
+        learner = self._run.learner
+        return {name: leaf.numpy() for name, leaf in rows_of(learner)}, learner.tally.added
+
+    def weights(self) -> Arrays:
+        """How the replay is drawn from."""
+        assert self._run.replay is not None  # noqa: S101  (the run has one)
+        return weights_of(self._run.replay)
+
+    def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401
+        """A tile plays the training slices."""
+        found = train_tile(self._setup, self._run, span, round_)
+        played = None if found.transitions is None else {leaf.path: leaf.value for leaf in leaves(found.transitions)}
+        return found.fitness.numpy(), arrays_of(found.slices), None if played is None else arrays_of(played)
+
+    def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401
+        """A tile, and the champion, play the validation slices."""
+        found = judge_tile(self._setup, self._run, span, round_)
+        return found.value.numpy(), arrays_of(found.slices), found.activity.numpy(), found.attention.numpy()
+
+
+class Workers(Team):
+    """The run's side: a crew (`trainers.erl.crew.Crew`) whose processes are started when they are first needed."""
+
+    def __init__(self, config: ErlRunConfig, setup: Setup, run: Erl, fingerprint: str, plan: Plan) -> None:
+        """Nothing is started yet.
+
+        Args:
+            config: of the run.
+            setup: of the whole population.
+            run: its state.
+            fingerprint: of the panel.
+            plan: how many workers, on which machines, what each holds and may have.
+        """
+        self._setup, self._run = setup, run
+        self._tiles = setup.tiles
+        dealt = shares(len(self._tiles), len(plan.workers))
+        self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
+        self._owner = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
+        mapped = tuple(plan.mapped)
+        super().__init__(
+            config, plan, DESK, [Assignment(config, span, fingerprint, versions(), mapped) for span in self.spans]
+        )
+        self._stale = True
+        self._appended = [0] * len(dealt)
+        self._learned: list[np.ndarray | None] = []
+        self._asked: deque[tuple[str, int, int]] = deque()
+
+    def formula(self) -> int:
+        """Of each generation."""
+        return self._plan.exchange["generation"]
+
+    def learn_(self) -> None:
+        """All shares at once; draws that depend on errors wait for those of all."""
+        self._ready_()
+        found = self.ask_all("learn")
+        error = None if found[0] is None else np.concatenate(found)
+        self._learned.append(error)
+        if error is not None:
+            self.ask_all("weigh", error)
+        if len(self._learned) >= GATHERED:
+            self.gather_()
+
+    def train(self, tile: int) -> Trained:
+        """By the tile's worker; all workers are asked for all tiles from this one on."""
+        fitness, slices, played = self._tile("train", tile)
+        transitions = None if played is None else Transitions(**tensors_of(played))
+        return Trained(torch.from_numpy(fitness), tensors_of(slices), transitions)
+
+    def judge(self, tile: int) -> Judged:
+        """By the tile's worker."""
+        value, slices, activity, attention = self._tile("judge", tile)
+        return Judged(
+            torch.from_numpy(value), tensors_of(slices), torch.from_numpy(activity), torch.from_numpy(attention)
+        )
+
+    def replaced_(self) -> None:
+        """Workers are sent their rows before they compute again."""
+        self._stale = True
+
+    def gather_(self) -> None:
+        """Members' rows, the sums of their updates, and how the replay is drawn from."""
+        if not self._learned:
+            return
+        found = self.ask_all("rows")
+        replay, learner = self._run.replay, self._run.learner
+        weights = self.workers[0].ask("weights") if replay is not None and replay.priorities is not None else {}
+        for span, (rows, _) in zip(self.spans, found, strict=True):
+            for name, leaf in rows_of(learner):
+                leaf[slice(*span)] = torch.from_numpy(rows[name][: span[1] - span[0]])
+        for name in learner.tally.added:
+            learner.tally.added[name] = sum(added[name] for _, added in found)
+        learner.tally.updates += len(self._learned)
+        if replay is not None:
+            write_weights_(replay, weights)
+        self._learned.clear()
+
+    def close(self) -> None:
+        """End the processes."""
+        super().close()
+        self._stale = True
+
+    def _tile(self, name: str, tile: int) -> Any:  # noqa: ANN401
+        round_ = self._run.progress.round
+        if not self._asked:
+            self.gather_()
+            self._ready_()
+            for at in range(tile, len(self._tiles)):
+                self.workers[self._owner[at]].post(name, self._tiles[at], round_)
+                self._asked.append((name, at, round_))
+        expected = self._asked.popleft()
+        assert expected == (name, tile, round_)  # noqa: S101  (the loop asks for a phase's tiles in order)
+        return self.workers[self._owner[tile]].take()
+
+    def _ready_(self) -> None:
+        """Every worker runs, and knows the run as it is."""
+        self.ready_()
+        if self._stale:
+            for worker in self.workers:
+                self._load_(worker)
+            self._stale = False
+
+    def tell_(self, worker: Worker) -> None:
+        """Another process takes a dead one's place: what that one had learned since is learned again."""
+        self._appended[worker.number] = 0
+        self._load_(worker)
+        for error in self._learned:
+            worker.ask("learn")
+            if error is not None:
+                worker.ask("weigh", error)
+
+    def _load_(self, worker: Worker) -> None:
+        learner, replay, (low, high) = self._run.learner, self._run.replay, self.spans[worker.number]
+        members = self._setup.config.population.size
+        rows = {
+            name: torch.cat([leaf[low:high], leaf[members:]]).numpy()  # the champion's row, where there is one
+            for name, leaf in rows_of(learner)
+        }
+        added = {name: count // members * (high - low) for name, count in learner.tally.added.items()}
+        worker.ask("load", rows, added, learner.tally.updates)
+        if replay is None:
+            return
+        first = max(self._appended[worker.number], replay.appended - len(replay.row))
+        at = torch.arange(first, replay.appended) % len(replay.row)
+        columns = {name: column[at].numpy() for name, column in columns_of(replay)}
+        worker.ask("experience", at.numpy(), columns, weights_of(replay), replay.appended)
+        self._appended[worker.number] = replay.appended
+
+
+def weights_of(replay: RowReplay) -> Arrays:
+    """How likely each transition is to be drawn; nothing where all are alike."""
+    return {name: weight.numpy() for name, weight in weights_in(replay)}
+
+
+def write_weights_(replay: RowReplay, weights: Arrays) -> None:
+    """The same, received."""
+    for name, weight in weights_in(replay):
+        weight.copy_(torch.from_numpy(weights[name]))
+    if replay.priorities is not None:
+        replay.priorities.changed = True

@@ -1,0 +1,57 @@
+"""What makes a study, besides the settings that its runs share."""
+
+from typing import Annotated
+
+from flatwater_watch.errors import ConfigError, require
+from flatwater_watch.options.bounds import Bounds
+from flatwater_watch.options.declare import config
+from flatwater_watch.printable import shown
+
+MOST_FOLDS = 1000
+MOST_SEEDS = 1000
+LONGEST = 12
+"""Digits of a seed."""
+
+
+@config(table="study")
+class StudyConfig:
+    """A walk-forward over a panel."""
+
+    folds: Annotated[int, Bounds(1, MOST_FOLDS)] = 5
+    """Folds; each trains on everything before its test days."""
+    seeds: Annotated[tuple[int, ...], Bounds(0, 1 << 40)] = (0, 1, 2)
+    """Each fold is trained once with each."""
+    days: Annotated[int, Bounds(1, 1 << 20)]
+    """Days of the panel."""
+    data: str
+    """What is in the panel, as a hash."""
+
+    def __post_init__(self) -> None:
+        """Check the seeds."""
+        check_seeds(self.seeds)
+
+
+def check_seeds(seeds: tuple[int, ...]) -> None:
+    """Make sure that there are some, and that each is there once."""
+    fine = 0 < len(set(seeds)) == len(seeds) <= MOST_SEEDS and min(seeds) >= 0
+    require(fine, "seeds", seeds, f"1 to {MOST_SEEDS} whole numbers from 0 on, each once")
+
+
+def read_seeds(text: str, first: int) -> tuple[int, ...]:
+    """The seeds that `--seeds` asks for: `3` for so many from `first` on, `0,5,9` for these, `7,` for one.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    words = [word.strip() for word in text.split(",")]
+    listed = [word for word in words if word]
+    if not listed or not all(word.isdecimal() and len(word) <= LONGEST for word in listed):
+        raise ConfigError(
+            f"--seeds {shown(text)}: must be a number of seeds, such as 3, or a list of them, such as 0,5,9"
+        )
+    numbers = tuple(int(word) for word in listed)
+    if len(words) == 1:
+        require(1 <= numbers[0] <= MOST_SEEDS, "--seeds", numbers[0], f"1 to {MOST_SEEDS} seeds")
+        numbers = tuple(range(first, first + numbers[0]))
+    check_seeds(numbers)
+    return numbers

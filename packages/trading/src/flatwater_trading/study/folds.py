@@ -1,0 +1,69 @@
+"""Walk-forward folds: the panel in equal parts, of which the first is only trained on and each other is tested once.
+
+The same cut as scikit-learn's TimeSeriesSplit. Each fold is an ordinary run on the panel as it was at the end of the
+fold: its holdout are the fold's test days, its validation days are the last before them, and it trains on the rest.
+"""
+
+from dataclasses import dataclass, replace
+
+from flatwater_trading.panel.splits import Days, check_episode, split_days
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_watch.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One part of the panel that is tested."""
+
+    number: int
+    """From 1."""
+    test: Days
+    """Rows of the panel."""
+
+
+def cut_folds(days: int, folds: int) -> list[Fold]:
+    """The folds of a panel of so many days; what does not divide is only trained on. Empty where it is too short."""
+    length = days // (folds + 1)
+    first = days - folds * length
+    return [Fold(n + 1, Days(first + n * length, first + (n + 1) * length)) for n in range(folds)]
+
+
+def fold_config(base: ErlRunConfig, fold: Fold, seed: int) -> ErlRunConfig:
+    """The settings of one run: the fold is the panel's end, and its test days are the holdout."""
+    splits = replace(base.splits, days=fold.test.stop, holdout_days=len(fold.test))
+    return replace(base, splits=splits, seed=seed)
+
+
+def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
+    """The folds, each long enough.
+
+    Raises:
+        ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be.
+    """
+    found = cut_folds(days, folds)
+    try:
+        _check(base, found)
+    except ConfigError as wrong:
+        fewer = next((n for n in range(folds - 1, 0, -1) if _fit(base, cut_folds(days, n))), None)
+        remedy = f"Give --folds {fewer} or fewer." if fewer else "It is too short for one fold: give a longer panel."
+        raise ConfigError(
+            f"--folds {folds}: of {days:,} days the first fold would train on {found[0].test.first:,} and be tested on "
+            f"{len(found[0].test):,}. {remedy} In that fold {wrong}"
+        ) from wrong
+    return found
+
+
+def _check(base: ErlRunConfig, folds: list[Fold]) -> None:
+    if not len(folds[0].test):
+        raise ConfigError("there is no day to test on.")
+    first = fold_config(base, folds[0], seed=0)
+    splits = split_days(folds[0].test.stop, context=base.env.episode.context, config=first.splits)
+    check_episode(splits, base.env.episode.days)
+
+
+def _fit(base: ErlRunConfig, folds: list[Fold]) -> bool:
+    try:
+        _check(base, folds)
+    except ConfigError:
+        return False
+    return True

@@ -1,0 +1,86 @@
+"""One run of a study, in a process of its own: trained as a trial of a sweep is, then played on its fold's test days.
+
+The order has `config`, the settings of the run, and `run`, its folder. Where `run` is null the settings are those that
+all runs share, and are tried out on the `folds` that are wanted: nothing is trained.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.memory.planner import Plan, refuse
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.looks import log_look
+from flatwater.runs.machine import find_device, use_threads
+from flatwater.runs.planning import check_settings
+from flatwater.runs.session import read_config, restore_run
+from flatwater.sweeps.trial import answer_, train
+from flatwater_trading.panel.panel import Panel, first_days
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.market import panel_of
+from flatwater_trading.recipe.plan import plan_erl
+from flatwater_trading.recipe.run import ErlRun
+from flatwater_trading.study.folds import Fold, find_folds, fold_config
+
+
+def main() -> None:
+    """Do what stdin says."""
+    answer_(lambda order: work(order) if order["run"] else prepare(order))
+
+
+def work(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Train the run, or go on with it, and play its test days."""
+    done = train(order["config"], Path(order["run"]))
+    if done["finished"]:
+        test(RunFolder(Path(order["run"])))
+    return done
+
+
+def test(folder: RunFolder) -> None:
+    """Play the champion of the newest checkpoint on the holdout; a look is logged, as any other."""
+    config = read_config(folder)
+    use_threads(config.threads)
+    run, manifest = restore_run(config, folder, print)
+    assert isinstance(run, ErlRun)  # noqa: S101  (for the type checker)
+    log_look(folder, manifest.round)
+    run.write_holdout(folder)
+
+
+def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as runs keep them, the panel, and what the largest run would hold."""
+    config = check_settings(from_mapping(ErlRunConfig, order["config"], "the study")).config
+    panel = panel_of(config)
+    days = len(panel.dates)
+    folds = find_folds(config, days, order["folds"])
+    plan_of_fold(config, panel, folds[0])  # the fewest days: what cannot be trained is found here
+    plan = plan_of_fold(config, panel, folds[-1])
+    if not config.start_over_budget:
+        refuse(plan)
+    return {
+        "config": to_mapping(config),
+        "data": panel.fingerprint,
+        "days": days,
+        "first_day": str(panel.dates[folds[0].test.first]),
+        "last_day": str(panel.dates[-1]),
+        "needed_bytes": plan.needed_bytes,
+        "limit_bytes": plan.limit_bytes,
+    }
+
+
+def plan_member(base: ErlRunConfig, folds: int) -> Plan:
+    """What the largest run of a study would hold."""
+    config = check_settings(base).config
+    panel = panel_of(config)
+    return plan_of_fold(config, panel, find_folds(config, len(panel.dates), folds)[-1])
+
+
+def plan_of_fold(config: ErlRunConfig, panel: Panel, fold: Fold) -> Plan:
+    """What a run of the fold would hold."""
+    return plan_erl(
+        fold_config(config, fold, config.seed), first_days(panel, fold.test.stop), find_device(config.device)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The beginning of a study: a new folder with all that it needs to go on, or the folder of one that was begun."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from flatwater.config.toml import from_mapping, load_config, to_mapping
+from flatwater.memory.planner import BUDGET_SHARE
+from flatwater.rundir.layout import create_folder, write_config
+from flatwater.runs.trust import load_settings, note_file
+from flatwater.sweeps.opening import refuse_others
+from flatwater.sweeps.process import ask
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.study.config import MOST_FOLDS, StudyConfig, read_seeds
+from flatwater_trading.study.records import StudyFolder
+from flatwater_watch.errors import ConfigError, MemoryLimitError
+from flatwater_watch.meters.process import free_cores
+from flatwater_watch.options.bounds import Bounds, check_fields
+from flatwater_watch.units import format_bytes
+
+FOLDS, SEEDS = 5, "3"
+"""Of a study that is not told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is asked for."""
+
+    config: ErlRunConfig
+    """What all runs share, apart from fold and seed."""
+    folds: Annotated[int, Bounds(1, MOST_FOLDS)] | None
+    """None for as many as the study has, or `FOLDS`."""
+    seeds: str | None
+    """As `read_seeds` takes it; None for those that the study has, or `SEEDS`."""
+    jobs: Annotated[int, Bounds(1, 1024)] | None
+    """Runs at once; None for as many as there are free cores and as memory allows."""
+    folder: Path | None
+    """None makes a new one."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A study whose folder has all that it needs."""
+
+    folder: StudyFolder
+    base: ErlRunConfig
+    setup: StudyConfig
+    jobs: int
+    days: str
+    """The test days: `2002-03-28 to 2021-04-21`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is asked for, with what the study in the folder has and what follows from the machine."""
+
+    begun: StudyFolder | None
+    """None for a new study."""
+    before: StudyConfig | None
+    """What it was begun with."""
+    base: ErlRunConfig
+    folds: int
+    seeds: tuple[int, ...]
+    jobs: int
+    """Runs at once, as far as there are cores."""
+
+
+def find_wanted(order: Order) -> Wanted:
+    """Complete what is asked for.
+
+    Raises:
+        ConfigError: it is not what the study in the folder was begun with.
+    """
+    found = None if order.folder is None else StudyFolder(order.folder)
+    begun = found if found is not None and found.study.is_file() else None
+    before = None if begun is None else load_config(StudyConfig, begun.study)
+    folds = order.folds or (FOLDS if before is None else before.folds)
+    if before is not None and folds != before.folds:
+        raise ConfigError(f"--folds {folds}: the study in {order.folder} has {before.folds}. {_ANOTHER}")
+    seeds = _seeds(order, before)
+    cores = free_cores()
+    jobs = min(order.jobs or cores, folds * len(seeds))
+    base = order.config if begun is None else _shared(order.config, begun)
+    base = replace(base, threads=base.threads or max(1, cores // jobs))
+    return Wanted(begun=begun, before=before, base=base, folds=folds, seeds=seeds, jobs=jobs)
+
+
+def open_study_folder(order: Order, program: Sequence[str]) -> Opened:
+    """The study in the folder, or a new one.
+
+    Raises:
+        FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
+    """
+    asked = find_wanted(order)
+    answer = ask(program, {"config": to_mapping(asked.base), "folds": asked.folds})
+    base = from_mapping(ErlRunConfig, answer["config"], "the study")
+    setup = StudyConfig(folds=asked.folds, seeds=asked.seeds, days=answer["days"], data=answer["data"])
+    before = asked.before
+    if before is not None and (before.days, before.data) != (setup.days, setup.data):
+        raise ConfigError(f"{base.panel}: has other days or prices than when the study was begun. {_ANOTHER}")
+    jobs = that_fit(asked.jobs, answer["needed_bytes"], answer["limit_bytes"], asked=order.jobs is not None)
+    folder = asked.begun or StudyFolder(create_folder(order.folder, "study").path)
+    write_config(base, folder.base)
+    note_file(folder.base, lambda _: None)  # each run says it where that cannot be
+    write_config(setup, folder.study)  # last: a folder that has it is whole
+    days = f"{answer['first_day']} to {answer['last_day']}"
+    return Opened(folder=folder, base=base, setup=setup, jobs=jobs, days=days)
+
+
+_ANOTHER = "Give another folder with --run for a new study."
+
+
+def _seeds(order: Order, before: StudyConfig | None) -> tuple[int, ...]:
+    if order.seeds is None and before is not None:
+        return before.seeds
+    seeds = read_seeds(order.seeds or SEEDS, order.config.seed)
+    if before is not None and (missing := [seed for seed in before.seeds if seed not in seeds]):
+        raise ConfigError(
+            f"--seeds {order.seeds}: leaves out {', '.join(map(str, missing))}, which the study in {order.folder} has. "
+            f"Seeds can be added and not taken away: a choice among them would be one more try. {_ANOTHER}"
+        )
+    return seeds
+
+
+def _shared(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
+    """The settings, where they are those of the study apart from what may change."""
+    before = load_settings(ErlRunConfig, begun.base)
+    now = replace(now, threads=now.threads or before.threads)
+    refuse_others(replace(before, panel=None), replace(now, panel=None), begun.path, "study")
+    return now
+
+
+def that_fit(jobs: int, needed: int, limit: int, *, asked: bool) -> int:
+    """Runs at once.
+
+    Raises:
+        MemoryLimitError: so many were asked for, and there is no memory for them.
+    """
+    allowed = int(BUDGET_SHARE * limit)
+    most = max(1, allowed // max(1, needed))
+    if asked and jobs > most:
+        raise MemoryLimitError(
+            f"--jobs {jobs}: so many runs would take {format_bytes(jobs * needed)} at once, and "
+            f"{format_bytes(allowed)} are allowed ({BUDGET_SHARE:.0%} of what there is). Give --jobs {most} or fewer."
+        )
+    return min(jobs, most)

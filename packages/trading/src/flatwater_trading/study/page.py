@@ -1,0 +1,215 @@
+"""`report.html` and `study.png` of a study: what all its folds show together."""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from flatwater.metrics.lines import thinned
+from flatwater_trading.recipe.sections import colour_of
+from flatwater_trading.study.records import (
+    StudyFolder,
+    StudyRecords,
+    calendar_of_study,
+    fold_rows,
+    percent,
+    plain,
+    read_study,
+    seed_rows,
+    trader_rows,
+)
+from flatwater_watch.pages.blocks import Block, Paragraph, Piece, Section, Table, Tile
+from flatwater_watch.pages.chart import MOST_POINTS, Axis, Bars, Chart, Line, Picture
+from flatwater_watch.pages.document import document
+
+
+def study_page(study: StudyRecords) -> str:
+    """The whole page."""
+    sections = [
+        Section(title="Result", blocks=list(_result(study))),
+        Section(title="Folds", blocks=list(_folds(study))),
+        Section(title="How sure", blocks=list(_sure(study))),
+        Section(title="Runs", blocks=list(_runs(study))),
+    ]
+    name = study.path.resolve().name
+    state = "finished" if all(run["state"] == "finished" for run in study.result["runs"]) else "stopped"
+    return document(
+        name,
+        heading=[name, " ", Piece(state, f"state {state}")],
+        subtitle=_subtitle(study),
+        tiles=_tiles(study),
+        sections=sections,
+        footer=f"Written by Flatwater, {study.read_at:%Y-%m-%d %H:%M %Z}.",
+    )
+
+
+def report_of(path: Path) -> tuple[Path, Callable[[], str]]:
+    """Where `flatwater report` writes the page of a study, and what makes it."""
+    return StudyFolder(path).report, lambda: study_page(read_study(path))
+
+
+def study_picture(study: StudyRecords) -> Picture:
+    """The pooled equity, the folds, and the intervals of the differences; of a study with a complete fold."""
+    above = [[equity_chart(study.equity, study.pooled)]] if study.equity is not None and study.pooled else []
+    return above if study.pooled is None else [*above, [folds_chart(study), differences_chart(study.pooled)]]
+
+
+def _subtitle(study: StudyRecords) -> str:
+    result = study.result
+    said = [str(result.get("panel") or "the panel that comes with Flatwater")]
+    if study.pooled is not None:
+        units = calendar_of_study(study.pooled).units
+        said.append(f"{study.pooled['days']:,} test {units}, {study.pooled['first_day']} to {study.pooled['last_day']}")
+    said.append(f"folds: {result['folds']}, seeds: {', '.join(map(str, result['seeds']))}")
+    return " · ".join(said)
+
+
+def _tiles(study: StudyRecords) -> Iterator[Tile]:
+    pooled = study.pooled
+    if pooled is None:
+        return
+    own, equal = pooled["traders"]["champion"], pooled["traders"]["equal weight"]
+    yield Tile("champions, a year", percent(own["annual_return"]), f"equal weight {percent(equal['annual_return'])}")
+    yield Tile("Sharpe ratio", plain(own["sharpe"]), f"equal weight {plain(equal['sharpe'])}")
+    deepest = [percent(row["drawdown"], "{:.0%}") for row in (own, equal)]
+    yield Tile("drawdown", deepest[0], f"equal weight {deepest[1]}")
+    for title, found in _differences(pooled).items():
+        interval = f"90 % interval {found['low']:+.1%} to {found['high']:+.1%}"
+        kind = "good" if found["low"] > 0 else "bad" if found["high"] < 0 else ""
+        yield Tile(title, f"{found['mean']:+.1%}", interval, kind)
+    deflated = pooled["deflated"]
+    yield Tile("deflated Sharpe", f"{deflated['probability']:.0%}", f"for {deflated['tries']:,} tries")
+
+
+def _differences(pooled: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """The champions less a rule, a year: mean, and the ends of its interval."""
+    found = pooled["comparison"]
+    best = {"mean": found["difference"], "low": found["low"], "high": found["high"]}
+    return {f"less {found['best']}": best, "less equal weight": pooled["against_equal_weight"]}
+
+
+def _result(study: StudyRecords) -> Iterator[Block]:
+    pooled = study.pooled
+    if pooled is None:
+        yield Paragraph("No fold has been tested with every seed yet, so there is nothing to pool.", "missing")
+        return
+    yield Paragraph(pooled["verdict"])
+    if study.equity is not None:
+        yield equity_chart(study.equity, pooled)
+    titles, rows, words = trader_rows(pooled)
+    yield Table(titles, rows, words)
+    said = (
+        "The champions of all seeds begin each fold with equal money; the next fold begins with what they ended with."
+    )
+    yield Paragraph(f"{said} Random: the median trader of each fold. Note: {study.result['note']}.", "reading")
+
+
+def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
+    """All test days, fold after fold."""
+    kept = equity[thinned(len(equity), MOST_POINTS)]
+    dates = kept["date"].to_list()
+    marks = []
+    for name in (column for column in kept.columns if column != "date"):
+        values, first = kept[name].to_list(), name == "champion"
+        title = f"{'champions' if first else name} x {values[-1]:.2f}"
+        line = Line(name=title, x=dates, y=values, colour=colour_of(name), width=2.4 if first else 1.3, front=first)
+        marks.append(line)
+    return Chart(
+        title=f"Equity over all test {calendar_of_study(pooled).units}",
+        reading="In multiples of the money at the start, after costs; the scale is logarithmic. A vertical line begins "
+        "a fold: traders are trained anew there, on all that lies to its left.",
+        marks=marks,
+        x=Axis(kind="date"),
+        y=Axis(kind="log", unit=" x"),
+        height=420,
+        uprights=[date.fromisoformat(row["first_day"]) for row in pooled["by_fold"]],
+    )
+
+
+def folds_chart(study: StudyRecords) -> Chart:
+    """Each fold beside equal weight and the best rule."""
+    rows = () if study.pooled is None else study.pooled["by_fold"]
+    at = [f"{number}: {row['first_day'][:7]}" for number, row in enumerate(rows, 1)]
+
+    def column(name: str) -> list[float]:
+        return [100 * row[name] for row in rows]
+
+    low, high = (column(name) if len(study.result["seeds"]) > 1 else [] for name in ("lowest", "highest"))
+    champions = column("total_return")
+    return Chart(
+        title="Return in each fold, by its first month",
+        reading="The champions of all seeds together, with the range of each seed's alone where there are several.",
+        marks=[
+            Bars(name="champions", at=at, values=champions, low=low, high=high, colour="--champion", form="+.1f"),
+            Bars(name="equal weight", at=at, values=column("equal_weight"), colour="--equal-weight", form="+.1f"),
+            Bars(name="best rule", at=at, values=column("best_rule_return"), colour="--random", form="+.1f"),
+        ],
+        x=Axis(rows=at),
+        y=Axis(unit="%", zero=True),
+        height=280,
+        weight=1.6,
+    )
+
+
+def differences_chart(pooled: Mapping[str, Any]) -> Chart:
+    """The champions less a rule, with the interval."""
+    rows = dict(reversed(_differences(pooled).items()))
+    mean, low, high = ([100 * row[name] for row in rows.values()] for name in ("mean", "low", "high"))
+    bars = Bars(name="a year", at=list(rows), values=mean, low=low, high=high, colour="--champion", across=True)
+    return Chart(
+        title="A year, 90 % interval",
+        reading="What the champions earned more in a year. An interval that holds 0 does not tell the two apart.",
+        marks=[bars],
+        x=Axis(unit="%", zero=True),
+        y=Axis(rows=list(rows)),
+        height=170,
+    )
+
+
+def _folds(study: StudyRecords) -> Iterator[Block]:
+    if study.pooled is None:
+        yield Paragraph("No fold is complete.", "missing")
+        return
+    titles, rows, _ = fold_rows(study.pooled, whole=True)
+    yield folds_chart(study)
+    yield Table(titles, rows)
+    yield Paragraph(
+        "Return of the champions together, of equal weight, and of the rule that earned most on these days; then "
+        "the lowest and the highest seed alone, the turnover in the fold, and what share of the random traders with "
+        "the same turnover earned less.",
+        "reading",
+    )
+
+
+def _sure(study: StudyRecords) -> Iterator[Block]:
+    if study.pooled is None:
+        yield Paragraph("No fold is complete.", "missing")
+        return
+    titles, rows, words = seed_rows(study.pooled)
+    calendar = calendar_of_study(study.pooled)
+    yield differences_chart(study.pooled)
+    yield Table(titles, rows, words)
+    deflated, lead = study.pooled["deflated"], study.pooled["deflated_lead_over_equal_weight"]
+    yield Table(
+        (f"Sharpe ratio of a {calendar.unit}", "measured", "the best of all tries by chance", "deflated"),
+        [
+            [name, f"{row['sharpe']:.4f}", f"{row['by_chance']:.4f}", f"{row['probability']:.0%}"]
+            for name, row in (("champions", deflated), ("champions less equal weight", lead))
+        ],
+    )
+    yield Paragraph(
+        f"Intervals: stationary block bootstrap of the differences of each {calendar.unit} (Politis and Romano "
+        f"1994), blocks of 20 {calendar.units}. "
+        f"Deflated: the probability that the true Sharpe ratio is above 0, although it may be the best of "
+        f"{deflated['tries']:,} tries: members x generations of every run (Bailey and López de Prado 2014).",
+        "reading",
+    )
+
+
+def _runs(study: StudyRecords) -> Iterator[Block]:
+    rows = [[str(run[name]) for name in ("run", "state", "reason")] for run in study.result["runs"]]
+    yield Table(("run", "state", "reason"), rows, words=3)
+    said = ("Each is a run folder of its own: ", Piece(f"flatwater report {study.path}/{rows[0][0]}"), ".")
+    yield Paragraph(said, "reading")

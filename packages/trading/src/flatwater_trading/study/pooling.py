@@ -1,0 +1,242 @@
+"""What the folds of a study come to together, from the folders of its runs alone.
+
+In each fold the money is split evenly among the seeds' champions, and nothing is moved between them; the next fold
+begins with what the last one ended with. So there is one equity curve over all test days for the champions, and one for
+each yardstick. Random traders are pooled in the same way: the first of each run together, the second, and so on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from flatwater.metrics.figures import finite
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.results import read_result
+from flatwater_trading.market import account
+from flatwater_trading.panel.calendar import calendar_of
+from flatwater_trading.recipe.comparison import (
+    CHAMPION,
+    Comparison,
+    Difference,
+    beside_oracle,
+    compare,
+    difference_of,
+    period_returns,
+    simple_rules,
+)
+from flatwater_trading.recipe.recipe import ERL
+from flatwater_trading.recipe.tables import EQUITY, TraderFolder, read_table
+from flatwater_trading.study.config import StudyConfig
+from flatwater_trading.study.deflated import Deflated, deflated_sharpe
+from flatwater_trading.study.records import StudyFolder
+from flatwater_watch.errors import RunError
+
+EQUAL_WEIGHT = "equal weight"
+BOOTSTRAP_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tested:
+    """One run on its fold's test days."""
+
+    seed: int
+    result: Mapping[str, Any]
+    """holdout.json."""
+    equity: pl.DataFrame
+    """The opening cash, then the value at each close, by trader."""
+
+    def grown(self, trader: str) -> np.ndarray:
+        """Its equity, 1 at the start."""
+        curve = self.equity[trader].to_numpy()
+        return np.asarray(curve / curve[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """The folds that are complete, pooled."""
+
+    folds: Sequence[Sequence[Tested]]
+    """Fold by fold, its runs."""
+    dates: np.ndarray
+    """The day before the first test day, then every test day."""
+    equity: Mapping[str, torch.Tensor]
+    """By trader, 1 on the first date."""
+    comparison: Comparison
+    against_equal: Difference
+    deflated: Deflated
+    """Of the champions."""
+    deflated_excess: Deflated
+    """Of what they earned more than equal weight."""
+    tries: int
+
+    @property
+    def a_year(self) -> int:
+        """Periods of a year, by the test days."""
+        return calendar_of(self.dates).a_year
+
+    @property
+    def years(self) -> float:
+        """How long all test days are."""
+        return (len(self.dates) - 1) / self.a_year
+
+    @property
+    def verdict(self) -> str:
+        """What follows, in words."""
+        said = [self.comparison.sentence]
+        if self.comparison.best != EQUAL_WEIGHT:
+            said.append(f"It {self.against_equal.told(EQUAL_WEIGHT)}.")
+        returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in self.equity.items()}
+        if law := beside_oracle(returns):
+            said.append(law)
+        own, excess = self.deflated.probability, self.deflated_excess.probability
+        said.append(
+            f"Deflated for the {self.tries:,} tries of the study, the probability that its Sharpe ratio is above 0 is "
+            f"{own:.0%}, and that of its lead over equal weight {excess:.0%}."
+        )
+        return " ".join(said)
+
+
+def tested(folder: RunFolder, seed: int) -> Tested | None:
+    """A run's test days; None where it has not played them yet.
+
+    Raises:
+        RunError: a file is damaged.
+    """
+    curves = TraderFolder.of(folder).holdout_equity
+    result, equity = read_result(folder.holdout, ERL), read_table(curves, EQUITY)
+    if result is None or equity is None:
+        return None
+    chance, rows = result.get("chance"), result[ERL.players]
+    wanted = {"generations": int, "population": int, "comparison": dict}
+    whole = isinstance(chance, list) and all(isinstance(value, float) for value in chance) and chance
+    if not whole or any(type(result.get(name)) is not kind for name, kind in wanted.items()):
+        raise RunError(f"{folder.holdout}: is damaged. Remove it, and go on with the study: the days are played again.")
+    if {CHAMPION, EQUAL_WEIGHT, *rows} - {*equity.columns} or not len(equity):
+        raise RunError(f"{curves}: has not every trader of {folder.holdout.name}. Remove both.")
+    return Tested(seed=seed, result=result, equity=equity)
+
+
+def pool(folder: StudyFolder, setup: StudyConfig) -> Pool | None:
+    """Pool the folds of which every seed has been tested; None where there is none."""
+    found = ([tested(folder.run(fold, seed), seed) for seed in setup.seeds] for fold in range(1, setup.folds + 1))
+    whole = [[run for run in runs if run is not None] for runs in found if None not in runs]
+    if not whole:
+        return None
+    traders = list(whole[0][0].result[ERL.players])
+    equity = {name: torch.from_numpy(chained([_together(runs, name) for runs in whole])) for name in traders}
+    chance = np.prod([_chance(runs) for runs in whole], axis=0) - 1
+    champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
+    tries = sum(run.result["generations"] * run.result["population"] for runs in whole for run in runs)
+    of_folds = [runs[0].equity["date"].to_numpy() for runs in whole]
+    dates = np.concatenate([of_folds[0][:1], *(days[1:] for days in of_folds)])
+    a_year = calendar_of(dates).a_year
+    return Pool(
+        folds=whole,
+        dates=dates,
+        equity=equity,
+        comparison=compare(
+            equity,
+            torch.from_numpy(chance),
+            trained=CHAMPION,
+            yardsticks=simple_rules(traders),
+            a_year=a_year,
+            seed=BOOTSTRAP_SEED,
+        ),
+        against_equal=difference_of(champion, equal, a_year=a_year, seed=BOOTSTRAP_SEED),
+        deflated=deflated_sharpe(champion, tries),
+        deflated_excess=deflated_sharpe(champion - equal, tries),
+        tries=tries,
+    )
+
+
+def chained(curves: Sequence[np.ndarray]) -> np.ndarray:
+    """One curve of several that begin at 1, each going on where the one before ended."""
+    whole = [np.ones(1)]
+    for curve in curves:
+        whole.append(whole[-1][-1] * curve[1:])
+    return np.concatenate(whole)
+
+
+def _together(runs: Sequence[Tested], trader: str) -> np.ndarray:
+    return np.asarray(np.mean([run.grown(trader) for run in runs], axis=0))
+
+
+def _chance(runs: Sequence[Tested]) -> np.ndarray:
+    fewest = min(len(run.result["chance"]) for run in runs)
+    return 1 + np.asarray(np.mean([run.result["chance"][:fewest] for run in runs], axis=0))
+
+
+def as_json(found: Pool) -> dict[str, Any]:
+    """The pooled result as plain values."""
+    years = found.years
+    return {
+        "first_day": str(found.dates[1]),
+        "last_day": str(found.dates[-1]),
+        "days": len(found.dates) - 1,
+        "periods_per_year": found.a_year,
+        "traders": {
+            name: _numbers(curve, years, found.a_year) | {"turnover": _turnover(found, name, years)}
+            for name, curve in found.equity.items()
+        },
+        "comparison": vars(found.comparison),
+        "against_equal_weight": vars(found.against_equal),
+        "deflated": vars(found.deflated) | {"tries": found.tries},
+        "deflated_lead_over_equal_weight": vars(found.deflated_excess) | {"tries": found.tries},
+        "by_seed": [_of_seed(found, at, years) for at in range(len(found.folds[0]))],
+        "by_fold": [_of_fold(runs, found.a_year) for runs in found.folds],
+        "verdict": found.verdict,
+    }
+
+
+def _numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, float | None]:
+    return {
+        "annual_return": finite(float(curve[-1] / curve[0]) ** (1 / years) - 1),
+        "total_return": finite(float(account.total_return(curve))),
+        "sharpe": finite(float(account.sharpe(curve, a_year))),
+        "drawdown": finite(float(account.drawdown(curve))),
+    }
+
+
+def _turnover(found: Pool, trader: str, years: float) -> float | None:
+    """Multiples of the equity bought and sold in a year; None for who is only held."""
+    of_folds = [
+        np.mean([run.result[ERL.players][trader]["turnover"] for run in runs])
+        for runs in found.folds
+        if all(run.result[ERL.players][trader].get("turnover") is not None for run in runs)
+    ]
+    return float(np.sum(of_folds) / years) if len(of_folds) == len(found.folds) else None
+
+
+def _of_seed(found: Pool, at: int, years: float) -> dict[str, Any]:
+    curve = torch.from_numpy(chained([runs[at].grown(CHAMPION) for runs in found.folds]))
+    return {"seed": found.folds[0][at].seed} | _numbers(curve, years, found.a_year)
+
+
+def _of_fold(runs: Sequence[Tested], a_year: int) -> dict[str, Any]:
+    """A row: the champions, and the best rule on these days."""
+    rows = runs[0].result[ERL.players]
+    curve = torch.from_numpy(_together(runs, CHAMPION))
+    returns = [run.result[ERL.players][CHAMPION]["total_return"] for run in runs]
+    best = max(simple_rules(rows), key=lambda name: rows[name]["total_return"] or 0.0)
+    return {
+        "first_day": runs[0].result["first_day"],
+        "last_day": runs[0].result["last_day"],
+        "days": runs[0].result["days"],
+        **_numbers(curve, runs[0].result["days"] / a_year, a_year),
+        "lowest": min(returns),
+        "highest": max(returns),
+        "turnover": float(np.mean([run.result[ERL.players][CHAMPION]["turnover"] for run in runs])),
+        "equal_weight": rows[EQUAL_WEIGHT]["total_return"],
+        "best_rule": best,
+        "best_rule_return": rows[best]["total_return"],
+        "beaten": float((torch.from_numpy(_chance(runs)) < curve[-1]).double().mean()),
+    }
+
+
+def equity_frame(found: Pool) -> pl.DataFrame:
+    """Date and each trader's pooled equity."""
+    return pl.DataFrame({"date": found.dates} | {name: curve.numpy() for name, curve in found.equity.items()})

@@ -1,0 +1,194 @@
+"""The folder of a study: where its settings and runs are, and its result, read back, checked and as rows of tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from flatwater.rundir.layout import File, Folder, RunFolder
+from flatwater_trading.panel.calendar import DAILY, Calendar, calendar_of_year
+from flatwater_trading.recipe.tables import EQUITY, read_table
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.content import is_number, parse_json
+from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.printable import shown
+
+
+class StudyFolder(Folder):
+    """The files of one study. Its runs are run folders, so `flatwater runs STUDY` lists them."""
+
+    base = File("base.toml")
+    """The configuration that all runs share, apart from fold and seed."""
+    study = File("study.toml")
+    """Folds, seeds, and what is in the panel."""
+    result = File("study.json")
+    """The pooled result, and a row for each fold."""
+    equity = File("equity.parquet")
+    """Pooled equity of the champions and the yardsticks."""
+    picture = File("study.png")
+    """The study in one picture."""
+    report = File("report.html")
+    """The study as one page."""
+
+    def run(self, fold: int, seed: int) -> RunFolder:
+        """The run of one fold and seed."""
+        return RunFolder(self.path / f"fold-{fold:02}-seed-{seed}")
+
+    def log(self, fold: int, seed: int) -> Path:
+        """What it said."""
+        return self.path / "logs" / f"fold-{fold:02}-seed-{seed}.txt"
+
+
+Rows = tuple[Sequence[str], Sequence[Sequence[str]], int]
+"""Titles, rows, and how many columns on the left hold words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRecords:
+    """One study, as its files say."""
+
+    path: Path
+    read_at: datetime
+    result: Mapping[str, Any]
+    """study.json."""
+    equity: pl.DataFrame | None
+    """Pooled; None where no fold is complete."""
+
+    @property
+    def pooled(self) -> Mapping[str, Any] | None:
+        """The pooled numbers; None where no fold is complete."""
+        found: Mapping[str, Any] | None = self.result["pooled"]
+        return found
+
+
+def read_study(path: Path) -> StudyRecords:
+    """Read a study's folder.
+
+    Raises:
+        RunError: no run of it has ended yet, or a file is damaged.
+    """
+    folder = StudyFolder(path)
+    again = f"Write it anew with: flatwater study --run {path}"
+    try:
+        result = parse_json(read_regular(folder.result, RESULT_BYTES))
+        _require(result)
+    except FileNotFoundError as missing:
+        raise RunError(
+            f"{folder.result}: is not there: it is written when the study ends or is stopped. {again}"
+        ) from missing
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as fault:
+        raise RunError(f"{folder.result}: is damaged: {type(fault).__name__} {fault}. {again}") from fault
+    return StudyRecords(
+        path=path,
+        read_at=datetime.now().astimezone(),
+        result=result,
+        equity=read_table(folder.equity, EQUITY),
+    )
+
+
+def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
+    """Go through all that is shown of it."""
+    _require_texts(result, "note")
+    if int(result["folds"]) < 1 or not [int(seed) for seed in result["seeds"]] or not result["runs"]:
+        raise ValueError("it has no folds, no seeds or no runs")
+    for run in result["runs"]:
+        _require_texts(run, "run", "state", "reason")
+    pooled = result["pooled"]
+    if pooled is None:
+        return
+    _require_texts(pooled, "verdict", "first_day", "last_day")
+    _require_texts(pooled["comparison"], "best")
+    if calendar_of_study(pooled).a_year < 1:
+        raise ValueError("a year of it has no period")
+    _require_numbers(pooled, "days")
+    _require_numbers(pooled["comparison"], "difference", "low", "high")
+    _require_numbers(pooled["against_equal_weight"], "mean", "low", "high")
+    for name in ("deflated", "deflated_lead_over_equal_weight"):
+        _require_numbers(pooled[name], "sharpe", "by_chance", "probability", "tries")
+    for row in pooled["by_fold"]:
+        _require_texts(row, "first_day", "best_rule")
+        date.fromisoformat(row["first_day"])
+        _require_numbers(row, "total_return", "lowest", "highest", "equal_weight", "best_rule_return", "beaten")
+    for rows in (fold_rows(pooled, whole=True), trader_rows(pooled), seed_rows(pooled)):
+        if not rows[1]:
+            raise ValueError("a table of it is empty")
+    for name in ("champion", "equal weight"):
+        _require_numbers(pooled["traders"][name], "annual_return", "sharpe", "drawdown")
+
+
+def _require_texts(row: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if not isinstance(row[name], str):
+            raise TypeError(f"{name} = {shown(row[name])}: must be a text")
+
+
+def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if not is_number(row[name]):
+            raise TypeError(f"{name} = {shown(row[name])}: must be a number")
+
+
+def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:
+    """How often the test days come; daily in a study of a version that did not say."""
+    return calendar_of_year(int(pooled.get("periods_per_year", DAILY.a_year)))
+
+
+def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
+    """A row for each fold, newest last."""
+    titles = ["fold", "first day", "champions", "equal", "best rule", "Sharpe", "drawdown"]
+    further = ["each seed", "turnover", "chance"]
+    rows = []
+    for number, row in enumerate(pooled["by_fold"], 1):
+        best = f"{percent(row['best_rule_return'])} {row['best_rule']}"
+        cells = [str(number), str(row["first_day"]), percent(row["total_return"]), percent(row["equal_weight"]), best]
+        cells += [plain(row["sharpe"]), percent(row["drawdown"], "{:.1%}")]
+        more = [f"{percent(row['lowest'], '{:+.0%}')} … {percent(row['highest'], '{:+.0%}')}"]
+        more += [plain(row["turnover"], "{:.0f} x"), percent(row["beaten"], "{:.0%}")]
+        rows.append([*cells, *more] if whole else cells)
+    return [*titles, *further] if whole else titles, rows, 2
+
+
+def trader_rows(pooled: Mapping[str, Any]) -> Rows:
+    """A row for the champions together, and one for each yardstick."""
+    titles = ("over all folds", "a year", "in all", "Sharpe", "drawdown", "turnover a year")
+    rows = [
+        [
+            "champions" if name == "champion" else str(name),
+            percent(row["annual_return"]),
+            percent(row["total_return"]),
+            plain(row["sharpe"]),
+            percent(row["drawdown"], "{:.1%}"),
+            plain(row["turnover"], "{:.1f} x"),
+        ]
+        for name, row in pooled["traders"].items()
+    ]
+    return titles, rows, 1
+
+
+def seed_rows(pooled: Mapping[str, Any]) -> Rows:
+    """A row for each seed's champions alone."""
+    titles = ("seed", "a year", "in all", "Sharpe", "drawdown")
+    rows = [
+        [
+            str(int(row["seed"])),
+            percent(row["annual_return"]),
+            percent(row["total_return"]),
+            plain(row["sharpe"]),
+            percent(row["drawdown"], "{:.1%}"),
+        ]
+        for row in pooled["by_seed"]
+    ]
+    return titles, rows, 1
+
+
+def percent(value: float | None, form: str = "{:+.1%}") -> str:
+    """A share; blank where there is none."""
+    return "" if value is None else form.format(value)
+
+
+def plain(value: float | None, form: str = "{:.2f}") -> str:
+    """A number; blank where there is none."""
+    return "" if value is None else form.format(value)

@@ -1,0 +1,239 @@
+"""A study: each fold trained anew from the same settings, once with each seed, then pooled.
+
+A study that is stopped or killed goes on where it was: runs that have played their test days stay as they are, and the
+others are resumed from their newest checkpoint.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from resource import RUSAGE_CHILDREN, getrusage
+from typing import Any
+
+from rich.console import Console
+from rich.status import Status
+
+from flatwater.config.toml import to_mapping
+from flatwater.metrics.figures import short_duration
+from flatwater.metrics.jsonl import Record
+from flatwater.rundir.layout import RunFolder, locked, recorded_rounds
+from flatwater.rundir.results import read_result
+from flatwater.runs.config import mirrored_below
+from flatwater.runs.signals import Stop, stop_on_signals
+from flatwater.sweeps.process import Crew, Ending, Job, train
+from flatwater_trading.recipe.recipe import ERL
+from flatwater_trading.study.folds import Fold, cut_folds, fold_config
+from flatwater_trading.study.opening import Opened, Order, open_study_folder
+from flatwater_trading.study.records import StudyFolder
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.units import format_duration
+
+PROGRAM = (sys.executable, "-P", "-m", "flatwater_trading.study.member")
+NOTE = (
+    "nothing was trained or chosen on a fold's test days before they were played; whoever changes settings after "
+    "looking at this result has chosen on them"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One run of the study."""
+
+    fold: Fold
+    seed: int
+    run: RunFolder
+
+    @property
+    def name(self) -> str:
+        """`fold 3, seed 1`."""
+        return f"fold {self.fold.number}, seed {self.seed}"
+
+    @property
+    def tested(self) -> bool:
+        """Whether it has played its test days."""
+        return self.run.holdout.is_file()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOutcome:
+    """What a study has come to."""
+
+    folder: StudyFolder
+    result: dict[str, Any]
+    """As in study.json."""
+    stop: Stop
+    """The signal that stopped it, if one did."""
+
+
+@dataclass
+class Pace:
+    """How much is done, and how long the rest takes: every round of every run counts alike."""
+
+    rounds: int
+    """Of all runs."""
+    done: int
+    before: int = field(init=False)
+    began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        """What was done before does not count for the speed."""
+        self.before = self.done
+
+    def left(self) -> str:
+        """`12m left`, once a round is done."""
+        now = self.done - self.before
+        if not now:
+            return "time left unknown yet"
+        return f"{short_duration((time.monotonic() - self.began) / now * (self.rounds - self.done))} left"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Study:
+    """A study at work."""
+
+    opened: Opened
+    held: RunFolder
+    members: Sequence[Member]
+    console: Console
+    status: Status
+    pace: Pace
+
+    def require_in_place(self) -> None:
+        """Runs are started below the folder's name, so a study cannot go on in a folder that has another.
+
+        Raises:
+            RunError: the folder was moved, or is gone.
+        """
+        was, now = self.opened.folder.path, self.held.named.path
+        if now != was:
+            raise RunError(
+                f"{was}: the study's folder was moved, and is {now} now. What was done is there, and the runs at work "
+                f"have saved checkpoints. Go on with: flatwater study --run {now}"
+            )
+
+    def say(self, line: str) -> None:
+        """Print a line as it is."""
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def show_(self) -> None:
+        """The line that moves."""
+        done = sum(member.tested for member in self.members)
+        pace = self.pace
+        rounds = f"generation {pace.done:,} of {pace.rounds:,}"
+        self.status.update(f"{done} of {len(self.members)} runs, {rounds}, {pace.left()}")
+
+    def jobs(self) -> Iterator[Job]:
+        """The runs that have not been tested yet."""
+        folder = self.opened.folder
+        base = mirrored_below(self.opened.base, folder.path)
+        for member in self.members:
+            if not member.tested:
+                number, seed = member.fold.number, member.seed
+                config = fold_config(base, member.fold, seed)
+                log = folder.log(number, seed)
+                order = {"config": to_mapping(config)}
+                yield Job(order=order, run=member.run, log=log, judge=self._count(recorded_rounds(member.run)))
+
+    def _count(self, known: int) -> Callable[[Record], bool]:
+        def judge(record: Record) -> bool:
+            if record["round"] > known:
+                self.pace.done += 1
+                self.show_()
+            return False
+
+        return judge
+
+
+def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> StudyOutcome:
+    """Begin a study, or go on with one, until it is done or a signal stops it."""
+    with console.status("reading the panel and planning the runs …"):
+        found = open_study_folder(order, program)
+    folder, setup = found.folder, found.setup
+    members = [
+        Member(fold=fold, seed=seed, run=folder.run(fold.number, seed))
+        for fold in cut_folds(setup.days, setup.folds)
+        for seed in setup.seeds
+    ]
+    threads = "1 thread" if found.base.threads == 1 else f"{found.base.threads} threads"
+    pace = Pace(rounds=len(members) * found.base.rounds, done=sum(recorded_rounds(member.run) for member in members))
+    failed = dict[str, str]()
+    with (
+        locked(RunFolder(folder.path)) as held,
+        stop_on_signals(console) as stop,
+        console.status("") as status,
+    ):
+        work = _Study(opened=found, held=held, members=members, console=console, status=status, pace=pace)
+        work.say(
+            f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
+            f"tested on {found.days}, {found.jobs} at once, {threads} each"
+        )
+        work.show_()
+        crew = Crew(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=found.jobs)
+        by_run = {member.run: member for member in members}
+        for job, ending in train(work.jobs(), crew):
+            member = by_run[job.run]
+            if ending.how == "failed":
+                failed[member.run.path.name] = ending.reason
+            work.say(f"{member.name}: {outcome_line(member, ending)}; {progress_line(members)}, {pace.left()}")
+            work.show_()
+        children = getrusage(RUSAGE_CHILDREN)
+        cpu = format_duration(children.ru_utime + children.ru_stime)
+        work.say(
+            f"{progress_line(members)}; this took {format_duration(time.monotonic() - pace.began)}, and {cpu} of CPU"
+        )
+        status.update("pooling the folds …")
+        work.require_in_place()
+        return StudyOutcome(folder=folder, result=write_study(found, members, failed), stop=stop)
+
+
+def progress_line(members: Sequence[Member]) -> str:
+    """`5 of 24 runs done`."""
+    return f"{sum(member.tested for member in members)} of {len(members)} runs done"
+
+
+def outcome_line(member: Member, ending: Ending) -> str:
+    """What came of a run, in a line."""
+    if ending.how == "stopped":
+        return f"stopped in generation {recorded_rounds(member.run) + 1}; it is resumed when the study goes on"
+    result = read_result(member.run.holdout, ERL)
+    if ending.how == "failed" or result is None:
+        return f"failed: {ending.reason}"
+    rows = result[ERL.players]
+    returns = {name: rows[name]["total_return"] for name in ("champion", "equal weight")}
+    return ", ".join(f"{name} {value:+.1%}" for name, value in returns.items())
+
+
+def write_study(found: Opened, members: Sequence[Member], failed: Mapping[str, str]) -> dict[str, Any]:
+    """Pool what has been tested; write study.json, and the equity where a fold is complete."""
+    from flatwater_trading.recipe.tables import write_frame  # noqa: PLC0415
+    from flatwater_trading.study.pooling import as_json, equity_frame, pool  # noqa: PLC0415  (torch: runs end first)
+
+    folder, setup = found.folder, found.setup
+    pooled = pool(folder, setup)
+    if pooled is not None:
+        write_frame(equity_frame(pooled), folder.equity)
+    result = {
+        "trainer": ERL.name,
+        "panel": found.base.panel,
+        "data_fingerprint": setup.data,
+        "folds": setup.folds,
+        "seeds": list(setup.seeds),
+        "members": found.base.population.size,
+        "generations": found.base.rounds,
+        "threads": found.base.threads,
+        "runs": [_line(member, failed) for member in members],
+        "pooled": None if pooled is None else as_json(pooled),
+        "note": NOTE,
+    }
+    write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
+    return result
+
+
+def _line(member: Member, failed: Mapping[str, str]) -> dict[str, Any]:
+    name = member.run.path.name
+    reason = failed.get(name, "")
+    state = "finished" if member.tested else "failed" if reason else "waiting"
+    return {"run": name, "fold": member.fold.number, "seed": member.seed, "state": state, "reason": reason}

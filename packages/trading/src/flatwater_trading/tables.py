@@ -1,0 +1,25 @@
+"""What trading adds to Flatwater, by name: found by entry points, as what any package brings."""
+
+RECIPES = {
+    "erl": ("flatwater_trading.recipe.recipe:ERL", "evolve a population of traders on a market panel"),
+}
+"""Name -> where the recipe is, and what it does, for the list of commands."""
+
+COMMANDS = {
+    "study": (
+        "flatwater_trading.cli.study:Study",
+        "train in each fold of a walk-forward, and say what the result shows",
+    ),
+    "orders": (
+        "flatwater_trading.cli.orders:OrdersCommand",
+        "list what a trained trader buys and sells after the newest day",
+    ),
+    "backtest": ("flatwater_trading.cli.backtest:BacktestCommand", "play a trained trader over days of your choice"),
+    "panel import": ("flatwater_trading.cli.panel:PanelImport", "make a panel of prices from Parquet, CSV or Excel"),
+    "panel show": ("flatwater_trading.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
+}
+"""Words -> the class that is the command's interface, and one line of help."""
+
+PAGES = {"study": ("study.toml", "flatwater_trading.study.page:report_of")}
+"""What `flatwater report` draws besides runs: the file that a folder of this kind has, and the function that makes its
+page: from the folder to where the page is written, and what makes it."""

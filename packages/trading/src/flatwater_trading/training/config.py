@@ -1,0 +1,82 @@
+"""What a run of evolving traders is made of, apart from its data and its machine."""
+
+from dataclasses import field
+from typing import Annotated
+
+from flatwater.evolution.config import EvolutionConfig
+from flatwater.nets.config import NetConfig
+from flatwater.replay.config import RowReplayConfig
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
+from flatwater_trading.training.learner import LearnerConfig
+from flatwater_watch.errors import require
+from flatwater_watch.options.bounds import Bounds, Count, Seed
+from flatwater_watch.options.declare import config
+
+
+@config(table="population")
+class PopulationConfig:
+    """The traders that evolve together."""
+
+    size: Annotated[int, Bounds(2, 1 << 16)] = 16
+    """Members. The champion is kept beside them in a slot of its own."""
+    tile: Annotated[int, Bounds(0, 1 << 16)] = 0
+    """Members that are computed at once, however many there are: a worker takes whole tiles, so the run is the same on
+    any number of workers. Another tile changes last bits. 0 takes 4, or 16 where a member is little work."""
+
+
+@config(table="evaluation")
+class EvaluationConfig:
+    """The slices (episodes) on which members are compared. All members play the same ones."""
+
+    train_slices: Annotated[int, Bounds(1, 1 << 16)] = 5
+    """Random slices of the training days that every member plays, with noise, in each generation."""
+    validation_slices: Annotated[int, Bounds(1, 1 << 16)] = 3
+    """Random slices of the validation days that every member and the champion play, without noise."""
+    lowest: Count = 2
+    """Fitness and validation value are the mean of this many lowest slices: a trader must not depend on luck."""
+
+    def __post_init__(self) -> None:
+        """There must be as many slices as the lowest of them count."""
+        fewest = min(self.train_slices, self.validation_slices)
+        require(self.lowest <= fewest, "evaluation.lowest", self.lowest, f"1 to {fewest} (the fewest slices)")
+
+
+@config(table="exploration")
+class ExplorationConfig:
+    """How exploration noise is spread over an action, in multiples of the algorithm's `noise`."""
+
+    coefficient: Annotated[float, Bounds(0, 1e3)] = 1.0
+    """Independent noise on each instrument's coefficient."""
+    target: Annotated[float, Bounds(0, 1e3)] = 1.0
+    """Independent noise on each instrument's sale target: it makes trades close earlier and later."""
+    day: Annotated[float, Bounds(0, 1e3)] = 4.0
+    """Noise common to all coefficients of a day: it makes days with a purchase out of days without, and back."""
+
+
+@config
+class ErlConfig:
+    """Evolutionary reinforcement learning of traders on a panel."""
+
+    seed: Seed = 0
+    """Every random number of the run follows from it."""
+    observation_features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES
+    """Features of the panel that a trader sees, by name."""
+    benchmark: str | None = None
+    """Instrument of the panel that results are also compared with: bought on the first day and held. It may be one that
+    cannot be traded. Left out: none."""
+    splits: SplitConfig = field(default_factory=SplitConfig)
+    population: PopulationConfig = field(default_factory=PopulationConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    env: TradingConfig = field(default_factory=TradingConfig)
+    net: NetConfig = field(default_factory=NetConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    replay: RowReplayConfig = field(default_factory=RowReplayConfig)
+    evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
+
+
+def replay_capacity(config: ErlConfig) -> int:
+    """Transitions that a replay of so many generations holds."""
+    played = config.population.size * config.evaluation.train_slices * config.env.episode.days
+    return config.replay.generations * played

@@ -1,0 +1,150 @@
+"""The learning phase: from the outcomes of the training days, or from transitions that members have played.
+
+Transitions are drawn by number, and their windows are gathered from the panel.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.algorithms.adam import Span
+from flatwater.cluster.share import spans
+from flatwater.replay.batch import Batch
+from flatwater.replay.priority import set_priorities_
+from flatwater.state.random import stream
+from flatwater_trading.policy.trader import MarketObs
+from flatwater_trading.training.lessons import Outcomes, draw_lessons
+from flatwater_trading.training.rows import RowReplay, draw, held, windows
+from flatwater_trading.training.setup import Setup, members_at_once
+from flatwater_trading.training.state import Erl, Windows
+
+
+def member_groups(setup: Setup, run: Erl) -> list[Span]:
+    """Consecutive members of a tile whose observations of one micro-batch stand in memory together."""
+    size = members_at_once(setup, run.market)
+    return [
+        (low + at, low + until)
+        for low, high in spans(setup.members, setup.tile)
+        for at, until in spans(high - low, size)
+    ]
+
+
+class Learning(Protocol):
+    """An update of all members that are computed here, each from a draw of its own, bound to the run's state."""
+
+    def update_(self) -> Float[Tensor, "P G B"] | None:
+        """Do the next one. Returns |TD error| of what each member drew, where the algorithm knows one."""
+
+    def weigh_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
+        """What all members of the population drew is drawn again as often as this error says."""
+
+
+def learning(setup: Setup, run: Erl) -> Learning:
+    """From the outcomes of the training days, or from transitions."""
+    if run.outcomes is not None:
+        return FromOutcomes(setup, run, run.outcomes)
+    assert run.replay is not None  # noqa: S101  (a run has one of both)
+    assert run.windows is not None  # noqa: S101
+    return FromTransitions(setup, run, run.replay, run.windows)
+
+
+def updates_due(setup: Setup, run: Erl) -> int:
+    """Of this generation: none until the replay holds its minimum."""
+    ready = run.replay is None or held(run.replay) >= setup.config.replay.warmup
+    return setup.config.learner.own.updates if ready else 0
+
+
+class FromOutcomes:
+    """In hindsight."""
+
+    def __init__(self, setup: Setup, run: Erl, outcomes: Outcomes) -> None:
+        """Bind the update to the run's state."""
+        self._setup, self._run, self._outcomes = setup, run, outcomes
+        groups = member_groups(setup, run)
+        self._update_ = setup.algorithm.make_update(setup.config.learner, setup.nets, run.learner, groups)
+
+    def update_(self) -> None:
+        """Nothing is known of an error."""
+        setup, run = self._setup, self._run
+        rng = stream(setup.config.seed, "lessons", run.learner.tally.updates, device=setup.device)
+        self._update_(draw_lessons(setup, run.market, self._outcomes, rng))
+
+    def weigh_(self, td_error: Tensor | None) -> None:
+        """All days are drawn alike."""
+
+
+class FromTransitions:
+    """From the replay."""
+
+    def __init__(self, setup: Setup, run: Erl, replay: RowReplay, buffers: Windows) -> None:
+        """Bind the update to the run's state."""
+        self._setup, self._run, self._replay = setup, run, replay
+        self._source = Source(replay, buffers, run.market.observations, setup.config.env.episode.context)
+        groups = member_groups(setup, run)
+        self._update_ = setup.algorithm.make_update(setup.config.learner, setup.nets, run.learner, groups)
+        self._drawn: Tensor | None = None
+
+    def update_(self) -> Float[Tensor, "P G B"] | None:
+        """From what all members of the population draw, the part of those that are computed here."""
+        setup, replay, learner = self._setup, self._replay, self._setup.config.learner
+        shape = (setup.config.population.size, learner.micro_batches, learner.own.batch_size)
+        rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
+        self._drawn, weight = draw(replay, shape, rng)
+        mine = slice(*setup.share)
+        index, weight = self._drawn[mine], None if weight is None else weight[mine]
+        return self._update_([micro_batch(self._source, index, weight, g) for g in range(shape[1])])
+
+    def weigh_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
+        """Where the replay is prioritised."""
+        if self._replay.priorities is not None and td_error is not None and self._drawn is not None:
+            set_priorities_(self._replay.priorities, self._drawn, td_error)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where transitions are gathered from, and into."""
+
+    replay: RowReplay
+    buffers: Windows
+    observations: Float[Tensor, "N T F"]
+    context: int
+
+
+def micro_batch(
+    source: Source, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
+) -> Callable[[int, int], Batch]:
+    """Gathers micro-batch `g` of members low ... high - 1 into the run's buffers: it is good until the next one."""
+    replay = source.replay
+
+    def gather(low: int, high: int) -> Batch:
+        at = index[low:high, g]
+        return Batch(
+            obs=observe(source, at),
+            action=replay.action[at],
+            reward=replay.reward[at],
+            discount=replay.discount[at],
+            next_obs=observe_next(source, at),
+            weight=None if weight is None else weight[low:high, g],
+        )
+
+    return gather
+
+
+def observe(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
+    """What was seen at ring positions `at`, in the run's buffer."""
+    return _observed(source, at, source.buffers.seen)
+
+
+def observe_next(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
+    """What followed on ring positions `at`, in the run's other buffer."""
+    return _observed(source, source.replay.following[at].long(), source.buffers.following)
+
+
+def _observed(source: Source, at: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
+    """The windows of the days on which the transitions at `at` acted, gathered from the panel."""
+    replay = source.replay
+    seen = windows(source.observations, replay.row[at].long(), source.context, out=buffer)
+    return MarketObs(seen, None if replay.account is None else replay.account[at])

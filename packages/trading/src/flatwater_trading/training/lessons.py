@@ -1,0 +1,109 @@
+"""What hindsight learns from: the resolved gain of every purchase on the training days, drawn in stretches of days."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.state.tree import derived, state
+from flatwater_trading.market.exits import trade_gains
+from flatwater_trading.market.market import Market
+from flatwater_trading.training.hindsight import Lesson
+from flatwater_trading.training.rows import windows
+from flatwater_trading.training.setup import Setup, learns_from_outcomes, members_at_once, stretch_count
+from flatwater_watch.errors import ConfigError
+
+TARGETS = 5
+"""Sale targets that are resolved, evenly spaced over their range; between them the gain is taken on straight lines."""
+LARGEST_GAIN = 0.5
+"""Gains are clipped to +-50 %, so that one takeover or one default does not outweigh a year."""
+
+
+@state
+class Outcomes:
+    """What every purchase on the training days came to."""
+
+    gain: Float[Tensor, "D K G"] = derived()
+    """In deviations of all gains; 0 where nothing could be bought. Follows from the panel."""
+    seen: Float[Tensor, "R N L F"] = derived()
+    """Where the stretches of a group of members are gathered: each draw writes over those of the draw before."""
+
+
+def lesson_days(setup: Setup) -> range:
+    """Rows whose purchases are learnt from: every exit lies within the training days, whatever is held.
+
+    A purchase on one of the last `hold_days` training days would be sold at a validation price, which is what the
+    champion is chosen by.
+
+    Raises:
+        ConfigError: there are too few, in hindsight for one stretch.
+    """
+    train, hold = setup.splits.train, setup.config.env.trade.hold_days
+    stretch = stretch_days(setup) if learns_from_outcomes(setup.config) else 1
+    days = range(train.first, train.stop - hold)
+    if len(days) < stretch:
+        raise ConfigError(
+            f"there are {len(train)} training days, but hindsight needs {stretch + hold} or more: {stretch} for one "
+            f"stretch (learner.hindsight.batch_size / stretches) and {hold} (env.trade.hold_days) for the last of its "
+            "trades to end. Use a longer panel, or lower learner.hindsight.batch_size."
+        )
+    return days
+
+
+def stretch_days(setup: Setup) -> int:
+    """Days of one stretch that are learnt from; the context of the first comes before them."""
+    size: int = setup.config.learner.own.batch_size
+    return size // stretch_count(setup.config)
+
+
+def build_outcomes(setup: Setup, market: Market) -> Outcomes:
+    """Resolve every purchase. On the meta device this is the plan."""
+    config, days = setup.config, lesson_days(setup)
+    columns, _, features = market.observations.shape
+    rows = members_at_once(setup, market) * stretch_count(config)
+    length = config.env.episode.context - 1 + stretch_days(setup)
+    seen = torch.empty((rows, columns, length, features), device=setup.device).fill_(0)
+    if setup.device.type == "meta":
+        return Outcomes(gain=torch.empty((len(days), len(market.investable), TARGETS), device="meta"), seen=seen)
+    trade = config.env.trade
+    gain = trade_gains(
+        market,
+        rows=days,
+        targets=torch.linspace(trade.target_low, trade.target_high, TARGETS, device=setup.device),
+        hold_days=trade.hold_days,
+        account=config.env.account,
+    )
+    gain.clamp_(-LARGEST_GAIN, LARGEST_GAIN)
+    known = gain.isfinite()
+    deviation = gain[known].double().std() if bool(known.any()) else torch.ones(())
+    gain.div_(deviation.clamp(min=1e-6).to(gain)).nan_to_num_(nan=0.0)
+    return Outcomes(gain=gain, seen=seen)
+
+
+def draw_lessons(
+    setup: Setup, market: Market, outcomes: Outcomes, rng: torch.Generator
+) -> Sequence[Callable[[int, int], Lesson]]:
+    """One draw for each micro-batch of an update; every member has stretches of its own.
+
+    All members' are drawn, wherever they are computed: a worker takes those of its share.
+    """
+    config, days, length = setup.config, lesson_days(setup), stretch_days(setup)
+    shape = (config.learner.micro_batches, config.population.size, stretch_count(config))
+    first = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)[:, slice(*setup.share)]
+
+    def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], Lesson]:
+        def draw(low: int, high: int) -> Lesson:
+            at = chosen[low:high]
+            seen = windows(
+                market.observations,
+                days.start + at + (length - 1),
+                config.env.episode.context - 1 + length,
+                out=outcomes.seen,
+            )
+            rows = at[..., None] + torch.arange(length, device=at.device)
+            return Lesson(seen, outcomes.gain[rows.flatten(1)])
+
+        return draw
+
+    return [drawer(chosen) for chosen in first]

@@ -1,0 +1,255 @@
+"""Members play slices of the panel: all members and slices are one batch of episodes in lock-step.
+
+The market does not react to the traders, so what a member sees on each day of a slice is known before the first step:
+the encoder passes over each slice once, and the days then only run the heads, the noise and the simulator.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.nets.stack import Params, views
+from flatwater.state.tree import derived, state
+from flatwater_trading.market.config import TradeConfig
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.observation import account_block
+from flatwater_trading.market.simulator import Simulator, TimeStep, reset_, step_
+from flatwater_trading.panel.splits import Days
+from flatwater_trading.policy.trader import ACTION_PARTS, TraderActor
+from flatwater_trading.training.setup import Setup
+from flatwater_watch.progress import steps
+
+TRIED_DAYS = 2
+"""On the meta device, where only sizes count: each day after the first makes what the second does."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One day of B episodes, after its step: what a replay stores."""
+
+    day: int
+    """Of the episode, from 0."""
+    row: Int[Tensor, "B"]
+    action: Float[Tensor, "B K 2"]
+    """In [-1, 1], with the noise that was added."""
+    account: Float[Tensor, "B K 3"] | None
+    step: TimeStep
+
+
+@state
+class Room:
+    """Where the outlook of a tile of members is made, slice by slice; the next tile writes over it."""
+
+    planned: Float[Tensor, "n"] = derived()
+    missing: Bool[Tensor, "m"] = derived()
+    attention: Float[Tensor, "a"] = derived()
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What the members make of all days of the slices before the first step: views of a room."""
+
+    planned: Float[Tensor, "P S D K H"]
+    """The actions; where they are made day by day, the actor's hidden layer up to where the account enters."""
+    missing: Bool[Tensor, "S D K"]
+    """Instruments without data."""
+    attention: Float[Tensor, "P N"]
+    """Sum over the slices of the mean over days and heads."""
+
+    by_day: bool
+    """Whether actions are made day by day, from the hidden layer."""
+
+    def of_day(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "Seen":
+        """What all members see on one day of all slices."""
+        planned = self.planned[:, :, day]
+        missing = self.missing[:, day].expand(len(planned), -1, -1)
+        return Seen(planned, missing, None if account is None else account.view(*planned.shape[:3], -1))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One day of an outlook."""
+
+    planned: Float[Tensor, "P S K H"]
+    missing: Bool[Tensor, "P S K"]
+    account: Float[Tensor, "P S K 3"] | None
+
+
+@dataclass(frozen=True)
+class DayActor:
+    """The actor on days whose market is encoded already: what an algorithm explores with."""
+
+    actor: TraderActor
+    by_day: bool
+
+    def __call__(self, params: Params, seen: Seen) -> Float[Tensor, "P S K 2"]:
+        """The action of each member on each slice."""
+        if not self.by_day:
+            return seen.planned
+        return self.actor.head(params, seen.planned, seen.missing, seen.account)
+
+    def gaussian(self, params: Params, seen: Seen) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
+        """What its actions are drawn from, where they are made day by day."""
+        return self.actor.gaussian_head(params, seen.planned, seen.missing, seen.account)
+
+
+Explore = Callable[[DayActor, Params, Seen], Float[Tensor, "P S K 2"]]
+Remember = Callable[[Moment], None]
+
+
+def draw_slices(setup: Setup, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
+    """First trading rows of `count` random slices that fit into `days` whole."""
+    steps = setup.config.env.episode.days
+    return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=setup.device)
+
+
+def to_orders(trade: TradeConfig, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
+    """From [-1, 1] to coefficients and percent, linearly, within the environment's bounds."""
+    orders = (action + 1) / 2
+    orders[..., 0].mul_(trade.coefficient_max)
+    orders[..., 1].mul_(trade.target_high - trade.target_low).add_(trade.target_low)
+    return orders
+
+
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Of what is planned, of what is missing, and of the attention."""
+
+
+def outlook_shapes(
+    setup: Setup, market: Market, members: int, slices: int, *, explored: bool = False, days: int | None = None
+) -> Shapes:
+    """What the outlook of so many members on so many slices takes; `days` are an episode's where left out."""
+    length, instruments = days or setup.config.env.episode.days, len(market.investable)
+    last = setup.config.net.hidden if by_day(setup, explored=explored) else ACTION_PARTS
+    planned = (members, slices, length, instruments, last)
+    return planned, (slices, length, instruments), (members, len(market.observations))
+
+
+def by_day(setup: Setup, *, explored: bool) -> bool:
+    """Whether actions are made day by day: they follow from the account, or are drawn from more than the action."""
+    return setup.config.env.account_observation or (explored and setup.algorithm.gaussian)
+
+
+def build_room(setup: Setup, *outlooks: Shapes) -> Room:
+    """Room for the largest of several outlooks."""
+    planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*outlooks, strict=True))
+    return Room(
+        planned=torch.empty(planned, device=setup.device).fill_(0),
+        missing=torch.empty(missing, dtype=torch.bool, device=setup.device).fill_(0),
+        attention=torch.empty(attention, device=setup.device).fill_(0),
+    )
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Members play slices in `env`, whose batch is P x S, the member varying slowest: S encodings, then all days."""
+
+    setup: Setup
+    market: Market
+    env: Simulator
+    outlook: Outlook
+    actors: Float[Tensor, "P n"]
+    """One row of weights for each member."""
+
+    def __len__(self) -> int:
+        """How many slices each member plays."""
+        return self.outlook.planned.shape[1]
+
+    @property
+    def starts(self) -> Int[Tensor, "S"]:
+        """First trading rows."""
+        return self.env.start[: len(self)]
+
+    def begin_(self, starts: Int[Tensor, "S"]) -> None:
+        """Move `env` to slices with these first trading rows; the last `settlement_days` of each only close."""
+        first, days = starts.repeat(len(self.actors)), self.outlook.planned.shape[2]
+        trading_end = first + days - self.setup.config.env.episode.settlement_days
+        reset_(self.env, start=first, trading_end=trading_end, end=first + days)
+        self.outlook.attention.zero_()
+
+    def encode_(self, number: int) -> None:
+        """Let all members look at every day of one slice."""
+        setup, outlook = self.setup, self.outlook
+        params = views(self.actors, setup.actor.layout)
+        context, days = setup.config.env.episode.context, outlook.planned.shape[2]
+        rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
+        with torch.no_grad():
+            seen = setup.actor.trunk.of_days(params, self.market.observations.index_select(1, rows)[None, None])
+            hidden = setup.actor.hidden(params, seen)
+            planned = hidden if outlook.by_day else setup.actor.head(params, hidden, seen.missing, None)
+            outlook.planned[:, number] = planned
+            outlook.missing[number] = seen.missing[0]
+            outlook.attention.add_(seen.attention.mean((1, 2)))
+
+    def play_(self, explore: Explore | None = None, remember: Remember | None = None) -> None:
+        """Play the days of all slices, which are encoded.
+
+        Args:
+            explore: what is played instead of the members' own actions; None plays those.
+            remember: called after each day.
+        """
+        setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
+        actor, first = DayActor(setup.actor, self.outlook.by_day), env.start.clone()
+        days = self.outlook.planned.shape[2]
+        for day in steps("days", range(min(days, TRIED_DAYS) if self.actors.is_meta else days)):
+            account = account_block(env, self.market) if setup.config.env.account_observation else None
+            seen = self.outlook.of_day(day, account)
+            action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
+            step = step_(env, self.market, setup.config.env, to_orders(setup.config.env.trade, action))
+            if remember is not None:
+                remember(Moment(day, first + day, action, account, step))
+
+
+def slices_in(
+    room: Room,
+    setup: Setup,
+    market: Market,
+    env: Simulator,
+    *,
+    actors: Float[Tensor, "P n"],
+    explored: bool = False,
+    days: int | None = None,
+) -> Slices:
+    """The slices that `env` holds, with their outlook in `room`.
+
+    Args:
+        room: at least as large as is needed.
+        setup: configuration and networks.
+        market: prices and observations.
+        env: written in place.
+        actors: one row of weights for each member.
+        explored: whether actions will be explored around; an algorithm may need more than the action for that.
+        days: of each slice; an episode's where left out.
+    """
+    count = len(env.start) // len(actors)
+    shapes = outlook_shapes(setup, market, len(actors), count, explored=explored, days=days)
+    held = (room.planned, room.missing, room.attention)
+    planned, missing, attention = (flat[: prod(shape)].view(shape) for flat, shape in zip(held, shapes, strict=True))
+    return Slices(setup, market, env, Outlook(planned, missing, attention, by_day(setup, explored=explored)), actors)
+
+
+def play_(
+    setup: Setup,
+    market: Market,
+    env: Simulator,
+    *,
+    actors: Float[Tensor, "P n"],
+    starts: Int[Tensor, "S"],
+    days: int,
+) -> Outlook:
+    """Play each slice with each member in `env` to its end, without noise, in a room of its own.
+
+    Returns:
+        What the members saw and would have done on every day.
+    """
+    room = build_room(setup, outlook_shapes(setup, market, len(actors), len(starts), days=days))
+    slices = slices_in(room, setup, market, env, actors=actors, days=days)
+    slices.begin_(starts)
+    for number in range(len(starts)):
+        slices.encode_(number)
+    slices.play_()
+    return slices.outlook

@@ -1,0 +1,155 @@
+"""One generation of traders: learn, evaluate, validate, evolve; then the loop settles it and saves a checkpoint.
+
+Its numbers are read from the device once, when it is settled.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flatwater.algorithms.api import read_tally_
+from flatwater.evolution.generation import crown_best_, evolve_
+from flatwater.state.random import stream
+from flatwater.trainers.loop import Phase, Progress
+from flatwater_trading.training.crew import Crew
+from flatwater_trading.training.learn import updates_due
+from flatwater_trading.training.rows import held
+from flatwater_trading.training.setup import Setup
+from flatwater_trading.training.state import Erl
+from flatwater_trading.training.tile import held_return, remember_
+
+
+@dataclass(frozen=True)
+class ErlTrainer:
+    """The phases of a generation over a run's state; what the loop drives."""
+
+    setup: Setup
+    run: Erl
+    crew: Crew
+    phases: Sequence[Phase]
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run is."""
+        return self.run.progress
+
+    def settle_(self) -> dict[str, float]:
+        """The generation's numbers."""
+        return read_numbers_(self.setup, self.run)
+
+
+def build_trainer(setup: Setup, run: Erl, crew: Crew) -> ErlTrainer:
+    """Bind the phases to the state. What is validated has learnt, so the last learning of a run is judged as well."""
+    count = len(setup.tiles)
+    phases = (
+        Phase("learn", lambda: updates_due(setup, run), lambda _: crew.learn_()),
+        Phase("evaluate", lambda: count, lambda step: evaluate_(setup, run, crew, step)),
+        Phase("validate", lambda: count, lambda step: validate_(setup, run, crew, step)),
+        Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run, crew)),
+    )
+    return ErlTrainer(setup, run, crew, phases)
+
+
+def evaluate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
+    """One tile plays the random training slices, which are the same for all; with noise where that is learnt from."""
+    span = setup.tiles[step]
+    found, mine, scores = crew.train(step), slice(*span), run.scores
+    scores.fitness[mine] = found.fitness
+    for name, column in found.slices.items():
+        scores.training[name][mine] = column
+    if found.transitions is not None:
+        remember_(setup, run, found.transitions, span)
+
+
+def validate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
+    """One tile plays the validation slices, the same for all, without noise; after the last one the best is crowned.
+
+    The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
+    it is beaten by a better trader and not by easier days.
+    """
+    spans = setup.tiles
+    found, scores = crew.judge(step), run.scores
+    columns = ((scores.validation, found.value), (scores.activity, found.activity), (scores.attention, found.attention))
+    for kept, new in (*columns, *((scores.judged[name], new) for name, new in found.slices.items())):
+        kept[slice(*spans[step])], kept[-1] = new[:-1], new[-1]
+    if step + 1 < len(spans):
+        return
+    best = crown_best_(run.learner, run.lineage, scores.validation, [scores.activity, *scores.judged.values()])
+    scores.crowned.fill_(best >= 0)
+    scores.holding.copy_(held_return(setup, run.market, run.progress.round))
+    scores.champion_value.copy_(scores.validation[-1])
+    scores.importance.copy_(scores.attention[best])
+
+
+def next_generation_(setup: Setup, run: Erl, crew: Crew) -> None:
+    """The next generation, by fitness on the training slices."""
+    scores, generation = run.scores, run.progress.round
+    scores.plateau = evolve_(
+        setup.config.evolution,
+        run.learner,
+        run.lineage,
+        run.schedule,
+        fitness=scores.fitness,
+        best=float(scores.validation[:-1].max()),
+        generation=generation,
+        rng=stream(setup.config.seed, "evolution", generation, device=setup.device),
+    )
+    crew.replaced_()
+
+
+def read_numbers_(setup: Setup, run: Erl) -> dict[str, float]:
+    """Named numbers of the round. Clears the sums that the learner keeps over a round."""
+    scores = run.scores
+    fitness = scores.fitness.double().cpu()
+    numbers: dict[str, Any] = {
+        "fitness/mean": fitness.mean(),
+        "fitness/max": fitness.max(),
+        "fitness/min": fitness.min(),
+        "fitness/deviation": fitness.std(correction=0),
+        "validation/best": scores.validation[:-1].max(),
+        "validation/mean": scores.validation[:-1].mean(),
+        "validation/champion": scores.champion_value,
+        "validation/return": scores.judged["total_return"][-1].mean(),
+        "validation/holding": scores.holding,
+        "champion/crowned": scores.crowned,
+        "champion/born": run.lineage.born[-1],
+        "policy/activity": scores.activity[-1],
+        "mutation/rate": run.schedule.rate,
+        "mutation/deviation": run.schedule.deviation,
+        "mutation/plateau": run.scores.plateau,
+        "updates": run.learner.tally.updates,
+    }
+    if run.replay is not None:
+        numbers["buffer/fill"] = held(run.replay) / len(run.replay.row)
+        numbers["buffer/missing"] = max(0, setup.config.replay.warmup - held(run.replay))
+    numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
+    played = _episodes(run)
+    losses = read_tally_(run.learner.tally)
+    return {name: float(value) for name, value in (numbers | played | losses).items()}
+
+
+def _episodes(run: Erl) -> dict[str, float]:
+    """The training episodes of all members, in one reading."""
+    summary = {name: column.double().cpu() for name, column in run.scores.training.items()}
+    count = summary["trades"].sum()
+    return {
+        "trades/count": float(count),
+        "trades/win_rate": float((summary["win_rate"] * summary["trades"]).sum() / count.clamp(min=1)),
+        "trades/mean_gain": float((summary["mean_gain"] * summary["trades"]).sum() / count.clamp(min=1)),
+        "trades/refused": float(summary["refused"].mean()),
+        "account/return": float(summary["total_return"].mean()),
+        "account/drawdown": float(summary["drawdown"].mean()),
+        "account/exposure": float(summary["exposure"].mean()),
+    }
+
+
+def lineage_record(run: Erl) -> dict[str, Any]:
+    """Who is in each slot after this generation; the champion's is the last."""
+    lineage, scores = run.lineage, run.scores
+    return {
+        "ids": lineage.ids.tolist(),
+        "parents": lineage.parents.tolist(),
+        "born": lineage.born.tolist(),
+        "fitness": scores.fitness.tolist(),
+        "validation": scores.validation.tolist(),
+    }

@@ -1,0 +1,157 @@
+"""Transitions on a panel: row numbers and actions; the windows are gathered from the panel when a batch is drawn.
+
+Two consecutive windows share all rows but one, so storing windows keeps every row of the panel hundreds of times.
+A transition here is the row of its day, the action, the reward, the discount, the member that acted and the ring
+position of the transition that followed it: 18 bytes and the action.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.replay.config import RowReplayConfig
+from flatwater.replay.priority import Priorities, build_priorities, draw_prioritised, enter_
+from flatwater.state.tree import state
+from flatwater_watch.errors import require
+
+
+@state
+class RowReplay:
+    """Allocated whole, and its pages touched, by `build_rows`; `append_` writes over the oldest transitions."""
+
+    row: Int[Tensor, "C"]
+    """Panel row of the day, int32."""
+    following: Int[Tensor, "C"]
+    """Ring position of the next transition of the same episode, int32; its own at an episode's end."""
+    action: Float[Tensor, "C K 2"]
+    """As the networks give it, in [-1, 1]."""
+    reward: Float[Tensor, "C"]
+    discount: Float[Tensor, "C"]
+    """0 where the episode terminated, else 1; gamma is the learner's."""
+    member: Int[Tensor, "C"]
+    """Who acted, int16."""
+    account: Float[Tensor, "C K 3"] | None
+    """The account block of the day, where it is part of the observation."""
+    priorities: Priorities | None
+    appended: int = 0
+    """Transitions ever appended. The next one lands on position `appended % capacity`."""
+
+
+@state
+class Transitions:
+    """What B episodes in lock-step have played in D days, before it is appended."""
+
+    row: Int[Tensor, "D B"]
+    action: Float[Tensor, "D B K 2"]
+    reward: Float[Tensor, "D B"]
+    terminated: Bool[Tensor, "D B"]
+    account: Float[Tensor, "D B K 3"] | None
+
+
+def build_transitions(days: int, batch: int, *, instruments: int, account: bool, device: torch.device) -> Transitions:
+    """Room for all days, its pages touched."""
+
+    def filled(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty((days, batch, *shape), dtype=dtype, device=device).fill_(0)
+
+    return Transitions(
+        row=filled(dtype=torch.int64),
+        action=filled(instruments, 2),
+        reward=filled(),
+        terminated=filled(dtype=torch.bool),
+        account=filled(instruments, 3) if account else None,
+    )
+
+
+def build_rows(
+    config: RowReplayConfig,
+    *,
+    capacity: int,
+    instruments: int,
+    account: bool,
+    device: torch.device,
+) -> RowReplay:
+    """An empty ring for transitions of `instruments` investable columns."""
+
+    def filled(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
+        return torch.empty(shape, dtype=dtype, device=device).fill_(0)
+
+    return RowReplay(
+        row=filled(capacity, dtype=torch.int32),
+        following=filled(capacity, dtype=torch.int32),
+        action=filled(capacity, instruments, 2),
+        reward=filled(capacity),
+        discount=filled(capacity),
+        member=filled(capacity, dtype=torch.int16),
+        account=filled(capacity, instruments, 3) if account else None,
+        priorities=(
+            build_priorities(capacity, device, alpha=config.alpha, beta=config.beta) if config.prioritised else None
+        ),
+    )
+
+
+def held(replay: RowReplay) -> int:
+    """Transitions that can be drawn."""
+    return min(replay.appended, len(replay.row))
+
+
+def append_(
+    replay: RowReplay,
+    *,
+    row: Int[Tensor, "B"],
+    action: Float[Tensor, "B K 2"],
+    reward: Float[Tensor, "B"],
+    terminated: Tensor,
+    member: Int[Tensor, "B"],
+    account: Float[Tensor, "B K 3"] | None,
+) -> None:
+    """Write one day of B episodes in lock-step over the oldest transitions.
+
+    The next call appends the following day of the same episodes in the same order, until they terminate.
+    """
+    capacity, b = len(replay.row), len(row)
+    require(2 * b <= capacity, "capacity", capacity, f"at least {2 * b}, two days of the {b} episodes played")
+    here = torch.arange(replay.appended, replay.appended + b, device=row.device)
+    at = here % capacity
+    following = torch.where(terminated, at, (here + b) % capacity)
+    for stored, new in (
+        (replay.row, row),
+        (replay.following, following),
+        (replay.action, action),
+        (replay.reward, reward),
+        (replay.discount, ~terminated),
+        (replay.member, member),
+    ):
+        stored.index_copy_(0, at, new.to(stored.dtype))
+    if replay.account is not None and account is not None:
+        replay.account.index_copy_(0, at, account)
+    if replay.priorities is not None:
+        enter_(replay.priorities, at)
+    replay.appended += b
+
+
+def draw(replay: RowReplay, shape: tuple[int, ...], rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
+    """Ring positions drawn with replacement, and their importance weights where the replay is prioritised."""
+    if replay.priorities is not None:
+        return draw_prioritised(replay.priorities, shape, rng)
+    return torch.randint(held(replay), shape, generator=rng, device=replay.row.device), None
+
+
+def windows(
+    observations: Float[Tensor, "N T F"],
+    rows: Int[Tensor, "*batch"],
+    context: int,
+    *,
+    out: Float[Tensor, "R N C F"] | None = None,
+) -> Float[Tensor, "*batch N C F"]:
+    """The `context` days that end at each row, for all columns, as one gather from the panel.
+
+    With `out`, at least as many windows as rows, the result is a view of its beginning: what was there is gone.
+    """
+    n, t, f = observations.shape
+    # A window of one column is one run of memory, so the panel itself is the table of all windows, overlapping.
+    table = observations.as_strided((t - context + 1, n, context * f), (f, t * f, 1))
+    into = None if out is None else out[: rows.numel()].view(-1, n, context * f)
+    gathered = torch.index_select(table, 0, rows.flatten() - (context - 1), out=into)
+    return gathered.view(*rows.shape, n, context, f)

@@ -1,0 +1,140 @@
+"""What never changes during a run: configuration, networks as functions, days."""
+
+from dataclasses import dataclass
+
+import torch
+
+from flatwater.algorithms.adam import Span
+from flatwater.algorithms.api import Algorithm, Networks, find_algorithm
+from flatwater.cluster.share import spans
+from flatwater_trading.market.market import Market
+from flatwater_trading.panel.splits import Splits
+from flatwater_trading.policy.trader import TraderActor, TraderCritic, build_trader
+from flatwater_trading.training.config import ErlConfig
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What never changes during a run, and is not state: configuration, networks as functions, days."""
+
+    config: ErlConfig
+    actor: TraderActor
+    critic: TraderCritic
+    algorithm: Algorithm
+    splits: Splits
+    device: torch.device
+    share: Span
+    """Members of the population that are computed here: all, or those of one worker."""
+    tile: int
+    """Members that are computed at once."""
+    kind: str
+    """Of the device that it is for: that of `device`, or, where that is the meta device, of the one that is planned."""
+
+    @property
+    def members(self) -> int:
+        """How many of them there are."""
+        return self.share[1] - self.share[0]
+
+    @property
+    def tiles(self) -> list[Span]:
+        """Of the whole population, in their order."""
+        return spans(self.config.population.size, self.tile)
+
+    @property
+    def nets(self) -> Networks:
+        """Actor and critic."""
+        return Networks(self.actor, self.critic)
+
+
+WINDOW_BYTES = 64 << 20
+"""Observations gathered at a time on a CPU, whose cache this is made for. Members learn in groups so that more never
+stand in memory, whatever the panel."""
+ROOM = {"cpu": 1, "cuda": 64}
+"""How often what is made at a time on a CPU is made at once, by the kind of device. A GPU has no such cache to keep to,
+and waits for the host between short calls: 16 members of the largest panel are one group of 3.4 GB there, not 16.
+It follows from the kind alone, and not from how much memory is free: numbers must not depend on what else runs."""
+
+
+def build_setup(
+    config: ErlConfig,
+    market: Market,
+    splits: Splits,
+    device: torch.device,
+    *,
+    share: Span | None = None,
+    kind: str | None = None,
+) -> Setup:
+    """The networks for a market's shape.
+
+    Args:
+        config: of the trainer.
+        market: its shape is read.
+        splits: days to train, to validate and to hold out.
+        device: where all lies.
+        share: the members that are computed here; all where left out.
+        kind: of the device that a plan is for; that of `device` where left out.
+    """
+    kind = kind or device.type
+    algorithm = find_algorithm(config.learner)
+    actor, critic = build_trader(
+        config.net,
+        context=config.env.episode.context,
+        features=market.observations.shape[2],
+        columns=len(market.observations),
+        investable=market.investable,
+        account=config.env.account_observation,
+        threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
+        gaussian=algorithm.gaussian,
+        room=ROOM[kind],
+    )
+    size = config.population.size
+    tile = min(size, config.population.tile or usual_tile(config, market, kind))
+    return Setup(config, actor, critic, algorithm, splits, device, share or (0, size), tile, kind)
+
+
+def learns_from_outcomes(config: ErlConfig) -> bool:
+    """Whether members learn in hindsight, from the panel, and not from transitions that they have played."""
+    return not config.learner.own.replays
+
+
+ROWS_A_DAY = 20
+"""Rows of the panel that may be read for each day learnt from, where `learner.hindsight.stretches` is left out."""
+
+
+def stretch_count(config: ErlConfig) -> int:
+    """Stretches of consecutive days in a batch: their first days bring their whole context along."""
+    given: int | None = config.learner.own.stretches
+    if given is not None:
+        return given
+    size: int = config.learner.own.batch_size
+    most = (ROWS_A_DAY - 1) * size // max(1, config.env.episode.context - 1)
+    return max(s for s in range(1, max(1, min(most, size)) + 1) if size % s == 0)
+
+
+LARGE_TILE, SMALL_TILE = 16, 4
+LITTLE_WORK = 1 << 20
+"""Bytes of a member's micro-batch below which calls are so short that tiles of 4 took 1.23 CPU seconds to learn where
+tiles of 16 took 0.70."""
+
+
+def usual_tile(config: ErlConfig, market: Market, kind: str) -> int:
+    """Small tiles can be shared out among many workers, which a GPU has not; little work is faster in large ones."""
+    little = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK
+    return LARGE_TILE if little else SMALL_TILE
+
+
+def members_at_once(setup: Setup, market: Market) -> int:
+    """Members of a tile whose observations of one micro-batch may stand in memory; at least one."""
+    return min(setup.tile, max(1, WINDOW_BYTES * ROOM[setup.kind] // window_bytes(setup.config, market)))
+
+
+def window_bytes(config: ErlConfig, market: Market) -> int:
+    """Of the observations that one member learns from at once."""
+    columns, _, features = market.observations.shape
+    batch_size: int = config.learner.own.batch_size
+    context = config.env.episode.context
+    # A stretch has the context of its first day and one row for each further one; a transition has its whole window.
+    rows = batch_size * context
+    if learns_from_outcomes(config):
+        rows = stretch_count(config) * (context - 1) + batch_size
+    return 4 * rows * columns * features

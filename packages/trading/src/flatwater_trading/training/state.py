@@ -1,0 +1,173 @@
+"""Everything that a run of evolving traders keeps between rounds, and how it is built."""
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater.algorithms.api import Members, Setting, build_members
+from flatwater.evolution.generation import Lineage, Schedule, build_schedule, first_generation
+from flatwater.state.tree import derived, state
+from flatwater.trainers.loop import Progress
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.simulator import Simulator, build_simulator
+from flatwater_trading.training.config import replay_capacity
+from flatwater_trading.training.lessons import Outcomes, build_outcomes
+from flatwater_trading.training.play import Room, build_room, outlook_shapes
+from flatwater_trading.training.rows import RowReplay, Transitions, build_rows, build_transitions
+from flatwater_trading.training.setup import Setup, learns_from_outcomes, members_at_once
+
+
+@state
+class Scores:
+    """What this generation's members reached, kept on the device until the round is settled."""
+
+    fitness: Float[Tensor, "P"]
+    """Mean of the lowest training slices."""
+    training: dict[str, Float[Tensor, "P S"]]
+    """Of each member's training slices, by the names of `TRAINING`."""
+    judged: dict[str, Float[Tensor, "P+1 V"]]
+    """Of each member's and the champion's validation slices, by the names of `JUDGED`."""
+    validation: Float[Tensor, "P+1"]
+    """Mean of the lowest validation slices; the champion's, on the same slices, is the last."""
+    activity: Float[Tensor, "P+1"]
+    """Standard deviation of a member's noiseless actions over the days: 0 for a constant policy."""
+    attention: Float[Tensor, "P+1 N"]
+    """Weight of each column in an actor's attention, averaged over the validation days."""
+    importance: Float[Tensor, "N"]
+    """That of the champion's actor."""
+    holding: Float[Tensor, ""]
+    """What equal parts of all instruments, held over these slices, have gained on the mean."""
+    champion_value: Float[Tensor, ""]
+    """The champion's validation value after this generation's comparison."""
+    crowned: Bool[Tensor, ""]
+    """Whether this generation brought a new champion."""
+    plateau: bool
+    """Whether the best validation value stands still."""
+
+
+@state
+class Windows:
+    """Where the windows of a batch are gathered: each draw writes over those of the draw before."""
+
+    seen: Float[Tensor, "R N C F"] = derived()
+    """R rows: the transitions that a group of members draws for one micro-batch."""
+    following: Float[Tensor, "R N C F"] = derived()
+
+
+@state
+class Erl:
+    """The root of the state tree."""
+
+    progress: Progress
+    learner: Members
+    replay: RowReplay | None
+    """What an algorithm that learns from transitions learns from."""
+    windows: Windows | None
+    outcomes: Outcomes | None
+    """What hindsight learns from."""
+    eval_env: Simulator = derived()
+    """tile x train_slices episodes on training days: one tile of members after the other."""
+    val_env: Simulator = derived()
+    """(tile + 1) x validation_slices episodes on validation days: the champion plays beside each tile."""
+    room: Room
+    """Of both, one after the other."""
+    played: Transitions | None = derived()
+    """What a tile has played, where the algorithm learns from it."""
+    schedule: Schedule
+    lineage: Lineage
+    scores: Scores
+    market: Market
+
+
+TRAINING = ("trades", "win_rate", "mean_gain", "refused", "total_return", "drawdown", "exposure")
+"""Numbers of `episode_summary` that are kept of training slices ..."""
+JUDGED = ("trades", "refused", "total_return")
+"""... and of validation slices."""
+
+
+def build_erl(setup: Setup, market: Market) -> Erl:
+    """Allocate a run whole. On the meta device this is its plan."""
+    config, device = setup.config, setup.device
+    in_hindsight = learns_from_outcomes(config)
+    members, tile, instruments = setup.members, setup.tile, len(market.investable)
+    days, slices = config.env.episode.days, config.evaluation
+    batch = tile * slices.train_slices
+
+    def env(batch: int) -> Simulator:
+        return build_simulator(config.env, batch=batch, max_days=days, instruments=instruments, device=device)
+
+    return Erl(
+        progress=Progress(),
+        learner=build_members(
+            setup.algorithm,
+            config.learner,
+            setup.nets,
+            Setting(members=members, seed=config.seed, device=device, first=setup.share[0]),
+        ),
+        replay=None if in_hindsight else _replay(setup, market),
+        windows=None if in_hindsight else _windows(setup, market),
+        outcomes=build_outcomes(setup, market) if in_hindsight else None,
+        eval_env=env(batch),
+        val_env=env((tile + 1) * slices.validation_slices),
+        room=build_room(
+            setup,
+            outlook_shapes(setup, market, tile, slices.train_slices, explored=not in_hindsight),
+            outlook_shapes(setup, market, tile + 1, slices.validation_slices),
+        ),
+        played=None
+        if in_hindsight
+        else build_transitions(
+            days, batch, instruments=instruments, account=config.env.account_observation, device=device
+        ),
+        schedule=build_schedule(config.evolution),
+        lineage=first_generation(members, device),
+        scores=_no_scores(setup, len(market.observations)),
+        market=market,
+    )
+
+
+def _replay(setup: Setup, market: Market) -> RowReplay:
+    config = setup.config
+    return build_rows(
+        config.replay,
+        capacity=replay_capacity(config),
+        instruments=len(market.investable),
+        account=config.env.account_observation,
+        device=setup.device,
+    )
+
+
+def _windows(setup: Setup, market: Market) -> Windows:
+    config, (columns, _, features) = setup.config, market.observations.shape
+    rows = members_at_once(setup, market) * config.learner.own.batch_size
+    shape = (rows, columns, config.env.episode.context, features)
+    # Not fresh in every draw: blocks of this size come from the system each time, and their pages are zeroed first.
+    seen, following = (torch.empty(shape, device=setup.device).fill_(0) for _ in range(2))
+    return Windows(seen=seen, following=following)
+
+
+def _no_scores(setup: Setup, columns: int) -> Scores:
+    members, device, slices = setup.members, setup.device, setup.config.evaluation
+
+    def unknown(*shape: int) -> Tensor:
+        return torch.full(shape, torch.nan, device=device)
+
+    return Scores(
+        fitness=unknown(members),
+        training={name: unknown(members, slices.train_slices) for name in TRAINING},
+        judged={name: unknown(members + 1, slices.validation_slices) for name in JUDGED},
+        validation=unknown(members + 1),
+        activity=unknown(members + 1),
+        attention=unknown(members + 1, columns),
+        importance=unknown(columns),
+        holding=unknown(),
+        champion_value=torch.full((), -torch.inf, device=device),
+        crowned=torch.zeros((), dtype=torch.bool, device=device),
+        plateau=False,
+    )
+
+
+def has_champion(run: Erl) -> bool:
+    """Whether a validation has been held, so that the champion's slot holds a member's weights."""
+    return bool(np.isfinite(float(run.scores.champion_value)))

@@ -1,0 +1,180 @@
+"""A tile of members plays: the unit that a generation is computed in, here or on any worker.
+
+Every tile has the same shape, the last one padded with copies of its last member, and draws from streams of its own
+name. So a member's numbers depend neither on the count of the others nor on the process that computes them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.algorithms.adam import Span
+from flatwater.algorithms.api import Members, perturb
+from flatwater.state.random import stream
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.results import episode_summary
+from flatwater_trading.market.simulator import Simulator
+from flatwater_trading.panel.splits import Days
+from flatwater_trading.training.config import ExplorationConfig
+from flatwater_trading.training.play import Explore, Moment, Slices, draw_slices, slices_in
+from flatwater_trading.training.rows import Transitions, append_
+from flatwater_trading.training.setup import Setup
+from flatwater_trading.training.state import JUDGED, TRAINING, Erl
+
+JUDGING = "walk-forward slices"
+"""The name of the stream that these are drawn from. By another name it draws others, and no run goes on bit for bit."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the training slices of a tile's members came to."""
+
+    fitness: Float[Tensor, "p"]
+    slices: Mapping[str, Float[Tensor, "p S"]]
+    """By the names of `TRAINING`."""
+    transitions: Transitions | None
+    """Of the tile, padding included, until the next one is played."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the validation slices of a tile's members, and last of the champion, came to."""
+
+    value: Float[Tensor, "p+1"]
+    slices: Mapping[str, Float[Tensor, "p+1 V"]]
+    """By the names of `JUDGED`."""
+    activity: Float[Tensor, "p+1"]
+    attention: Float[Tensor, "p+1 N"]
+
+
+def train_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Trained:
+    """Play random training slices, the same for every tile; with noise where members learn from what they play."""
+    config, explored = setup.config, run.played is not None
+    rows = _rows(setup, span)
+    slices = slices_in(run.room, setup, run.market, run.eval_env, actors=run.learner.actor[rows], explored=explored)
+    _begin_(setup, slices, setup.splits.train, "training slices", round_)
+    if run.played is None:
+        slices.play_()
+    else:
+        noise = stream(config.seed, "exploration", round_, span[0], device=setup.device)
+        slices.play_(explorer(setup, run.learner, noise), partial(_keep_, run.played))
+    count = span[1] - span[0]
+    summary = {name: each[:count] for name, each in _by_member(setup, run.eval_env, len(rows)).items()}
+    return Trained(lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING}, run.played)
+
+
+def judge_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Judged:
+    """Play random validation slices, the same for every tile, without noise; the champion plays beside each tile."""
+    champion = torch.full((1,), setup.members, device=setup.device)
+    rows = torch.cat([_rows(setup, span), champion])
+    slices = slices_in(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])
+    _begin_(setup, slices, setup.splits.validation, JUDGING, round_)
+    slices.play_()
+    summary = _by_member(setup, run.val_env, len(rows))
+    count = span[1] - span[0]
+
+    def kept(rows: Float[Tensor, "tile+1 ..."]) -> Float[Tensor, "p+1 ..."]:
+        return torch.cat([rows[:count], rows[-1:]])  # a list of their numbers would be copied to the device
+
+    return Judged(
+        value=kept(lowest_mean(summary["fitness"], setup)),
+        slices={name: kept(summary[name]) for name in JUDGED},
+        activity=kept(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3))),
+        attention=kept(slices.outlook.attention) / len(slices),
+    )
+
+
+def held_return(setup: Setup, market: Market, round_: int) -> Float[Tensor, ""]:
+    """What equal parts of all instruments gain over a generation's validation slices, on the mean; no costs."""
+    rng = stream(setup.config.seed, JUDGING, round_, device=setup.device)
+    first = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
+    bought, sold = market.mark[first], market.mark[first + setup.config.env.episode.days - 1]
+    known = bought > 0
+    return ((sold / bought.where(known, 1) - 1) * known).sum() / known.sum().clamp(min=1)
+
+
+def _rows(setup: Setup, span: Span) -> Int[Tensor, "tile"]:
+    """Where the members' weights stand here; the last one's again where the tile is not full."""
+    numbers = torch.arange(span[0], span[0] + setup.tile, device=setup.device)
+    return numbers.clamp(max=span[1] - 1) - setup.share[0]
+
+
+def _begin_(setup: Setup, slices: Slices, days: Days, consumer: str, round_: int) -> None:
+    rng = stream(setup.config.seed, consumer, round_, device=setup.device)
+    slices.begin_(draw_slices(setup, days, len(slices), rng))
+    for number in range(len(slices)):
+        slices.encode_(number)
+
+
+def _by_member(setup: Setup, env: Simulator, rows: int) -> dict[str, Float[Tensor, "p S"]]:
+    """The numbers of all episodes played."""
+    return {name: column.view(rows, -1) for name, column in episode_summary(env, setup.config.env).items()}
+
+
+def _keep_(played: Transitions, moment: Moment) -> None:
+    day = moment.day
+    played.row[day].copy_(moment.row)
+    played.action[day].copy_(moment.action)
+    played.reward[day].copy_(moment.step.reward)
+    played.terminated[day].copy_(moment.step.terminated)
+    if played.account is not None and moment.account is not None:
+        played.account[day].copy_(moment.account)
+
+
+def remember_(setup: Setup, run: Erl, played: Transitions, span: Span) -> None:
+    """Append what a tile's members have played to the replay, day by day; tiles come in their order."""
+    replay = run.replay
+    assert replay is not None  # noqa: S101  (there is one where something was kept)
+    each = setup.config.evaluation.train_slices
+    member = torch.arange(*span, device=setup.device).repeat_interleave(each)
+    for day in range(len(played.row)):
+        row, terminated = played.row[day, : len(member)], played.terminated[day, : len(member)]
+        append_(
+            replay,
+            row=row,
+            action=played.action[day, : len(member)],
+            reward=played.reward[day, : len(member)],
+            terminated=terminated,
+            member=member,
+            account=None if played.account is None else played.account[day, : len(member)],
+        )
+
+
+def lowest_mean(values: Float[Tensor, "P S"], setup: Setup) -> Float[Tensor, "P"]:
+    """Mean of the lowest slices of each member."""
+    return values.topk(setup.config.evaluation.lowest, dim=1, largest=False).values.mean(1)
+
+
+def explorer(setup: Setup, members: Members, rng: torch.Generator) -> Explore:
+    """How the algorithm explores; where that is by noise on its actions, by the noise of traders."""
+    config, parts = setup.config, by_part(setup.config.exploration, setup.device)
+
+    def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
+        return spread_over_days(action, scale, parts, config.exploration.day, rng)
+
+    explore = setup.algorithm.explorer(config.learner, members, spread)
+    return lambda actor, params, seen: explore(actor, params, seen, rng)
+
+
+def by_part(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
+    """How noisy a coefficient and a sale target are."""
+    parts = (exploration.coefficient, exploration.target)
+    return torch.stack([torch.full((), part, device=device) for part in parts])  # written there, and not copied there
+
+
+def spread_over_days(
+    action: Float[Tensor, "P S K 2"], scale: float, parts: Float[Tensor, "2"], day: float, rng: torch.Generator
+) -> Float[Tensor, "P S K 2"]:
+    """Independent noise on every part of the action, and noise that all coefficients of a day have in common.
+
+    Independent noise on every instrument chooses among instruments, but cannot make a day with a purchase of one
+    without, or the other way round, once all coefficients lie far from the threshold. So all coefficients of a day
+    are also moved together.
+    """
+    days = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)
+    moved = torch.stack([action[..., 0] + days, action[..., 1]], dim=-1)
+    return perturb(moved, parts * scale, rng)

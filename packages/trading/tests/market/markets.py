@@ -1,0 +1,53 @@
+"""Small random markets with everything that goes wrong in real ones, as panels."""
+
+import numpy as np
+import torch
+
+from flatwater_trading.market.market import Market, build_market
+from flatwater_trading.panel.panel import FEATURES, Panel, build_panel
+
+CPU = torch.device("cpu")
+
+
+def rough_panel(seed: int, *, days: int, columns: int, context_columns: int = 0) -> Panel:
+    """Large moves, late listings, delistings, halts, prices of 0 and below, and highs that are missing."""
+    rng = np.random.default_rng(seed)
+    close = 100 * np.exp(np.cumsum(rng.normal(0, 0.06, (days, columns)), axis=0))
+    high = close * (1 + np.abs(rng.normal(0, 0.04, close.shape)))
+    for column in range(columns):
+        if rng.random() < 0.4:
+            close[: rng.integers(0, days), column] = np.nan
+        if rng.random() < 0.4:
+            close[rng.integers(0, days) :, column] = np.nan
+        for _ in range(rng.integers(0, 4)):
+            at = rng.integers(0, days)
+            close[at : at + rng.integers(1, 6), column] = rng.choice([np.nan, 0.0, -3.0])
+    high[rng.random(high.shape) < 0.05] = np.nan
+    return panel_of(close, high, context_columns=context_columns)
+
+
+def panel_of(close: np.ndarray, high: np.ndarray | None = None, *, context_columns: int = 0) -> Panel:
+    """A panel of these closes and highs; the first `context_columns` columns cannot be traded."""
+    days, columns = close.shape
+    values = np.full((days, columns, len(FEATURES)), np.nan, dtype=np.float32)
+    values[:] = np.asarray(close, dtype=np.float32)[..., None]
+    values[..., FEATURES.index("high")] = close if high is None else high
+    names = [f"X{i}" for i in range(columns)]
+    return build_panel(
+        values=values,
+        dates=np.datetime64("2001-01-01") + np.arange(days),
+        instruments=names,
+        investable=names[context_columns:],
+    )
+
+
+def market_of(panel: Panel, features: int = 2) -> Market:
+    """The panel's market, with observations that say where they come from: column, row, feature."""
+    days, columns = panel.valid.shape
+    numbers = torch.arange(columns * days * features, dtype=torch.float32).reshape(columns, days, features)
+    return build_market(panel, numbers / numbers.numel(), CPU)
+
+
+def flat_market(days: int, columns: int) -> Market:
+    """Every price is 100 on every day."""
+    return market_of(panel_of(np.full((days, columns), 100.0)))

@@ -1,0 +1,277 @@
+"""A study comes to the same result however often it is stopped, and pools its folds as a person would by hand."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from rich.console import Console
+from signalled import signal_when
+
+from flatwater.cli.main import main
+from flatwater.rundir.listing import list_runs
+from flatwater_trading.cli.study import Study, show_study
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.study.folds import cut_folds, fold_config
+from flatwater_trading.study.opening import Order
+from flatwater_trading.study.page import study_page
+from flatwater_trading.study.records import read_study
+from flatwater_trading.study.study import StudyOutcome, study
+from flatwater_watch.errors import ConfigError, MemoryLimitError, RunError
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_member.py")))
+BASE = ErlRunConfig(rounds=4, threads=1, seed=5)
+
+
+def order(folder: str = "s", **asked: object) -> Order:
+    given = {"config": BASE, "folds": 2, "seeds": "2", "jobs": 1} | asked
+    return Order(folder=Path(folder), **given)  # type: ignore[arg-type]
+
+
+def studied(asked: Order) -> tuple[StudyOutcome, str]:
+    console = Console(file=io.StringIO(), width=200)
+    outcome = study(asked, console, FAKE)
+    return outcome, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyOutcome, str]:
+    """A finished study of two folds and two seeds, with what its processes left beside it."""
+    here, there = Path.cwd(), tmp_path_factory.mktemp("study")
+    os.chdir(there)
+    try:
+        return (there, *studied(order()))
+    finally:
+        os.chdir(here)
+
+
+@pytest.fixture
+def whole(made: tuple[Path, StudyOutcome, str]) -> StudyOutcome:
+    """A copy of it, as the study `s` of the working folder."""
+    shutil.copytree(made[0], Path.cwd(), dirs_exist_ok=True)
+    return made[1]
+
+
+def names(file: str) -> list[str]:
+    return [line.split()[0] for line in Path(file).read_text().splitlines()]
+
+
+def test_each_fold_is_trained_with_each_seed_on_what_came_before_it(
+    made: tuple[Path, StudyOutcome, str], whole: StudyOutcome
+) -> None:
+    assert names("started") == ["fold-01-seed-5", "fold-01-seed-6", "fold-02-seed-5", "fold-02-seed-6"]
+    settings = [json.loads(Path("s", name, "order.json").read_text()) for name in names("started")]
+    assert [(one["splits"]["days"], one["splits"]["holdout_days"], one["seed"]) for one in settings] == [
+        (400, 200, 5),
+        (400, 200, 6),
+        (600, 200, 5),
+        (600, 200, 6),
+    ]
+    assert whole.result["seeds"] == [5, 6]
+    assert {run["state"] for run in whole.result["runs"]} == {"finished"}
+    assert "4 of 4 runs done" in made[2]
+
+
+def test_the_pooled_equity_is_that_of_money_split_among_the_seeds_and_carried_from_fold_to_fold(
+    whole: StudyOutcome,
+) -> None:
+    pooled = whole.result["pooled"]
+    money = 1.0
+    for fold in ("01", "02"):
+        ends = []
+        for seed in (5, 6):
+            curve = pl.read_parquet(f"s/fold-{fold}-seed-{seed}/holdout_equity.parquet")["champion"]
+            ends.append(money / 2 * curve[-1] / curve[0])
+        money = sum(ends)
+    champion, years = pooled["traders"]["champion"], 400 / 365  # this market is open on weekends
+    assert champion["total_return"] == pytest.approx(money - 1)
+    assert champion["annual_return"] == pytest.approx(money ** (1 / years) - 1)
+    assert champion["turnover"] == pytest.approx((3.0 + 3.0) / years)
+    assert pooled["traders"]["buy and hold"]["turnover"] is None
+    curve = pl.read_parquet("s/equity.parquet")
+    assert len(curve) == 401
+    daily = np.diff(curve["champion"].to_numpy()) / curve["champion"].to_numpy()[:-1]
+    assert champion["sharpe"] == pytest.approx(daily.mean() / daily.std(ddof=1) * 365**0.5)
+    equal = np.diff(curve["equal weight"].to_numpy()) / curve["equal weight"].to_numpy()[:-1]
+    assert pooled["against_equal_weight"]["mean"] == pytest.approx(365 * (daily - equal).mean())
+    assert pooled["deflated"]["tries"] == 2 * 2 * 4 * 16
+
+
+def test_random_traders_are_pooled_as_the_champions_are(whole: StudyOutcome) -> None:
+    pooled = whole.result["pooled"]
+    grown = np.ones(20)
+    for fold in ("01", "02"):
+        chances = [json.loads(Path(f"s/fold-{fold}-seed-{seed}/holdout.json").read_text())["chance"] for seed in (5, 6)]
+        grown *= 1 + np.mean(chances, axis=0)
+    beaten = float((grown - 1 < pooled["traders"]["champion"]["total_return"]).mean())
+    assert pooled["comparison"]["beaten"] == pytest.approx(beaten)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int, whole: StudyOutcome) -> None:
+    Path("hold").write_text("3")
+    thread = signal_when(Path("held").exists, signal.SIGTERM)
+    stopped, said = studied(order("cut", jobs=jobs))
+    thread.join()
+    assert stopped.stop.signal == signal.SIGTERM
+    assert stopped.result["pooled"] is None
+    assert "stopped in generation" in said
+    Path("hold").unlink()
+    again = studied(order("cut", folds=None, seeds=None, jobs=jobs))[0]
+    assert again.result == whole.result
+    assert Path("cut/study.json").read_bytes() == Path("s/study.json").read_bytes()
+    assert Path("cut/equity.parquet").read_bytes() == Path("s/equity.parquet").read_bytes()
+
+
+def test_what_is_done_is_kept(whole: StudyOutcome) -> None:
+    Path("started").unlink()
+    assert studied(order(folds=None, seeds=None))[0].result == whole.result
+    assert not Path("started").exists()
+    grown = studied(order(folds=None, seeds="5,6,9"))[0]
+    assert names("started") == ["fold-01-seed-9", "fold-02-seed-9"]
+    assert len(grown.result["pooled"]["by_seed"]) == 3
+
+
+def test_so_many_runs_work_at_once_as_are_asked_for() -> None:
+    """Three are held at the same time, and the fourth begins only when they go on."""
+    Path("hold").write_text("2")
+
+    def let_go() -> None:
+        while not Path("started").exists() or len(names("started")) < 3:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        Path("at once").write_text(Path("started").read_text())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=let_go)
+    thread.start()
+    studied(order(jobs=3))
+    thread.join()
+    assert len(names("at once")) == 3
+
+
+def test_a_run_that_fails_leaves_its_fold_out_and_its_reason_behind() -> None:
+    Path("broken").write_text("fold-01-seed-6")
+    outcome, said = studied(order())
+    assert "fold 1, seed 6: failed: The run would take 9.0 GiB" in said
+    failed = [run for run in outcome.result["runs"] if run["state"] == "failed"]
+    assert [(run["run"], run["reason"][:20]) for run in failed] == [("fold-01-seed-6", "The run would take 9")]
+    assert len(outcome.result["pooled"]["by_fold"]) == 1
+    Path("broken").unlink()
+    assert len(studied(order())[0].result["pooled"]["by_fold"]) == 2
+
+
+OTHERS = [
+    ({"folds": 3}, "--folds 3: the study in s has 2"),
+    ({"seeds": "no"}, "--seeds 'no': must be a number of seeds"),
+    ({"seeds": "5,"}, "--seeds 5,: leaves out 6"),
+    ({"config": ErlRunConfig(rounds=9, threads=1, seed=5)}, "rounds: 4 in the study, 9 now"),
+]
+
+
+@pytest.mark.parametrize(("asked", "said"), OTHERS)
+@pytest.mark.usefixtures("whole")
+def test_a_study_does_not_go_on_as_another(asked: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        studied(order(**asked))
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_study_does_not_go_on_with_other_prices() -> None:
+    Path("days").write_text("700")
+    with pytest.raises(ConfigError, match="has other days or prices than when the study was begun"):
+        studied(order())
+
+
+def test_more_runs_at_once_than_memory_has_room_for_are_refused() -> None:
+    with pytest.raises(
+        MemoryLimitError, match=r"--jobs 8: so many runs would take 8.00 GiB at once.*--jobs 7 or fewer"
+    ):
+        studied(order(folds=4, jobs=8))
+    assert not Path("s").exists()
+
+
+def test_tables_fit_eighty_columns_and_the_page_says_the_same_as_the_terminal(whole: StudyOutcome) -> None:
+    console = Console(file=io.StringIO(), width=80)
+    show_study(whole.result, console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, said.splitlines())) <= 80
+    verdict = whole.result["pooled"]["verdict"]
+    assert verdict in " ".join(said.split())
+    assert "Deflated for the 256 tries" in verdict
+    page = study_page(read_study(Path("s")))
+    assert verdict in page
+    assert "fold-02-seed-6" in page
+
+
+@pytest.mark.usefixtures("whole")
+def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "s", "--out", "page.html"]) == 0
+    assert "Equity over all test days" in Path("page.html").read_text()
+    Path("s/study.json").write_text('{"folds": 2, "seeds": [1], "note": "", "runs": [{}], "pooled": null}')
+    assert main(["report", "s", "--out", "page.html"]) == 2
+    assert "study.json: is damaged" in capsys.readouterr().err
+    Path("s/study.json").unlink()
+    with pytest.raises(RunError, match="written when the study ends or is stopped"):
+        read_study(Path("s"))
+
+
+def test_the_first_word_is_a_panel_or_a_file_of_settings() -> None:
+    assert Study.read("flatwater study", ["prices.parquet", "--folds", "3"]).settings().panel == "prices.parquet"
+    assert Study.read("flatwater study", ["--folds", "3", "prices.csv"]).folds == 3
+    Path("mine.toml").write_text('panel = "mine.csv"\n[population]\nsize = 6\n')
+    mine = Study.read("flatwater study", ["mine.toml", "--rounds", "3"])
+    assert (mine.settings().panel, mine.settings().population.size, mine.settings().rounds) == ("mine.csv", 6, 3)
+    with pytest.raises(ConfigError, match="stands for --panel, which is given as well"):
+        Study.read("flatwater study", ["prices.csv", "--panel", "other.csv"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("synthetic:4x300 --folds 5", ["--folds 5: of 300 days the first fold would train on 50", "too short for one"]),
+        ("synthetic:4x1500 --folds 40", ["be tested on 36", "--folds 2 or fewer"]),
+        ("synthetic:4x300 --folds 400", ["--folds 400", "be tested on 0"]),
+        ("synthetic:4x900 --folds 2 --splits.days 5000", ["splits.days = 5000: must be at most the 900 rows"]),
+        ("nothing.parquet", ["nothing.parquet: there is no such file"]),
+        ("synthetic:4x900 --seeds 1,1", ["seeds = (1, 1): must be 1 to 1000 whole numbers from 0 on, each once"]),
+    ],
+)
+def test_what_cannot_be_studied_is_refused(words: str, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", *words.split(), "--plan"]) == 2
+    told = capsys.readouterr().err
+    assert all(part in " ".join(told.split()) for part in said), told
+
+
+@pytest.mark.slow
+def test_a_killed_study_comes_to_the_same_numbers(tiny: list[str]) -> None:
+    """Real runs: SIGKILL takes the study alone; its runs save, and go on bit for bit."""
+    words = ["study", "synthetic:6x400", *tiny[2:], "--folds", "2", "--seeds", "2", "--rounds", "3"]
+    assert main([*words, "--run", "whole"]) == 0
+    lines = {line.name: line.state for line in list_runs(Path("whole"))}
+    assert lines == {f"fold-{fold:02}-seed-{seed}": "finished" for fold in (1, 2) for seed in (0, 1)}
+    program = f"import sys; from flatwater.cli.main import main; sys.exit(main({[*words, '--run', 'cut']!r}))"
+    cut_folds = subprocess.Popen([sys.executable, "-c", program])
+    while not [*Path("cut").glob("*/metrics.jsonl")]:
+        assert cut_folds.poll() is None
+        time.sleep(0.05)
+    cut_folds.kill()
+    cut_folds.wait()
+    assert main([*words, "--run", "cut", "--jobs", "2"]) == 0
+    assert Path("cut/study.json").read_bytes() == Path("whole/study.json").read_bytes()
+
+
+def test_a_fold_is_a_run_on_the_panel_as_it_was() -> None:
+    for fold in cut_folds(600, 2):
+        splits = fold_config(BASE, fold, seed=7).splits
+        assert (splits.days, splits.holdout_days) == (fold.test.stop, len(fold.test))
+        assert splits.validation_days == BASE.splits.validation_days

@@ -1,0 +1,36 @@
+"""Evolution over members with a temperature: it is inherited as weights are, and its optimiser starts anew."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from flatwater.algorithms.sac import State
+from flatwater_trading.recipe.run import ErlRun
+from flatwater_trading.training.round import next_generation_
+
+Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
+
+
+@pytest.mark.parametrize("account", [False, True])
+def test_children_blend_their_parents_temperatures(account: object, trained: Trained) -> None:
+    composition, rounds = trained(2, {"learner.algorithm": "sac", "env.account_observation": account})
+    setup, run = composition.setup, composition.trainer.run
+    learner = run.learner
+    assert isinstance(learner, State)
+    assert learner.tally.updates > 0
+    assert rounds[-1]["temperature"] > 0
+    learner.log_temperature[:4, 0] = torch.tensor([0.0, 1.0, 2.0, 3.0])
+    learner.temperature_adam.exp_avg.fill_(5)
+    run.scores.fitness.copy_(torch.tensor([4.0, 3.0, 2.0, 1.0]))
+    elites, actor = learner.log_temperature[:2].clone(), learner.actor.clone()
+
+    next_generation_(setup, run, composition.trainer.crew)
+
+    replaced = (learner.actor[:4] != actor[:4]).any(1)
+    assert replaced.any()
+    assert (learner.temperature_adam.exp_avg[replaced] == 0).all()
+    assert (learner.temperature_adam.exp_avg[~replaced] == 5).all()
+    kept = ~replaced[:2]
+    assert torch.equal(learner.log_temperature[:2][kept], elites[kept])
+    assert ((learner.log_temperature[:4] >= 0) & (learner.log_temperature[:4] <= 3)).all()

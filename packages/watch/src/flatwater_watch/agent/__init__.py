@@ -1,0 +1,1 @@
+"""Inside a watched program: when to look, what to keep, what was seen."""

@@ -1,0 +1,307 @@
+"""The readings of a watched program, and what they add up to: growth, the share explained, findings per user's step.
+
+Inside, growth is measured per boundary of any kind, a clock that runs as long as the program does. For people it is
+told per update, episode or second: the conversion is how many boundaries there were to one of those.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import ceil
+
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.judge import CYCLIC, judge_rest
+from flatwater_watch.heap.roots import is_of_library_call
+from flatwater_watch.series.readings import Growth, Reading
+from flatwater_watch.series.slope import Slope, drifting
+from flatwater_watch.thresholds import SHIPPED
+
+DRIFT, ENDING, OWNING, PAGE = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning, SHIPPED.investigating.page
+
+ROWS = 200
+SELDOM = 5
+"""Times that a boundary must come by to count time for people, ..."""
+EACH_HALF = 2
+"""... and so many in each half of the readings: what happens at the beginning only is no clock."""
+KINDS = ("epoch", "episode", "update", "step", "request")
+"""Boundaries that are found, those that mean most to people first."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One reading, with the counts of all boundaries then."""
+
+    seconds: float
+    """Since the first boundary."""
+    counts: Mapping[str, int]
+    reading: Reading
+    own: int = 0
+    """Resident bytes that were gained while the watch worked, until then: its own, not the program's."""
+    parts: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Seconds from one kind of boundary to the next that came, until then."""
+
+    @property
+    def resident(self) -> int:
+        """The program's."""
+        return self.reading.resident - self.own
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From the clock of boundaries to what people count."""
+
+    unit: str
+    per_unit: float
+    """Clock per unit."""
+    clock: int
+    count: int
+    """Where both stand now."""
+
+
+def keep_(rows: list[Row], row: Row) -> None:
+    """Append a row; the older half is thinned when there are more than 200."""
+    rows.append(row)
+    if len(rows) > ROWS:
+        del rows[1 : ROWS // 2 : 2]
+
+
+def settled(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows after warm-up."""
+    return rows[len(rows) // ENDING.warm_up :]
+
+
+def recent_half(rows: Sequence[Row]) -> Sequence[Row]:
+    """The newer half of the rows, one at least where there is any."""
+    return rows[len(rows) // 2 :]
+
+
+def scale_of(rows: Sequence[Row], unit: str | None = None) -> Scale:
+    """What people count in this program: the slowest boundary that is regular, or seconds.
+
+    Args:
+        rows: at least one.
+        unit: a kind of boundary that was asked for.
+    """
+    first, last = settled(rows)[0], rows[-1]
+    clock = last.reading.step - first.reading.step
+    chosen = unit or _slowest(rows)
+    if chosen == "second" or chosen not in last.counts:
+        seconds = last.seconds - first.seconds
+        return Scale("second", clock / seconds if seconds else 1.0, last.reading.step, round(last.seconds))
+    count = last.counts[chosen] - first.counts.get(chosen, 0)
+    return Scale(chosen, clock / count if count else 1.0, last.reading.step, last.counts[chosen])
+
+
+def _slowest(rows: Sequence[Row]) -> str:
+    last = rows[-1]
+    # No reading may be near the middle: a census or a trace is followed by a long pause.
+    middle = min(rows[:-1] or rows, key=lambda row: abs(row.reading.step - last.reading.step / 2))
+    regular = {
+        kind: last.counts[kind]
+        for kind in KINDS
+        if last.counts.get(kind, 0) >= SELDOM
+        and min(middle.counts.get(kind, 0), last.counts[kind] - middle.counts.get(kind, 0)) >= EACH_HALF
+    }
+    return min(regular, key=lambda kind: regular[kind]) if regular else "second"
+
+
+def converted(found: Finding, scale: Scale) -> Finding:
+    """The finding per unit of the scale instead of per boundary."""
+
+    def at(step: int | None) -> int | None:
+        return None if step is None else scale.count + max(0, ceil((step - scale.clock) / scale.per_unit))
+
+    low, high = found.interval
+    return replace(
+        found,
+        bytes_per_step=found.bytes_per_step * scale.per_unit,
+        interval=(low * scale.per_unit, high * scale.per_unit),
+        plateau_step=at(found.plateau_step),
+        limit_step=at(found.limit_step),
+        unit=scale.unit,
+    )
+
+
+def timed(found: Finding, limit: int | None, rows: Sequence[Row], now: float) -> Finding:
+    """The finding with the time at which memory ends, if boundaries go on to come as they have since warm-up.
+
+    Args:
+        found: per unit.
+        limit: the boundary at which it does.
+        rows: all readings.
+        now: seconds since 1970.
+    """
+    first, last = settled(rows)[0], rows[-1]
+    passed = last.reading.step - first.reading.step
+    if limit is None or passed <= 0:
+        return found
+    left = max(0, limit - last.reading.step) * (last.seconds - first.seconds) / passed
+    return replace(found, limit_time=now + left)
+
+
+def goes_on(found: Finding, since: int, rows: Sequence[Row]) -> bool:
+    """Whether what was found still grows: a table that is loaded grows like a leak, until it is there.
+
+    Args:
+        found: per boundary.
+        since: clock at which it was found.
+        rows: all readings.
+    """
+    later = [row for row in rows if row.reading.step >= since]
+    if found.verdict in {"slowdown", "filling"} or len(later) <= ENDING.wait:
+        return True
+    recent = later[-1 - max(ENDING.lately, len(later) // 2) :]
+    steps = recent[-1].reading.step - recent[0].reading.step
+    if found.owner == CYCLIC:  # a collection that frees it does not end it
+        grown = sum(max(0, _grown(one.reading, two.reading, found)) for one, two in pairwise(recent))
+    else:
+        grown = _grown(recent[0].reading, recent[-1].reading, found)
+    said = found.bytes_per_step * steps
+    if steps > 0 and said < PAGE:  # all censuses together say that it stands still
+        return False
+    return grown >= ENDING.still * said
+
+
+def _grown(before: Reading, after: Reading, found: Finding) -> int:
+    if found.verdict == "retention":
+        return (after.free or 0) - (before.free or 0)
+    if found.verdict == "mapped":
+        return after.file_mapped - before.file_mapped
+    live = (after.in_use or 0) - (before.in_use or 0)
+    return max(after.unaccounted - before.unaccounted, live)
+
+
+def growth(rows: Sequence[Row]) -> int:
+    """Resident bytes gained since warm-up."""
+    after = settled(rows)
+    return after[-1].resident - after[0].resident if after else 0
+
+
+def swing(rows: Sequence[Row]) -> int:
+    """Resident bytes between the highest and the lowest reading since warm-up."""
+    sizes = [row.resident for row in settled(rows)]
+    return max(sizes) - min(sizes) if sizes else 0
+
+
+def without_doubt(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
+    """The findings, native growth only as far as the owners that were weighed since do not explain it.
+
+    Args:
+        found: per boundary.
+        rows: all readings.
+    """
+    whole = rate_of(rows)
+    held = sum(each.bytes_per_step for each in found if each.verdict != "native")
+    rest = whole - held
+    kept = []
+    for each in found:
+        if each.verdict != "native":
+            kept.append(each)
+        elif rest > (1 - OWNING.explained) * whole:
+            low, high = (min(bound, rest) for bound in each.interval)
+            rate = min(each.bytes_per_step, rest)
+            kept.append(replace(each, bytes_per_step=rate, interval=(low, high), share=min(1.0, rate / whole)))
+    return kept
+
+
+def without_records(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
+    """The findings, without what only a running call of a library holds while memory has grown by little.
+
+    A library that runs the program, such as pytest, keeps a record of its work on purpose, and lets go of it with its
+    last call. So it is told from the size on from which growth without a cause is asked about too.
+
+    Args:
+        found: of the monitor.
+        rows: all readings.
+    """
+    return [each for each in found if growth(rows) >= ENDING.open_bytes or not is_of_library_call(each.owner)]
+
+
+def material(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
+    """The findings; what objects hold is among them only if all of it has come to a megabyte: no smaller rise is one.
+
+    Two censuses may have seen a burst, and all together tell a rate of next to nothing.
+
+    Args:
+        found: per boundary, at the rates that all censuses tell.
+        rows: all readings.
+    """
+    steps = rows[-1].reading.step - rows[0].reading.step
+    held = sum(each.bytes_per_step for each in found if each.holders)
+    return [each for each in found if not each.holders or held * steps >= DRIFT.least_bytes]
+
+
+def still_grows(rows: Sequence[Row]) -> bool:
+    """Whether it has gained a material amount since its beginning, and has not ended doing so."""
+    last = rows[-1]
+    return last.resident - rows[0].resident >= max(2 * DRIFT.least_bytes, last.reading.material) and rises(rows)
+
+
+def rises(rows: Sequence[Row]) -> bool:
+    """Whether it still grew in the last half of the readings after warm-up: a cache that is warm does not."""
+    after = settled(rows)
+    late = rows[-1].resident - after[len(after) // 2].resident
+    whole = rows[-1].resident - after[0].resident
+    return late >= max(rows[-1].reading.material / 2, min(ENDING.rising * whole, ENDING.open_bytes))
+
+
+def let_go(rows: Sequence[Row]) -> bool:
+    """Whether the last reading is of an end, at which much of what grew was freed: it says nothing of the loop before.
+
+    What is freed then may stay with the allocator, so the bytes that nothing accounts for are compared.
+    """
+    if len(rows) <= ENDING.wait:
+        return False
+    before, last = rows[-2].reading, rows[-1].reading
+    grown = before.unaccounted - settled(rows)[0].reading.unaccounted
+    return before.unaccounted - last.unaccounted >= max(before.material, ENDING.let_go * grown)
+
+
+def mostly_held(found: list[Finding], rows: Sequence[Row]) -> list[Finding]:
+    """The findings, if they have most of the growth since the beginning; else what is known without them."""
+    first, last = rows[0], rows[-1]
+    held = sum(each.bytes_per_step for each in found) * (last.reading.step - first.reading.step)
+    return without_records(found, rows) if held >= ENDING.mostly * (last.resident - first.resident) else native_of(rows)
+
+
+def native_of(rows: Sequence[Row]) -> list[Finding]:
+    """Growth that no object explains, in a program that ended before the monitor could be sure."""
+    steps, values = [row.reading.step for row in rows], [float(row.reading.unaccounted) for row in rows]
+    slope = drifting(steps, values, least=2 * rows[-1].reading.material, fewest=ENDING.native, confidence=DRIFT.sure)
+    return [] if slope is None else [judge_rest("native", slope, growth_of(rows))]
+
+
+def growth_of(rows: Sequence[Row]) -> Growth:
+    """How the process grows since warm-up, per boundary."""
+    last, rate = rows[-1].reading, rate_of(rows)
+    return Growth(last.step, last.resident, last.limit, Slope(rate, rate, rate), "boundary")
+
+
+def rate_of(rows: Sequence[Row]) -> float:
+    """Resident bytes gained per boundary since warm-up; 0 before there are two readings."""
+    first, last = settled(rows)[0], rows[-1]
+    steps = last.reading.step - first.reading.step
+    return (last.resident - first.resident) / steps if steps > 0 else 0.0
+
+
+def explained_share(rows: Sequence[Row], found: Iterable[Finding]) -> float:
+    """Part of the growth that has a cause: what findings say, freed memory, files, arrays touched for the first time.
+
+    Args:
+        rows: all readings.
+        found: per boundary.
+
+    Returns:
+        0 to 1; 1 where the growth is too small to be told from noise.
+    """
+    if len(rows) <= 1:
+        return 1.0
+    first, last = settled(rows)[0].reading, rows[-1].reading
+    grown = growth(rows)
+    if grown <= last.material:
+        return 1.0
+    held = sum(each.share for each in found if each.holders or each.verdict in {"native", "leak"}) * grown
+    freed = max(0, (last.free or 0) - (first.free or 0))
+    mapped = max(0, last.file_mapped - first.file_mapped)
+    touched = max(0, last.owned_bytes - first.owned_bytes)
+    return min(1.0, (held + freed + mapped + touched) / grown)

@@ -1,0 +1,318 @@
+"""Begins the watch inside the program that the runner started, before its first line, and ends it after its last.
+
+Workers that the program forks, or spawns by multiprocessing, are watched as well, each in its own process. The
+program's output, arguments, exit code and tracebacks are its own. Whatever happens to the watch, it goes on.
+"""
+
+import _thread
+import atexit
+import ctypes
+import fcntl
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from flatwater_watch.agent.gates import listen
+from flatwater_watch.agent.guard import Guard
+from flatwater_watch.agent.handover import (
+    CLAIM,
+    FOLDER,
+    IN_TIME,
+    LIMIT,
+    PAGE,
+    PAGE_BYTES,
+    PYTHONPATH,
+    RUNNER,
+    STAY,
+    UNIT,
+    handed_on,
+)
+from flatwater_watch.agent.spool import PROGRAM, WORKER
+from flatwater_watch.agent.ticking import tick
+from flatwater_watch.meters.bound import names_in, process_id, read_text, system, write_whole
+from flatwater_watch.meters.mappings import footprint
+from flatwater_watch.meters.untraced import hidden
+
+if TYPE_CHECKING:
+    from flatwater_watch.agent.process import ProcessWatch
+    from flatwater_watch.diagnose.finding import Made
+
+LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate",
+    "accelerate-launch",
+    "accelerate.commands.launch",
+)
+"""Programs that only start others: the process of rank 0 below them is the program, the other ranks are workers."""
+WORKER_SECONDS = 1.0
+"""What a worker lives before it is watched: most processes that are forked end, or become another program, at once."""
+MOST_WORKERS = 64
+"""Workers of one command that are watched."""
+LOOKED_AT = 10
+"""Ticks after which a guest looks at the latest whether it may stay."""
+NAMED = 3
+"""Names of code without a file that are told."""
+
+
+def begin(told: dict[str, str]) -> None:
+    """Watch this process: the first of the command that launches no others, and workers that it starts.
+
+    Args:
+        told: the runner's variables.
+    """
+    if _launches():
+        os.environ.update(handed_on(told, told.get(PYTHONPATH)))
+        return
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        Seat(told).wait()
+        _follow(told)
+        return
+    claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118  (texts: programs replace what a Path is made of)
+    try:
+        os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        if _is_worker():
+            Seat(told).wait()
+        elif not _starts_workers():
+            return
+    else:
+        Seat(told, claim).begin()
+    _follow(told)
+
+
+def enter(told: dict[str, str]) -> None:
+    """Watch this process, which has run for a while, in time, as long as the runner's file `STAY` is there.
+
+    Args:
+        told: the runner's variables.
+
+    Raises:
+        RuntimeError: it is watched already.
+    """
+    if _seats:
+        raise RuntimeError("the process is watched already")
+    claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118
+    os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
+    Seat(told, claim, guest=True).begin()
+
+
+def _launches() -> bool:
+    words = [Path(word).name for word in sys.orig_argv[:4]]
+    return any(word in LAUNCHERS for word in words)
+
+
+def _is_worker() -> bool:
+    """Whether multiprocessing has spawned this process."""
+    return sys.orig_argv[-1:] == ["--multiprocessing-fork"]
+
+
+def _starts_workers() -> bool:
+    """Whether this is the process that multiprocessing forks workers from."""
+    return any(word.startswith("from multiprocessing.forkserver ") for word in sys.orig_argv)
+
+
+def _follow(told: dict[str, str]) -> None:
+    """Watch the workers that this process forks or spawns, and those that they start."""
+
+    def forked() -> None:
+        Guard().run(leave)
+
+    def leave() -> None:
+        if not _seats or _seats[0].leave():  # a fork of the watch's own stays without a watch, and its forks too
+            _seats.clear()
+            Seat(told).wait()
+
+    def spawning(module: ModuleType) -> None:
+        # `util.spawnv_passfds` starts workers, and the processes that workers are forked from. For this moment alone
+        # the variables stand in the environment that C knows: no other process and no line of the program sees them.
+        start = vars(module)["spawnv_passfds"]
+
+        @functools.wraps(start)
+        def spawnv_passfds(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            before = os.environ.get("PYTHONPATH")
+            variables = handed_on(told, before)
+            for name, value in variables.items():
+                os.putenv(name, value)
+            try:
+                return start(*given, **named)
+            finally:
+                for name in variables:
+                    os.unsetenv(name)
+                if before is not None:
+                    os.putenv("PYTHONPATH", before)
+
+        module.spawnv_passfds = spawnv_passfds  # type: ignore[attr-defined]
+
+    from flatwater_watch.agent.steps import after_import  # noqa: PLC0415  (a process without workers needs it not)
+
+    os.register_at_fork(after_in_child=hidden(forked))
+    after_import({"multiprocessing.util": spawning})
+
+
+_unlink = os.unlink
+_seats: list["Seat"] = []
+"""The watch of this process; of the process that it was forked from, until it is left."""
+_lines: dict[str, "Made"] = {}
+"""By owner: what a look traced, for the next one. Python before 3.12.5 never frees the stacks of `tracemalloc`."""
+
+
+class Seat:
+    """The watch of one process: begun at once, or when a worker has lived for a while."""
+
+    def __init__(self, told: dict[str, str], claim: str | None = None, *, guest: bool = False) -> None:
+        """Nothing is watched yet.
+
+        Args:
+            told: the runner's variables.
+            claim: file that says that a process of the command is watched; None in a worker.
+            guest: whether the watch ends before the process does, and leaves it as it was.
+        """
+        self._told, self._claim, self._owner, self._guest = told, claim, process_id(), guest
+        self._own = os.path.join(told[FOLDER], str(process_id()))  # noqa: PTH118
+        self._main = _thread.get_ident()
+        self._guard = Guard(lambda sentence: write_whole(f"{self._own}.fault", sentence))
+        self._watch: ProcessWatch | None = None
+        self._ended = hidden(self._end)
+        _seats.append(self)
+
+    def begin(self) -> None:
+        """Watch from now on."""
+        self._guard.run(self._begin)
+
+    def wait(self) -> None:
+        """Watch from `WORKER_SECONDS` on: most processes that are forked end or become another program at once."""
+        tick(self._guard, self._tick, WORKER_SECONDS, self._give_way)
+
+    def leave(self) -> bool:
+        """In a fork: the watch is the other process's. Returns whether the program has forked, and not the watch."""
+        programs = self._guard.thread != _thread.get_ident()
+        if self._watch is not None:
+            listen(None)
+            if programs:  # else the watch asks in its fork for the lines that it traced
+                self._guard.ask(None, self._watch.abandon)
+        self._guard.over = True
+        return programs
+
+    def _give_way(self) -> int:
+        return 1 if self._watch is None else self._watch.give_way()
+
+    def _tick(self, ticks: int) -> int:
+        if self._watch is None:
+            if _thread.get_ident() != self._main:  # it waits for work: what it imports then is no growth of the watch's
+                return 1
+            if _worker_files(self._told[FOLDER]) >= MOST_WORKERS:
+                self._guard.over = True
+                return ticks
+            self._begin()
+        assert self._watch is not None  # noqa: S101  (it has begun)
+        return self._watch.tick(ticks)
+
+    def _begin(self) -> None:
+        before = footprint().anonymous
+        from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
+        from flatwater_watch.agent.steps import find_steps  # noqa: PLC0415
+
+        unit = self._told.get(UNIT)
+        worker = self._claim is None
+        if worker and unit != IN_TIME:
+            unit = None  # what the program repeats need not be what its workers repeat
+        limit = int(self._told[LIMIT]) if LIMIT in self._told else None
+        kind, spool = None if unit == IN_TIME else unit, self._own + (WORKER if worker else PROGRAM)
+        self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
+        watch.cost_bytes = max(0, footprint().anonymous - before)
+        gates = {} if unit == IN_TIME else find_steps(watch.step)
+        if unit is None or unit == IN_TIME:
+            watch.boundaries.grant_to_(gates)
+            if not worker:
+                tick(self._guard, self._stay if self._guest else watch.tick, give_way=watch.give_way)
+        atexit.register(self._ended)
+        if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
+            vars(util)["Finalize"](None, self._ended, exitpriority=1)  # it leaves by `os._exit`
+
+    def _stay(self, ticks: int) -> int:
+        """Watch as long as the runner does, then leave the process as it was."""
+        assert self._watch is not None  # noqa: S101  (it has begun)
+        folder = self._told[RUNNER]
+        try:
+            here = names_in(folder)
+        except OSError:  # the runner was killed, and its folder removed
+            here = []
+        if STAY in here:
+            return min(self._watch.tick(ticks), LOOKED_AT)
+        if PAGE in here:
+            _unmap(read_text(os.path.join(folder, PAGE)))  # noqa: PTH118
+        self._end()
+        atexit.unregister(self._ended)
+        _seats.remove(self)
+        self._watch = None
+        return ticks
+
+    def _end(self) -> None:
+        if process_id() == self._owner and self._watch is not None:
+            listen(None)
+            self._guard.run(self._watch.close)
+            self._guard.run(_note_nameless, f"{self._own}.unseen")
+            self._guard.over = True
+            if self._claim is not None:
+                self._guard.ask(None, _unlink, self._claim)
+                if not self._guest:
+                    self._guard.ask(None, _leave_nothing, self._told[FOLDER])
+
+
+def _leave_nothing(folder: str) -> None:
+    """Remove the folder of a runner that was killed: it holds no lock on it any more."""
+    held = system.open(folder, system.O_RDONLY | system.O_DIRECTORY | system.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # it lives
+        return
+    finally:
+        system.close(held)
+    for name in names_in(folder):
+        system.unlink(f"{folder}/{name}")
+    system.rmdir(folder)
+
+
+def _unmap(page: str) -> None:
+    """Give back the page by which this process was entered."""
+    ctypes.CDLL(None).munmap(ctypes.c_void_p(int(page)), ctypes.c_size_t(PAGE_BYTES))
+
+
+def _worker_files(folder: str) -> int:
+    return sum(name.endswith(WORKER) for name in names_in(folder))
+
+
+def _note_nameless(note: str) -> None:
+    """Write down which code of the program has no file: what its functions hold cannot be told by file and line."""
+    from importlib.machinery import ModuleSpec  # noqa: PLC0415  (at the end, when nothing waits for it)
+
+    from flatwater_watch.heap.raw import namespace  # noqa: PLC0415
+
+    main = namespace(sys.modules["__main__"])
+    functions = [name for name, value in main.items() if type(value) is FunctionType and not value.__code__.co_filename]
+    modules: list[tuple[str, object]] = list(sys.modules.items())  # a few libraries put other objects there
+    frozen = [
+        name
+        for name, module in modules
+        if issubclass(type(module), ModuleType)
+        and name.partition(".")[0] not in sys.stdlib_module_names
+        and type(spec := namespace(module).get("__spec__")) is ModuleSpec  # type: ignore[arg-type]  # asked for above
+        and spec.origin == "frozen"
+    ]
+    sentences = []
+    if functions:
+        sentences.append(f"functions without a file name are told by their own names only: {_few(functions)}")
+    if frozen:
+        sentences.append(f"frozen modules have no file: what they hold is not looked at: {_few(frozen)}")
+    if sentences:
+        write_whole(note, "\n".join(sentences))
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -1,0 +1,148 @@
+"""Which outcome a watch has: from its readings, and from what is found and explained of their growth."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from flatwater_watch.agent.books import Row, growth, rises, settled
+from flatwater_watch.agent.outcome import Outcome, State
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.garbage import Garbage
+from flatwater_watch.diagnose.judge import UNEXPLAINED
+from flatwater_watch.meters.fork import not_to_fork_beside
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import format_bytes
+
+ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
+
+LIBRARY = (
+    "give what a library works with a name of your own (`model = Model(...)`, then `model.learn()`): a census begins "
+    "at globals, local variables and threads of your program"
+)
+NATIVE = "`memray run --native` names the C function that allocates, if it is native code"
+
+
+def outcome_of(
+    rows: Sequence[Row],
+    told: Sequence[Finding],
+    explained: float,
+    *,
+    censuses: int = 0,
+    leads: Sequence[tuple[str, int]] = (),
+    waiting: Garbage | None = None,
+    refilled: Iterable[str] = (),
+    records: Sequence[str] = (),
+) -> Outcome:
+    """The outcome of a watched program.
+
+    Args:
+        rows: all readings.
+        told: findings.
+        explained: part of the growth that has a cause.
+        censuses: taken so far.
+        leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on.
+        waiting: cyclic garbage that is freed soon.
+        refilled: paths of containers that are emptied again and again.
+        records: paths of what running calls of libraries hold, of little growth.
+    """
+    if not rows:
+        return Outcome("unread")
+    # What freed memory or files explain is no finding yet: without one, all of it is an open question.
+    rest = round((1 - explained) * growth(rows)) if told or waiting else growth(rows)
+    soon = (*(() if waiting is None else (_soon(waiting),)), *((_recorded(records),) if records else ()))
+    rest -= 0 if waiting is None else min(rest, waiting.bytes)
+    if rest >= ENDING.open_bytes and rises(rows):
+        others = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
+        large = [(path, size) for path, size in others if size >= OWNING.told_share * rest][: OWNING.told]
+        named = [f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large]
+        longer = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
+        state: State = "grows" if told else "unexplained"
+        return Outcome(
+            state,
+            rest,
+            (*soon, *map(_again, refilled), *_known_of(rows, censuses, named=bool(named), told=bool(told))),
+            (*named, longer, LIBRARY, NATIVE),
+        )
+    if told:
+        return Outcome("grows")
+    gained = rows[-1].resident - rows[0].resident - (0 if waiting is None else waiting.bytes)
+    return Outcome("settled", gained, soon) if gained >= ENDING.open_bytes else Outcome("flat", 0, soon)
+
+
+def _soon(waiting: Garbage) -> str:
+    """A sentence on garbage that is how Python works."""
+    which = "collection of young objects" if 2 * waiting.young > waiting.bytes else "full collection"
+    waits = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
+    return f"{waits}: its next {which} frees them"
+
+
+def _recorded(paths: Sequence[str]) -> str:
+    """A sentence on what a library keeps of its work until its call returns."""
+    more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+    least = format_bytes(ENDING.open_bytes)
+    return f"{paths[0]}{more} grows until this call of a library returns: no finding below {least} of growth"
+
+
+def _again(path: str) -> str:
+    """A sentence on a container that did not leak, and may hold more and more at a time."""
+    return f"{path} is emptied and filled again, which is no leak: it may hold more each time"
+
+
+def without_reached(known: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:
+    """The findings, without native growth where roots of the program hold what has come.
+
+    A table that comes between two censuses makes the record sure of native growth before a census has seen it.
+
+    Args:
+        known: findings.
+        gained: roots, and the bytes that each holds more than at the beginning.
+        grown: resident bytes.
+    """
+    if sum(size for _, size in gained) < OWNING.explained * grown:
+        return [*known]
+    return [found for found in known if found.owner != UNEXPLAINED["native"][0]]
+
+
+def with_roots(known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows: Sequence[Row]) -> list[Finding]:
+    """The findings, with the part of what came that the roots which they lie in hold now, where their rates say less.
+
+    A rate is of the stretch between two censuses: steps that bring more each time leave it behind.
+
+    Args:
+        known: findings.
+        gained: roots, and the bytes that each holds more than at the beginning.
+        rows: all readings.
+    """
+    came, found = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
+    for root, size in gained:
+        theirs = sum(each.share for each in found if _lies_in(each, root))
+        free = 1 - sum(each.share for each in found) + theirs
+        held = min(size / came, free) if came > 0 else 0.0
+        if 0 < theirs < held:
+            more = held / theirs
+            found = [replace(each, share=more * each.share) if _lies_in(each, root) else each for each in found]
+    return found
+
+
+def _lies_in(found: Finding, root: str) -> bool:
+    """Whether the owner of a finding is a root, or a part of it."""
+    return found.owner == root or found.owner.startswith((f"{root}.", f"{root}["))
+
+
+def _known_of(rows: Sequence[Row], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
+    """Each kind of memory with what it gained, and where no object was found."""
+    first, last = settled(rows)[0].reading, rows[-1].reading
+    files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
+    if last.free is None or first.free is None:
+        freed = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
+    else:
+        freed = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
+    times, other = f"{censuses} census{'' if censuses == 1 else 'es'}", "other " if told else ""
+    seen = f"what your globals, local variables and threads reach: {times} found no {other}container that explains it"
+    if named:
+        nothing = "nothing else" if told else "nothing"
+        seen = f"{times} saw {nothing} grow from one to the next; what has come since the beginning is named below"
+    elif censuses <= 1:
+        seen = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
+    library = not_to_fork_beside()
+    cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made beside {library}"
+    return tuple(text for text in (files, freed, seen, cycles) if text)

@@ -1,0 +1,76 @@
+"""Imported by Python before the program, from the front of PYTHONPATH. Begins the watch and takes itself out of sight.
+
+Any Python from 2.7 on can run this file: the interpreter may be too old for the watch, which is then said. It leaves
+`sys.path`, the environment and the user's own `sitecustomize` as they would be without it.
+"""
+
+import os
+import sys
+
+_OLDEST = (3, 11)
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _restore():
+    # type: () -> dict[str, str]
+    """Take the watch out of the environment and of `sys.path`; returns what it was told there."""
+    told = dict((name, os.environ.pop(name)) for name in list(os.environ) if name.startswith("FLATWATER_WATCH_"))
+    before = told.get("FLATWATER_WATCH_PYTHONPATH")
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
+    else:
+        os.environ.pop("PYTHONPATH", None)
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE or not entry]
+    sys.path_importer_cache.pop(_HERE, None)
+    return told
+
+
+def _package(folder):
+    # type: (str) -> None
+    """Make `flatwater_watch` importable from where the runner has it, and nothing else that lies beside it."""
+    import importlib.util
+
+    here = importlib.util.find_spec("flatwater_watch")
+    if here is None or here.origin is None:  # a folder of that name, such as a clone, is no package
+        spec = importlib.util.spec_from_file_location(
+            "flatwater_watch", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["flatwater_watch"] = module
+        spec.loader.exec_module(module)
+
+
+def _note(told, kind, sentence):
+    # type: (dict[str, str], str, str) -> None
+    """Leave the runner a sentence; nothing is ever printed in the program's own process."""
+    try:
+        with open(os.path.join(told["FLATWATER_WATCH_FOLDER"], "%d.%s" % (os.getpid(), kind)), "w") as note:
+            note.write(sentence)
+    except (OSError, IOError):  # a full disk: then it is not told
+        pass
+
+
+def _begin():
+    # type: () -> None
+    told = _restore()
+    if "FLATWATER_WATCH_FOLDER" not in told:
+        return
+    if sys.version_info < _OLDEST:
+        found = "%d.%d" % sys.version_info[:2]
+        _note(told, "old", "%s is Python %s; watch needs 3.11 or later" % (sys.executable, found))
+        return
+    try:
+        _package(told["FLATWATER_WATCH_PACKAGE"])
+        from flatwater_watch.agent.boot import begin
+
+        begin(told)
+    except Exception as fault:  # the edge between the watch and somebody else's program
+        _note(told, "fault", "the watch failed: %s: %s" % (type(fault).__name__, fault))
+
+
+_begin()
+# The import of the one that Python would have found. What it raises, or that none is there, is told as without us.
+_kept = sys.modules.pop("sitecustomize", None)  # Python 2 clears the names of a module that nobody holds
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401  (a module of the user's, if there is one)

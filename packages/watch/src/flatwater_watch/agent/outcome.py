@@ -1,0 +1,157 @@
+"""What a watch says in its first line: nothing grew, it grows for a reason, or it grew and the cause was not found.
+
+One value, made from the readings once. Terminal, page, JSON and exit status read it and decide nothing themselves.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from flatwater_watch.diagnose.finding import Finding
+
+ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
+
+
+State = Literal["unread", "flat", "settled", "grows", "unexplained"]
+HARMLESS = frozenset({"filling", "mapped"})
+"""Verdicts on growth that ends, or that the system takes back: they fail no build."""
+SAID: dict[State, str] = {
+    "unread": "nothing was read",
+    "flat": "nothing grows",
+    "settled": "nothing grows any more",
+    "unexplained": "memory grew, and the cause was not found",
+}
+"""The first words; findings are counted."""
+OWNER = "worker processes"
+"""Of growth that is in the processes which a program has started."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The state of a watched program, in words that need no further decision."""
+
+    state: State
+    bytes: int = 0
+    """Grown since warm-up, or since the first reading where it is settled, without a cause."""
+    known: tuple[str, ...] = ()
+    """Sentences on which kinds of memory it is and is not, and where it was looked for."""
+    next: tuple[str, ...] = ()
+    """What to try, most promising first."""
+
+    def head(self, findings: int) -> str:
+        """The first words of the first line."""
+        if self.state == "grows":
+            return f"{findings} finding{'' if findings == 1 else 's'}"
+        return SAID[self.state]
+
+    def sentence(self) -> str:
+        """What has no cause; empty where all has."""
+        if self.state == "settled":
+            return f"{format_bytes(self.bytes)} came at the beginning, and next to nothing since."
+        if self.bytes == 0:
+            return ""
+        rest = "" if self.state == "unexplained" else " beside what is found"
+        return f"{format_bytes(self.bytes)} came{rest}, and no cause was found."
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, numbers and strings under the names of the fields."""
+        return asdict(self) | {"known": list(self.known), "next": list(self.next)}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Outcome":
+        """The outcome that `to_json` wrote, checked.
+
+        Raises:
+            KeyError: a key is missing.
+            TypeError: a value is of another kind.
+            ValueError: a word is none of those that are known.
+        """
+        state, size = record["state"], record["bytes"]
+        if state not in get_args(State):
+            raise ValueError(f"outcome = {state!r}: must be one of {', '.join(get_args(State))}")
+        sentences = (*record["known"], *record["next"])
+        if isinstance(size, bool) or not isinstance(size, int) or not all(isinstance(text, str) for text in sentences):
+            raise TypeError(f"{record!r}: bytes must be a whole number, known and next lists of texts")
+        return cls(state, size, tuple(record["known"]), tuple(record["next"]))
+
+
+def by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
+    """The findings that stand for themselves, and those so small beside them that one row tells all.
+
+    A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may be that small although
+    its owner was found as a larger one: all censuses together give it a smaller rate than the first did.
+    """
+    small = [found for found in findings if found.verdict != "slowdown" and found.share < OWNING.told_share]
+    large = [found for found in findings if found not in small]
+    beside = any(found.verdict not in {"slowdown", *HARMLESS} for found in large)  # a leak beside a buffer stands alone
+    return (large, small) if beside else (list(findings), [])
+
+
+def shares_of(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
+    """The part of the growth that the findings have, and the part that is freed memory and files that none of them has.
+
+    Args:
+        explained: part of it that has a cause.
+        findings: with their parts of the same growth.
+    """
+    found = min(explained, sum(each.share for each in findings if each.verdict != "slowdown" and each.owner != OWNER))
+    return found, explained - found
+
+
+def fails(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
+    """Whether a build that asked for flat memory fails: something grows and does not end, or grew without a cause."""
+    return outcome.state == "unexplained" or any(
+        found.verdict not in HARMLESS or found.dies_first for found in findings
+    )
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Growth that a build lets pass: in all since warm-up, or by the second, the hour or the step."""
+
+    bytes: float
+    per: str
+    """`step`, `second`, `hour`, or empty for all of it."""
+
+    @classmethod
+    def read(cls, text: str) -> "Allowed":
+        """`1MiB/step`, `10MiB/hour` or `64MiB`.
+
+        Raises:
+            ConfigError: it is no amount of memory, or of another time.
+        """
+        amount, _, per = text.partition("/")
+        if per not in {"", *_PER}:
+            raise ConfigError(f"--fail-if-grows {text}: must be by one of {', '.join(_PER)}, such as 1MiB/step")
+        return cls(parse_bytes(amount), per)
+
+    def exceeded(self, summary: dict[str, Any]) -> str:
+        """A sentence where a program grew by more; else nothing.
+
+        Args:
+            summary: the JSON of `flatwater watch`.
+        """
+        # Growth is that since warm-up, a fifth of the readings; steps and seconds are those of the same stretch.
+        columns = summary["series"]
+        steps, seconds = (columns[name][len(columns[name]) // ENDING.warm_up :] for name in ("steps", "seconds"))
+        if summary.get("workers"):  # the columns are of the program's own process
+            steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
+        stretch = _PER[self.per](steps, seconds) if self.per and steps else 1.0
+        grown = summary["resident_growth_bytes"] / stretch if stretch > 0 else 0.0
+        unit = summary["unit"] if self.per == "step" else self.per
+        by = f" {'an' if unit[0] in 'aeiouh' else 'a'} {unit}" if unit else ""
+        told = f"more than allowed: it grew by {format_bytes(grown)}{by}, and {format_bytes(self.bytes)} may be"
+        return told if grown > self.bytes else ""
+
+
+_PER: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+    "step": lambda steps, _: steps[-1] - steps[0],
+    "second": lambda _, seconds: seconds[-1] - seconds[0],
+    "hour": lambda _, seconds: (seconds[-1] - seconds[0]) / 3600,
+}
+"""How many passed since warm-up."""

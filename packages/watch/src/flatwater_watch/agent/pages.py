@@ -1,0 +1,92 @@
+"""Large arrays that are allocated whole and touched page by page: live at once, resident only as they are filled.
+
+Replay buffers are made so (`np.zeros`, `torch.empty`). They are found by walking from the user's roots and held
+weakly; their touched pages are counted at each reading, so that their growth is told as a filling, with its end.
+"""
+
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from flatwater_watch.heap.arrays import last_base
+from flatwater_watch.heap.census import Census
+from flatwater_watch.heap.raw import is_a
+from flatwater_watch.meters.mappings import touched_bytes
+from flatwater_watch.thresholds import SHIPPED
+
+FILLING = SHIPPED.filling
+
+MOST = 32
+
+
+@dataclass
+class Block:
+    """An array whose pages are not all in RAM."""
+
+    path: str
+    array: weakref.ref[Any]
+    address: int
+    size: int
+    touched: int
+
+
+@dataclass
+class Pages:
+    """The arrays that are being filled, by address."""
+
+    blocks: dict[int, Block] = field(default_factory=dict)
+
+
+def find_(pages: Pages, census: Census) -> int:
+    """Add the large arrays of a census that are not touched yet. Returns how many are new."""
+    before = len(pages.blocks)
+    for path, held in census.live.items():
+        for array, address, size in _spans(held):
+            if size < FILLING.large or address in pages.blocks or len(pages.blocks) >= MOST:
+                continue
+            touched = touched_bytes(address, size)
+            if touched < FILLING.touched * size:
+                pages.blocks[address] = Block(path, weakref.ref(array), address, size, touched)
+    return len(pages.blocks) - before
+
+
+def owned_(pages: Pages) -> dict[str, int]:
+    """Touched bytes by path, of the arrays that live."""
+    for address, block in list(pages.blocks.items()):
+        if block.array() is None:
+            del pages.blocks[address]
+        elif block.touched < FILLING.touched * block.size:
+            block.touched = touched_bytes(address, block.size)
+    return _by_path(pages, lambda block: block.touched)
+
+
+def planned(pages: Pages) -> dict[str, int]:
+    """Bytes by path that the arrays have in the end."""
+    return _by_path(pages, lambda block: block.size)
+
+
+def _by_path(pages: Pages, size: Any) -> dict[str, int]:  # noqa: ANN401
+    found: dict[str, int] = {}
+    for block in pages.blocks.values():
+        found[block.path] = found.get(block.path, 0) + size(block)
+    return found
+
+
+def _spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
+    """The object that keeps a block of memory alive, its address and its bytes; nothing for other objects."""
+    numpy: Any = sys.modules.get("numpy")
+    torch: Any = sys.modules.get("torch")
+    if numpy is not None and is_a(held, numpy.ndarray):
+        held, own = last_base(held), numpy.ndarray
+        if own.base.__get__(held) is None and own.nbytes.__get__(held) >= FILLING.large:
+            yield held, own.__array_interface__.__get__(held)["data"][0], own.nbytes.__get__(held)
+    elif torch is not None and (type(held) is torch.Tensor or type(held) is torch.nn.Parameter) and _dense(held, torch):
+        storage = held.untyped_storage()
+        if storage.nbytes() >= FILLING.large:
+            yield held, storage.data_ptr(), storage.nbytes()
+
+
+def _dense(tensor: Any, torch: Any) -> bool:  # noqa: ANN401
+    return bool(tensor.layout == torch.strided and tensor.device.type == "cpu")

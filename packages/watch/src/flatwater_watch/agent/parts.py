@@ -1,0 +1,39 @@
+"""Which part of the program became slower: the time from one boundary to the next, by the kinds of both.
+
+The clock on the wall is cheap enough to be read at each boundary, and enough to choose between parts, once the CPU time
+of the whole program has shown that it became slower.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from flatwater_watch.agent.books import Row, settled
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.thresholds import SHIPPED
+
+SLOWER = SHIPPED.slower
+
+
+def named(found: Finding, rows: Sequence[Row]) -> Finding:
+    """A slowdown with the part whose time grew, where one has most of it; other findings as they are."""
+    after = settled(rows)
+    if found.verdict != "slowdown" or len(after) <= 2 * SLOWER.ends:
+        return found
+    third = len(after) // SLOWER.ends
+    early, late = _each(after[0], after[third]), _each(after[-1 - third], after[-1])
+    gained = {part: seconds - early.get(part, 0.0) for part, seconds in late.items()}
+    if not gained:
+        return found
+    most = max(gained, key=lambda part: gained[part])
+    if gained[most] < SLOWER.mostly * sum(more for more in gained.values() if more > 0) or gained[most] <= 0:
+        return found
+    owner = f"from {most[0]} to {most[1]}" if most[0] != most[1] else f"from one {most[0]} to the next"
+    now, before = (1e3 * seconds.get(most, 0.0) for seconds in (late, early))
+    what = f"{found.what}; {owner}: {now:.3g} ms a boundary, {before:.3g} ms before"
+    return replace(found, owner=owner, what=what)
+
+
+def _each(first: Row, last: Row) -> Mapping[tuple[str, str], float]:
+    """Seconds per boundary of any kind, by part."""
+    boundaries = max(1, last.reading.step - first.reading.step)
+    return {part: (seconds - first.parts.get(part, 0.0)) / boundaries for part, seconds in last.parts.items()}

@@ -1,0 +1,110 @@
+"""Taking one reading of this process, and what no reading can show."""
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from flatwater_watch.agent.books import Row, settled
+from flatwater_watch.agent.pace import REGULAR
+from flatwater_watch.agent.pages import Pages, owned_, planned
+from flatwater_watch.meters.allocator_apart import Allocator
+from flatwater_watch.meters.bound import process_seconds
+from flatwater_watch.meters.fork import not_to_fork_beside
+from flatwater_watch.meters.mappings import footprint
+from flatwater_watch.series.readings import Reading
+
+FEWEST = 5
+"""Readings after warm-up from which growth can be told."""
+SHUTDOWN = threading._shutdown.__code__  # type: ignore[attr-defined]  # noqa: SLF001  (Python's own last wait)
+RATE_CPU = 0.1
+"""CPU seconds over which the cost of a boundary is measured, at least."""
+
+
+TOLD = 3
+"""Classes of unread objects that are named."""
+
+
+class Rates:
+    """How many boundaries the program passes in a CPU second, without what the watch does in it."""
+
+    def __init__(self) -> None:
+        """Measure nothing yet: a program begins with imports."""
+        self._since: tuple[float, int] | None = None
+
+    def begin_(self, clock: int) -> None:
+        """Measure from here on."""
+        self._since = process_seconds(), clock
+
+    def leave_out_(self, seconds: float) -> None:
+        """Go on with the same stretch, but for CPU seconds that were not the program's."""
+        if self._since is not None:
+            self._since = self._since[0] + seconds, self._since[1]
+
+    def until(self, clock: int) -> dict[str, float]:
+        """The rate, if the stretch is long enough."""
+        if self._since is None:
+            self.begin_(clock)
+            return {}
+        spent, passed = process_seconds() - self._since[0], clock - self._since[1]
+        return {"the program": passed / spent} if spent >= RATE_CPU and passed >= REGULAR else {}
+
+
+def read_now(
+    clock: int, allocator: Allocator, pages: Pages, *, limit: int | None, rates: Mapping[str, float]
+) -> Reading:
+    """The process as it is.
+
+    Args:
+        clock: boundaries passed.
+        allocator: of this process.
+        pages: arrays that are being filled; their touched pages are counted anew.
+        limit: bytes at which the process must stop.
+        rates: boundaries per CPU second.
+    """
+    now, used = footprint(), allocator.now_()
+    return Reading(
+        step=clock,
+        resident=now.resident,
+        file_mapped=now.file_mapped,
+        in_use=None if used is None else used.in_use,
+        free=None if used is None else used.kept_within(now.anonymous),
+        owned=owned_(pages),
+        planned=planned(pages),
+        limit=limit,
+        rates=rates,
+    )
+
+
+def has_returned() -> bool:
+    """Whether the program's main code is over, and Python waits for its threads."""
+    main = threading.main_thread().ident or 0
+    frame: FrameType | None = sys._current_frames().get(main)  # noqa: SLF001  (the documented way to another thread's)
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return frame is not None and frame.f_code is SHUTDOWN
+
+
+def unseen_in(rows: Sequence[Row], unread: Mapping[str, int]) -> list[str]:
+    """Sentences on what could not be seen.
+
+    Args:
+        rows: all readings.
+        unread: objects that could not be read, by class.
+    """
+    unseen = []
+    if not rows:
+        unseen.append("the program ended before its first step: nothing was read")
+    elif len(settled(rows)) < FEWEST:
+        unseen.append(f"{len(rows)} readings are too few to tell growth from warm-up")
+    if rows and rows[-1].reading.free is None:
+        unseen.append("this C library does not tell what it has freed and kept")
+    if (library := not_to_fork_beside()) is not None:
+        unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang beside {library}")
+    if unread:
+        most = sorted(unread, key=lambda kind: -unread[kind])[:TOLD]
+        kinds = ", ".join(f"{unread[kind]} × {kind}" for kind in most)
+        others = len(unread) - len(most)
+        rest = f" and objects of {others} more classes" if others else ""
+        unseen.append(f"objects that could not be read, with all that only they hold: {kinds}{rest}")
+    return unseen

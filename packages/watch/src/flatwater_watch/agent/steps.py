@@ -1,0 +1,260 @@
+"""Step boundaries of a program that knows nothing of it: optimizer steps, environment steps, epochs, requests.
+
+Libraries are prepared when the program imports them, right after their own code has run; nothing is imported that it
+does not import. What is wrapped does what it did, with the same arguments and results.
+"""
+
+import functools
+import importlib.machinery
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from flatwater_watch.agent.boundaries import REQUEST
+from flatwater_watch.agent.gates import Count, Gate, gate_of, listen
+from flatwater_watch.agent.guard import Guard
+
+_known = set[str]()
+"""Libraries that are prepared, or will be: a fork has them as they were."""
+_GATES = {kind: gate_of(kind) for kind in ("update", "epoch", "step", "episode", REQUEST)}
+
+
+def find_steps(count: Count) -> Mapping[str, Gate]:
+    """Begin to tell `count` of boundaries, in the libraries that are loaded and in those that will be.
+
+    Returns:
+        Where they are passed, by kind: each may be granted some of which `count` is not told.
+    """
+    listen(count)
+    after_import({name: prepare for name, prepare in _PREPARED.items() if name not in _known})
+    _known.update(_PREPARED)
+    return {kind: gate for kind, gate in _GATES.items() if kind != REQUEST}
+
+
+def after_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
+    """Prepare modules by name: at once where they are loaded, else when they have been."""
+    waiting = {}
+    for name, prepare in prepared.items():
+        module = sys.modules.get(name)
+        if module is None:
+            waiting[name] = prepare
+        else:
+            Guard().run(prepare, module)
+    sys.meta_path.insert(0, _AfterImport(waiting))
+
+
+def lose_steps() -> None:
+    """Tell nobody any more."""
+    listen(None)
+
+
+class _AfterImport:
+    """Lets the other finders find a module, and prepares it when its code has run."""
+
+    def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._waiting = waiting
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The spec of the finders behind this one; None, at little cost, for all modules but a few."""
+        if name not in self._waiting:
+            return None
+        prepare = self._waiting.pop(name)
+        for finder in sys.meta_path:
+            try:
+                find = finder.find_spec
+            except AttributeError:  # an old one, which the interpreter passes over as well
+                continue
+            if finder is not self and (spec := find(name, path, target)) is not None:
+                Guard().run(_run_after, spec.loader, prepare)
+                return spec
+        return None
+
+
+def _run_after(found: object, prepare: Callable[[ModuleType], None]) -> None:
+    """Let the loader of a file, for this once, prepare the module that it has executed."""
+    if not isinstance(found, importlib.machinery.SourceFileLoader):
+        return
+    loader: Any = found
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module  # what it hides is the method of the class
+        loader.exec_module(module)
+        Guard().run(prepare, module)
+
+    loader.exec_module = exec_module
+
+
+# --- torch ---
+
+
+def _prepare_optimizers(module: ModuleType) -> None:
+    if "register_optimizer_step_post_hook" in vars(module):  # torch 2.0 and later
+        vars(module)["register_optimizer_step_post_hook"](_updated)
+
+
+def _updated(_optimizer: object, _given: object, _named: object) -> None:
+    _GATES["update"].pass_()
+
+
+def _prepare_loaders(module: ModuleType) -> None:
+    loader = vars(module)["DataLoader"]
+    iterate = loader.__iter__
+
+    @functools.wraps(iterate)
+    def __iter__(self: Any) -> Any:  # noqa: ANN401, N807
+        _GATES["epoch"].pass_()
+        return iterate(self)
+
+    loader.__iter__ = __iter__
+
+
+# --- environments ---
+
+
+def _prepare_envs(module: ModuleType) -> None:
+    env, wrapper = vars(module)["Env"], vars(module).get("Wrapper", ())
+    _wrap_subclasses(env, lambda cls: not issubclass(cls, wrapper))
+
+
+def _prepare_vector_envs(module: ModuleType) -> None:
+    wrapper = vars(module).get("VectorWrapper", ())
+    # A synchronous one steps environments of this process, which are counted themselves.
+    _wrap_subclasses(
+        vars(module)["VectorEnv"], lambda cls: not issubclass(cls, wrapper) and cls.__name__ != "SyncVectorEnv"
+    )
+
+
+def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # noqa: ANN401
+    """Wrap `step` and `reset` of all classes below one, those to come as well, where `counts` says so."""
+
+    def wrap(cls: type) -> None:
+        if counts(cls):
+            _wrap(cls)
+
+    for cls in _below(parent):
+        wrap(cls)
+    inherited = parent.__dict__.get("__init_subclass__")
+
+    def __init_subclass__(cls: type, /, **given: Any) -> None:  # noqa: ANN401, N807
+        if inherited is not None:
+            inherited.__get__(None, cls)(**given)
+        else:
+            super(parent, cls).__init_subclass__(**given)
+        Guard().run(wrap, cls)
+
+    parent.__init_subclass__ = classmethod(__init_subclass__)
+
+
+def _below(parent: Any) -> list[Any]:  # noqa: ANN401
+    found = []
+    for cls in parent.__subclasses__():
+        found += [cls, *_below(cls)]
+    return found
+
+
+def _wrap(cls: type) -> None:
+    for name, kind in (("step", "step"), ("reset", "episode")):
+        method = vars(cls).get(name)
+        if type(method) is not FunctionType:
+            continue
+        for parent in cls.__mro__[1:]:
+            if _is_told(hidden := vars(parent).get(name)):
+                setattr(parent, name, _told_if_outermost(vars(hidden)["__wrapped__"], parent, name, kind))
+        if not _is_told(method):
+            setattr(cls, name, _told(method, cls, name, kind))
+
+
+def _is_told(method: Any) -> bool:  # noqa: ANN401
+    """Whether that is of this module, and no wrapper of the user's that took over what the names of it say."""
+    return type(method) is FunctionType and vars(method).get("__flatwater__") is method.__code__
+
+
+class _Outermost(dict[type, bool]):
+    """Whether a method of a class is the one that objects of another class have; found out once."""
+
+    def __init__(self, cls: type, name: str) -> None:
+        super().__init__()
+        self._cls, self._name = cls, name
+
+    def __missing__(self, own: type) -> bool:
+        self[own] = next(c for c in own.__mro__ if self._name in vars(c)) is self._cls
+        return self[own]
+
+
+def _told(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
+    """The method of a class, passing a boundary first."""
+    if not _takes_one(method):
+        return _told_if_outermost(method, cls, name, kind)
+    told: Any = _GATES[kind].wrap(method)
+    # The same names make it callable as before.
+    told.__code__ = told.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
+    return _like(told, method)
+
+
+def _told_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
+    """The same, unless a subclass calls it by `super()`, which has told already. Takes twice the time."""
+    outermost, pass_ = _Outermost(cls, name), _GATES[kind].pass_
+
+    def told(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        if outermost[type(self)]:
+            pass_()
+        return method(self, *given, **named)
+
+    return _like(told, method)
+
+
+def _like(told: Any, method: Any) -> Callable[..., Any]:  # noqa: ANN401
+    functools.update_wrapper(told, method)
+    vars(told)["__flatwater__"] = told.__code__
+    return told  # type: ignore[no-any-return]
+
+
+def _takes_one(method: Any) -> bool:  # noqa: ANN401
+    """Whether a method takes one argument beside `self`, by position or name, as most `step(action)` do."""
+    code: CodeType = method.__code__
+    others = code.co_posonlyargcount or code.co_kwonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
+    return code.co_argcount == len(("self", "action")) and not others and method.__defaults__ is None
+
+
+# --- servers ---
+
+
+def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
+    """Let a method of a class of a server, which is called once for each request, count its calls."""
+
+    def prepare(module: ModuleType) -> None:
+        cls = vars(module).get(owner)
+        method = None if cls is None else vars(cls).get(name)
+        if type(method) is not FunctionType:
+            return
+
+        def told(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            _GATES[REQUEST].pass_()
+            return method(*given, **named)
+
+        setattr(cls, name, functools.update_wrapper(told, method))
+
+    return prepare
+
+
+_UVICORN = ("h11_impl", "httptools_impl", "zttp_impl", "zttp_h2_impl")
+_SERVERS = (
+    *((f"uvicorn.protocols.http.{name}", "RequestResponseCycle", "run_asgi") for name in _UVICORN),
+    ("gunicorn.workers.sync", "SyncWorker", "handle_request"),
+    ("gunicorn.workers.gthread", "ThreadWorker", "handle_request"),
+    ("gunicorn.workers.base_async", "AsyncWorker", "handle_request"),
+    ("aiohttp.web_protocol", "RequestHandler", "_handle_request"),
+    ("tornado.web", "RequestHandler", "_execute"),
+    ("http.server", "BaseHTTPRequestHandler", "parse_request"),  # and those above it: werkzeug, wsgiref, Django's
+)
+_PREPARED: dict[str, Callable[[ModuleType], None]] = {
+    **{module: _counts_requests(owner, name) for module, owner, name in _SERVERS},
+    "torch.optim.optimizer": _prepare_optimizers,
+    "torch.utils.data.dataloader": _prepare_loaders,
+    "gymnasium.core": _prepare_envs,
+    "gymnasium.vector.vector_env": _prepare_vector_envs,
+    "gym.core": _prepare_envs,
+}

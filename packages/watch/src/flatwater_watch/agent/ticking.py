@@ -1,0 +1,146 @@
+"""Calls that come in time, in the main thread of a program and between two of its instructions.
+
+While the main thread waits in a call, as for another thread to end, they come in a thread of the watch's own.
+"""
+
+import _thread
+import ctypes
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType, MethodType
+
+from flatwater_watch.agent.boundaries import TICK_SECONDS
+from flatwater_watch.agent.guard import Guard
+from flatwater_watch.meters.bound import monotonic, process_id, sleep
+from flatwater_watch.meters.proc import switches_of
+from flatwater_watch.meters.untraced import hidden
+from flatwater_watch.meters.unwarned import beside_program, hear_later, spare_warnings
+
+IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
+"""Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
+RESTED = 0.5
+"""Seconds of sleep without a break after which the main thread is taken to wait for another thread."""
+_request = ctypes.pythonapi.Py_AddPendingCall
+
+
+def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: Callable[[], int] = lambda: 1) -> None:
+    """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
+
+    It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
+    torch operations can be traced. Not while a module is imported (that grows, and is no step), in a trace function of
+    the program, or in a fork that was made between request and call: there `give_way` is. No debugger or coverage tool
+    sees it. While the main thread sleeps, which has called this function, `step` is called in another one.
+    """
+    # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
+    # waits makes CPython 3.11 enter a traced function for ever.
+    waiting = _thread.allocate_lock()
+    owner, main = process_id(), _thread.get_ident()
+    passed = needed = 1
+
+    def call() -> None:
+        try:
+            if not guard.over and process_id() == owner:  # over: perhaps the interpreter is half taken down
+                guard.run(pass_)
+        finally:
+            if waiting.locked():
+                waiting.release()
+
+    def pass_() -> None:
+        nonlocal needed
+        hear_later()
+        # The documented way to see the frames of the main thread from any other.
+        needed = max(1, give_way() if _busy(sys._current_frames().get(main)) else step(passed))  # noqa: SLF001
+
+    # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
+    # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
+    asked = type("Asked", (), {"__bool__": staticmethod(hidden(call))})()
+    ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
+
+    def run() -> None:
+        nonlocal passed
+        sleep(wait)
+        sleeper = _Sleeper(owner)
+        while not guard.over:
+            if not waiting.acquire(blocking=False):
+                if sleeper.rests():
+                    guard.run(pass_)
+            elif _request(ask, ctypes.py_object(asked)):
+                waiting.release()  # the queue is full
+            passed = needed
+            # Waking up is what costs: a program that often gives the interpreter's lock away fights over it until this
+            # thread has it (`bench_watch.py --parts steps`).
+            sleep(passed * TICK_SECONDS)
+
+    _begin(run)
+
+
+def _begin(run: Callable[[], None]) -> None:
+    """In a thread of the watch's own; what the program has replaced ends it without a word."""
+    spare_warnings(lambda work: Guard().run(work))
+    _thread.start_new_thread(Guard().run, (beside_program(run),))
+
+
+class _Sleeper:
+    """The main thread of a process, by what the system tells of it."""
+
+    def __init__(self, pid: int) -> None:
+        """It was not looked at yet."""
+        self._pid = pid
+        self._since, self._switches = monotonic(), -1
+
+    def rests(self) -> bool:
+        """Whether it has slept for so long, and has not once woken up between the looks at it."""
+        switches = switches_of(self._pid)
+        if switches is None or switches != self._switches:
+            self._since, self._switches = monotonic(), -1 if switches is None else switches
+        return monotonic() - self._since >= RESTED
+
+
+def _busy(frame: FrameType | None) -> bool:
+    """Whether the program is where no reading may be taken.
+
+    Args:
+        frame: the innermost. It must be no variable of its own function: it would hold itself, and the frames of the
+            program with all that is in them, until the next full collection.
+    """
+    return _imports(frame) or _traces(frame) or _cannot_fork()
+
+
+def _cannot_fork() -> bool:
+    """Whether a fork of the watch could wait for ever for a lock that the interrupted code holds itself.
+
+    `concurrent.futures` takes a lock before each fork, which is no RLock. It is held while work is submitted, and until
+    other libraries have done what they do after a fork.
+    """
+    pools = sys.modules.get("concurrent.futures.thread")
+    lock = None if pools is None else vars(pools).get("_global_shutdown_lock")
+    return lock is not None and lock.locked()
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename in IMPORTING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _traces(frame: FrameType | None) -> bool:
+    """Whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
+
+    CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns.
+    Whoever asks for the frame's locals meanwhile changes them.
+    """
+    outer = _code_of(sys.gettrace())
+    while frame is not None:
+        back = frame.f_back
+        if frame.f_code is outer or (back is not None and _code_of(back.f_trace) is frame.f_code):
+            return True
+        frame = back
+    return False
+
+
+def _code_of(traces: object) -> CodeType | None:
+    function = traces.__func__ if type(traces) is MethodType else traces
+    return function.__code__ if type(function) is FunctionType else None

@@ -1,0 +1,74 @@
+"""The processes that a program starts: DataLoader workers, vector environments, pools. Summed by private bytes."""
+
+from dataclasses import dataclass, field
+
+from flatwater_watch.agent.outcome import OWNER
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.judge import Evidence, judge
+from flatwater_watch.meters.bound import monotonic, thread_seconds
+from flatwater_watch.meters.mappings import Processes, descendants
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Series, drifting
+from flatwater_watch.thresholds import SHIPPED
+
+DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
+
+SHARE = 1 / 500
+"""CPU seconds for each second of the program that summing up may take, ..."""
+CREDIT = 1.0
+"""... and CPU seconds beyond them: often at first, so that copy-on-write is seen in a short program too."""
+EVERY = 0.25
+"""Seconds between two sums, at least."""
+ADVICE = (
+    "Workers that are forked share their parent's pages until one writes to them, and counting references is writing: "
+    "give them arrays instead of lists of Python objects, or look for a list that each worker keeps."
+)
+
+
+@dataclass
+class Workers:
+    """The children of this process."""
+
+    family: Processes | None = None
+    began: float = 0.0
+    due: float = 0.0
+    spent: float = 0.0
+    """CPU seconds that all sums took; by the clock a busy machine would make them look dear, and be looked at less."""
+    private: Series = field(default_factory=Series)
+    count: int = 0
+
+
+def look_(workers: Workers, clock: int) -> None:
+    """Sum up the children, if that is a small part of the time since the last sum.
+
+    Args:
+        workers: the sums so far.
+        clock: boundaries passed.
+    """
+    now = monotonic()
+    if now < workers.due:
+        return
+    cpu = thread_seconds()
+    workers.family = family = descendants()
+    workers.began = workers.began or now
+    workers.spent += thread_seconds() - cpu
+    overdrawn = (workers.spent - CREDIT) / SHARE - (now - workers.began)
+    workers.due = now + max(EVERY, overdrawn)
+    if family.count != workers.count:  # others began or ended: what they had is no growth
+        workers.count, workers.private = family.count, Series()
+    if family.count and (not workers.private.steps or clock > workers.private.steps[-1]):
+        workers.private.add(clock, family.private)
+
+
+def finding_of(workers: Workers, growth: Growth) -> Finding | None:
+    """The finding that the children's own memory grows; None where it does not."""
+    series = workers.private
+    if not series.values:
+        return None
+    least = max(2 * DRIFT.least_bytes, WEIGHING.workers * series.values[-1])
+    slope = drifting(series.steps, series.values, least=least, fewest=DRIFT.unheld)
+    if slope is None:
+        return None
+    noun = "worker process" if workers.count == 1 else "worker processes"
+    what = f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own"
+    return judge(Evidence(verdict="native", owner=OWNER, drift=slope, what=what, share=1.0, advice=ADVICE), growth)

@@ -1,0 +1,291 @@
+"""A finding: what grows, who holds it, where it was made, when the memory ends, and what to do.
+
+The same object stands in findings.jsonl, in the output of `flatwater watch --json` and, in words, on the console.
+"""
+
+import hashlib
+import re
+import textwrap
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import PurePath
+from typing import Any, Literal, get_args
+
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import clock_words, format_bytes, short_bytes, two_digits
+
+OWNING = SHIPPED.owning
+
+Verdict = Literal["leak", "filling", "retention", "backlog", "cache", "mapped", "native", "slowdown"]
+
+WIDTH = 99
+"""Columns of a line of `tell`."""
+BRIEF = 88
+"""Columns of `briefly`."""
+LABEL = 10
+"""Columns of the words at the beginning of a line of `tell`."""
+
+_SEVERAL = re.compile(
+    r"mapped files|worker processes|finalizers of weakref\.finalize|\w+'s (?:[a-z][a-z -]*s|children)"
+)
+"""Owners that are a plural. No path of a variable is: it has no blank, or a colon before its name."""
+
+
+NUMBERS = ("bytes_per_step", "share", "count")
+MAYBE = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step", "limit_time")
+TEXTS = ("owner", "what", "advice", "unit")
+"""Fields of a finding by what they must be."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """The line of the user's program that made most of what grew."""
+
+    file: str
+    line: int
+    function: str
+    """Qualified name without `<locals>`; `<module>` at the top level of a file."""
+    operation: str
+    """`aten::mm` for tensors, `numpy` for arrays, `python` for other objects."""
+
+    def __str__(self) -> str:
+        where = "" if self.function == "<module>" else f" in {self.function}"
+        return f"{PurePath(self.file).name}:{self.line}{where} ({self.operation})"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause of growth. Bytes are per `unit`; steps are counted in `unit`."""
+
+    verdict: Verdict
+    owner: str
+    """Path of the container that grows (`train.HISTORY`), of a leaf of the state, or the kind of memory."""
+    holders: tuple[str, ...]
+    """The chain that keeps it alive, root first. Empty where no Python object explains the growth."""
+    made_at: Made | None
+    bytes_per_step: float
+    interval: tuple[float, float]
+    """Bounds of `bytes_per_step`, at 95 %."""
+    share: float
+    """Part of the growth of the whole process that this explains, 0 to 1."""
+    count: int
+    """Objects of the main content."""
+    what: str
+    """The main content: `120 × float32[64, 504]`."""
+    plateau_bytes: int | None
+    """Resident bytes of the owner at which a filling ends."""
+    plateau_step: int | None
+    """The step at which it ends."""
+    limit_bytes: int | None
+    """Resident bytes at which the process must stop."""
+    limit_step: int | None
+    """The step at which it gets there. None: never, as the plateau comes first or nothing grows."""
+    advice: str
+    unit: str = "round"
+    redundancy: str | None = None
+    """A sentence where the contents say the same thing twice."""
+    outside: bool = False
+    """Whether the bytes lie outside of Python, behind the owner's items: no census weighs them."""
+    limit_time: float | None = None
+    """When `limit_step` comes, in seconds since 1970, at the pace of the steps so far. None where that is not known."""
+    parts: tuple[str, ...] = ()
+    """Of findings that were merged, the owners of each, most bytes first; the owner here holds them all."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits, the same when the program is run again, or edited elsewhere.
+
+        Of verdict, owner, file and function, without indexes, lines and sizes.
+        """
+        made = "" if self.made_at is None else f"{PurePath(self.made_at.file).name}:{self.made_at.function}"
+        return hashlib.sha256(f"{self.verdict}\n{self.owner}\n{made}".encode()).hexdigest()[:12]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, numbers and strings under the names of the fields."""
+        lists = {"holders": list(self.holders), "interval": list(self.interval), "parts": list(self.parts)}
+        return asdict(self) | lists | {"fingerprint": self.fingerprint}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> "Finding":
+        """The finding that `to_json` wrote, checked: a person may have edited it.
+
+        Raises:
+            KeyError: a key is missing.
+            TypeError: a value is of another kind, or a key too many.
+            ValueError: a number is not finite, or a word none of those that are known.
+            OverflowError: a number is too large.
+        """
+        made = found["made_at"]
+        low, high = found["interval"]
+        found = {name: value for name, value in found.items() if name != "fingerprint"}  # it follows from the others
+        # Versions before wrote no parts.
+        changed = {"holders": tuple(found["holders"]), "interval": (low, high), "parts": tuple(found.get("parts", ()))}
+        finding = cls(**found | changed | {"made_at": None if made is None else Made(**made)})
+        _check(finding)
+        return finding
+
+    def tell(self) -> list[str]:
+        """A few lines for a person, none over 99 columns."""
+        lines = _folded(f"{self.verdict}: ", f"{self._sentence()}.", "  ")
+        for label, text in self._details():
+            lines += _folded(f"  {label}".ljust(LABEL), text, " " * LABEL)
+        return lines
+
+    def briefly(self) -> str:
+        """What grows, where, and what to do, in one line of at most 88 columns."""
+        where = "" if self.made_at is None else f", {PurePath(self.made_at.file).name}:{self.made_at.line}"
+        verb = f" {self.verb('grows', 'grow')}"
+        grows = f"{_end_of(self.owner, BRIEF // 2 - len(verb))}{verb}"
+        slower = textwrap.shorten(self.what, BRIEF // 2, placeholder="…")
+        said = f"{slower if self.verdict == 'slowdown' else grows}{where}"
+        look = "look at C extensions and buffers outside of Python" if self.verdict == "native" else self.advice
+        look = _instruction(f"{look[:1].lower()}{look[1:]}", BRIEF - len(said) - len(": "))
+        return textwrap.shorten(f"{said}: {look}", BRIEF, placeholder=" …")
+
+    def _sentence(self) -> str:
+        if self.verdict == "slowdown":
+            return self.what
+        rate = f"{format_bytes(self.bytes_per_step)} {self._each}, {self.share:.0%} of the growth"
+        return f"{self.grows} by {rate}"
+
+    @property
+    def grows(self) -> str:
+        """Subject and verb: `train.HISTORY grows`, `atexit's callbacks grow`."""
+        return f"{self.owner} {self.verb('grows', 'grow')}"
+
+    def verb(self, one: str, several: str) -> str:
+        """The form that fits the owner: a path is one thing, and some registries have the name of what is in them."""
+        return several if _SEVERAL.fullmatch(self.owner) else one
+
+    @property
+    def _each(self) -> str:
+        return f"{'an' if self.unit[0] in 'aeiou' else 'a'} {self.unit}"
+
+    def _details(self) -> list[tuple[str, str]]:
+        details = []
+        if self.holders:
+            details.append(("held by", " → ".join(self.holders)))
+        if self.made_at is not None:
+            details.append(("made at", str(self.made_at)))
+        if self.verdict != "slowdown":
+            low, high = (short_bytes(bound) for bound in self.interval)
+            details.append(("what", f"{self.what}; between {low} and {high} {self._each}"))
+            details.append(("until", self.until()))
+        if self.redundancy is not None:
+            details.append(("note", self.redundancy))
+        details.append(("do", self.advice))
+        return details
+
+    def until(self) -> str:
+        """When it ends, or when memory does; empty where nothing can be said."""
+        if self.verdict == "slowdown":
+            return ""
+        if self.verdict == "mapped":
+            return "the system needs the memory for something else: then it takes these pages back"
+        ends = []
+        if self.plateau_bytes is not None:
+            when = "" if self.plateau_step is None else f" at {self.unit} {two_digits(self.plateau_step)}"
+            ends.append(f"full with {format_bytes(self.plateau_bytes)}{when}")
+        if self.limit_bytes is None:
+            ends.append("no limit is known")
+        else:
+            ends.append(f"the limit of {format_bytes(self.limit_bytes)} is {self._reached()}")
+        return "; ".join(reversed(ends) if self.dies_first else ends)
+
+    def _reached(self) -> str:
+        if self.limit_step is None:
+            return "not reached"
+        if not self.has_date:
+            return f"reached if it goes on; when, cannot be told from rates so far apart as these {self.unit}s have"
+        when = f"{self.unit} {two_digits(self.limit_step)}"
+        return (
+            f"reached {clock_words(self.limit_time)}, at {when}"
+            if self.limit_time is not None
+            else f"reached at {when}"
+        )
+
+    @property
+    def has_date(self) -> bool:
+        """Whether the process reaches its limit, and the rates lie near enough to each other to say when."""
+        low, high = self.interval
+        return self.limit_step is not None and low > 0 and high <= OWNING.dated * low
+
+    @property
+    def dies_first(self) -> bool:
+        """Whether the process reaches its limit before the owner is full."""
+        if self.limit_step is None or self.plateau_bytes is None:
+            return False
+        return self.plateau_step is None or self.limit_step < self.plateau_step
+
+
+def _end_of(owner: str, most: int) -> str:
+    """A path in so many letters: without the function that a variable is of, and then without its beginning."""
+    if len(owner) <= most:
+        return owner
+    name = owner.rpartition(": ")[2]
+    if len(name) <= most:
+        return name
+    end = name[1 - most :]
+    begin = re.search(r"[.\[](?=[\w\['])", end)
+    return f"…{end if begin is None else end[begin.start() + (begin[0] == '.') :]}"
+
+
+_END = re.compile(r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such) )")
+"""Ends of sentences, with their full stop, and of clauses; other commas stand within a list."""
+_ASKS = frozenset({
+    "add", "allocate", "begin", "bound", "break", "call", "cancel", "change", "close", "commit", "compile", "configure",
+    "convert", "count", "drop", "end", "fetch", "generate", "give", "hold", "keep", "leave", "let", "look",
+    "lower", "make", "mark", "open", "put", "raise", "register", "remove", "set", "store", "take", "use",
+    "write",
+})  # fmt: skip
+"""How an instruction begins. What is known of a library, the other kind of sentence in an advice, begins otherwise."""
+
+
+def _instruction(advice: str, width: int) -> str:
+    """What to do, of an advice: all of it where it fits, else from its first instruction on, to a whole one that fits.
+
+    Where none is whole and fits, it is for the caller to cut.
+    """
+    if len(advice) <= width:
+        return advice
+    begins = (found.end() for found in re.finditer(r"^|\. ", advice))
+    begin = next((at for at in begins if _asks(advice[at:].partition(". ")[0])), 0)
+    told = f"{advice[begin : begin + 1].lower()}{advice[begin + 1 :]}"
+    if len(told) <= width:
+        return told
+    parts = [told[: end.end()] for end in _END.finditer(told) if end.end() <= width]
+    return next((part for part in reversed(parts) if _is_whole(part) and _asks(part)), told)
+
+
+def _is_whole(part: str) -> bool:
+    """Whether no code and no bracket is open at its end."""
+    return part.count("`") % 2 == 0 and part.count("(") == part.count(")")
+
+
+def _asks(part: str) -> bool:
+    """Whether a sentence or a clause of it is an instruction."""
+    return any(begun.partition(" ")[0].lower() in _ASKS for begun in re.split(r"[.;:] ", part))
+
+
+def _folded(first: str, text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _check(found: Finding) -> None:
+    values = vars(found)
+    if found.verdict not in get_args(Verdict):
+        raise ValueError(f"verdict = {found.verdict!r}: must be one of {', '.join(get_args(Verdict))}")
+    made = () if found.made_at is None else (found.made_at.file, found.made_at.function, found.made_at.operation)
+    for text in (*(values[name] for name in TEXTS), *found.holders, *found.parts, *made, found.redundancy or ""):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r}: must be a text")
+    if not found.unit:
+        raise ValueError("unit: must not be empty")
+    if not isinstance(found.outside, bool):
+        raise TypeError(f"{found.outside!r}: outside must be true or false")
+    maybe = (values[name] for name in MAYBE if values[name] is not None)
+    for number in (*(values[name] for name in NUMBERS), *found.interval, *maybe):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise TypeError(f"{number!r}: must be a number")
+        if not isfinite(number):
+            raise ValueError(f"{number!r}: must be finite")

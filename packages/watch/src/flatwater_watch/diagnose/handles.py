@@ -1,0 +1,141 @@
+"""Bytes behind handles: small Python objects that keep memory of a C library alive, which no census sees.
+
+An SSL context, a database in memory, a compressor, a booster. Where nothing else explains the growth, the containers
+that became longer are asked for objects that C code made; the growth is shared out over those that came.
+"""
+
+import builtins
+import types
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flatwater_watch.diagnose.contents import newest_items
+from flatwater_watch.diagnose.owners import ITEMISED, Owner, owner_of
+from flatwater_watch.heap.arrays import Graph
+from flatwater_watch.heap.census import Census
+from flatwater_watch.heap.children import ATOMS, look
+from flatwater_watch.heap.raw import full_name, made_in_c, mro, name_of
+from flatwater_watch.heap.roots import Callback
+from flatwater_watch.heap.view import OPAQUE, Walk
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import format_bytes
+
+HANDLES = SHIPPED.handles
+_WHOLE = frozenset({
+    "types", "collections", "functools", "itertools", "operator", "weakref", "datetime", "decimal", "array",
+    "random", "_random", "_thread", "threading", "_queue", "queue", "_asyncio", "_contextvars", "_struct", "_operator",
+    "_functools", "_collections", "_weakref", "_abc", "_decimal", "re", "typing", "enum", "numpy", "numpy.random",
+})  # fmt: skip
+"""Modules whose objects hold what a census counts, or next to nothing."""
+_UNNAMED = frozenset(id(kind) for kind in vars(types).values() if isinstance(kind, type))
+"""Builtin types that only `types` names: functions, frames, cells."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    path: str
+    came: int
+    """Items since the census before."""
+    handles: tuple[Any, ...]
+    """One of each of the newest items."""
+    each: float
+    """Handles in an item."""
+
+
+def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
+    """The container whose new items came with the growth that nothing else explains; none, or one.
+
+    Args:
+        before: may have forgotten its containers.
+        after: must have them.
+        missing: bytes that came between the two, and that no container explains.
+    """
+    found = [each for path in after.holdings if (each := _candidate(before, after, path)) is not None]
+    if not found:
+        return []
+    # Parents stand first: of containers that hold the same handles, the one by which people know them.
+    best = max(found, key=lambda each: min(each.each, 1.0) * each.came)
+    behind = missing / best.came
+    if behind < HANDLES.least_bytes:
+        return []
+    holding, owner = after.holdings[best.path], owner_of(before.holdings[best.path], after, best.path, missing)
+    kind = type(best.handles[-1])
+    number, word = holding.length * holding.instances, name_of(kind)
+    item = owner.holders[-1]
+    said = item == word or full_name(kind)[0] == "ctypes"
+    what = f"{number} × {item}" if said else f"{number} × {item}, each with its {word}"
+    place = "" if kind is Callback else "outside of Python "
+    outside = f"{what}, and about {format_bytes(behind)} {place}with each"
+    size = round(behind) + owner.item_bytes
+    newest = made_handles(best.handles) or owner.newest
+    return [replace(owner, what=outside, count=number, item_bytes=size, outside=True, newest=newest)]
+
+
+def handles_below(items: Sequence[Any]) -> tuple[Any, ...]:
+    """The handles below the items of a container, one of each item, as far as a line made them."""
+    return made_handles(_handles(items))
+
+
+def made_handles(handles: Sequence[Any]) -> tuple[Any, ...]:
+    """Those of the handles that a line of a program made."""
+    return tuple(handle for handle in handles if type(handle) is not Callback)
+
+
+def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
+    then, now = before.holdings.get(path), after.holdings[path]
+    if then is None or now.kind not in ITEMISED:
+        return None
+    came = now.length * now.instances - then.length * then.instances
+    if came < 1 or now.length <= then.length:
+        return None
+    newest = newest_items(after.live[path], now.kind, min(now.length - then.length, HANDLES.items))
+    handles = _handles(newest)
+    if not handles or len(handles) < HANDLES.own * len(newest):
+        return None
+    return _Candidate(path, came, tuple(handles), len(handles) / len(newest))
+
+
+def _handles(items: Sequence[Any]) -> list[Any]:
+    """Handles below the items, each once: one that all share did not come with them."""
+    found: list[Any] = []
+    seen = set[int]()
+    for item in items:
+        walk = Walk(HANDLES.items, lambda _: False, HANDLES.below)
+        waiting = deque([item])
+        met = 0
+        while waiting and met < HANDLES.below:
+            obj = waiting.popleft()
+            if id(obj) in seen or id(type(obj)) in ATOMS or type(obj) is Graph:
+                continue
+            seen.add(id(obj))
+            met += 1
+            if _is_handle(type(obj)):
+                found.append(obj)
+                break
+            inside = look(obj, walk)
+            if inside is not OPAQUE and inside.kind not in {"array", "graph"}:
+                waiting.extend(child for name, child in (*inside.parts, *inside.drawn) if name != ".<class>")
+    return found
+
+
+def _is_handle(kind: type) -> bool:
+    """Whether C code made the class, or one that it extends, and may keep memory of its own for each object."""
+    if kind is Callback:
+        return True
+    made = [owner for owner in mro(kind) if made_in_c(owner)]
+    return any(not _is_whole(owner) for owner in made) and not any(map(_is_sized, mro(kind)))
+
+
+def _is_whole(kind: type) -> bool:
+    """Whether it is Python's own. C types that name no module are said to be builtin as well."""
+    module, name = full_name(kind)
+    if module != "builtins":
+        return module in _WHOLE
+    return name in vars(builtins) or id(kind) in _UNNAMED or name.endswith(("iterator", "_keys", "_values", "_items"))
+
+
+def _is_sized(kind: type) -> bool:
+    """Whether a census knows how large such an object is: arrays and tensors."""
+    return full_name(kind) in {("torch._C", "TensorBase"), ("numpy", "ndarray")}

@@ -1,0 +1,383 @@
+"""The actions of the table in `states.py`: each asks the readings, a census, a trace or a fork, and says what follows.
+
+`monitor.py` begins and ends what is done here.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Sequence
+
+from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.garbage import Garbage
+from flatwater_watch.diagnose.investigation import (
+    Investigation,
+    Unproven,
+    drift_of,
+    garbage_,
+    held_,
+    judged_,
+    leave_,
+    longer_libraries_,
+    measure_,
+    most_looks,
+    native,
+    owners_of,
+    recounted,
+    remember_,
+    search_,
+    suspicious,
+    waits_,
+    wants_garbage,
+)
+from flatwater_watch.diagnose.judge import CYCLIC, foremost, wants_line
+from flatwater_watch.diagnose.levels import Levels
+from flatwater_watch.diagnose.lines import Following, Tracer
+from flatwater_watch.diagnose.states import TRANSITIONS, Action, Event, State
+from flatwater_watch.heap.census import Census, Censuses, Counted
+from flatwater_watch.heap.libraries import lengths
+from flatwater_watch.heap.roots import Roots, lies_in_registry
+from flatwater_watch.series.readings import Growth, Reading, Record, recent_slope
+from flatwater_watch.series.slope import Slope
+from flatwater_watch.thresholds import SHIPPED
+
+CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
+
+
+class Investigator:
+    """What follows from a reading: where an investigation stands, what is done next, and what it has found."""
+
+    aside = False
+    """Whether it is called in a thread of the watch's own: torch operations and lines belong to the program's."""
+
+    def __init__(
+        self,
+        roots: Roots,
+        *,
+        unit: str = "round",
+        trace: bool = True,
+        counted: Counted | None = None,
+        lines: dict[str, Made] | None = None,
+    ) -> None:
+        """Watch nothing yet.
+
+        Args:
+            roots: where a census begins.
+            unit: what a step is called.
+            trace: whether allocations may be traced, which slows steps down.
+            counted: is told of each census.
+            lines: by owner, what earlier watches of this process traced; what this one finds is added.
+        """
+        self.state = State.BEGINNING
+        self.cost_seconds = 0.0
+        """CPU time spent here; the slowdown of the traced steps is not in it."""
+        self._roots = roots
+        self._unit, self._told = unit, counted
+        self._tracer = Tracer(roots.packages) if trace else None
+        self._following = Following(roots.packages, allowed=trace)
+        self.waiting: Garbage | None = None
+        """What a collection frees before it is felt, where that was asked for: no finding."""
+        self._record = Record()
+        self._last: Reading | None = None
+        self.censuses = Censuses(roots, self._counted)
+        """One may be under way; between two steps it may go on."""
+        self._lines = {} if lines is None else lines
+        self.levels = Levels()
+        """Of what was found: what is emptied again and again is not told."""
+        self._first = Investigation(self._lines)
+        self._case = self._first
+        self._may_trace = True
+        self._found: dict[str, Finding] = {}
+        self._news: list[Finding] = []
+        """Found at this reading."""
+        self._suspect = False
+        """Whether garbage was enough for the growth of the last investigation, and was not told."""
+        self._open = False
+        """Whether the last investigation explained too little: the record is asked again at each reading."""
+        self._unproven: Unproven | None = None
+        self._quiet = 0
+        self._patience = CASE.quiet
+        self._slope = recent_slope(self._record.unaccounted)
+        """Of all growth in the series that shows the drift."""
+        self._actions = self._table()
+
+    def _table(self) -> dict[Action, Callable[[Reading], Event | None]]:
+        """What each action does."""
+        return {
+            Action.KEEP: self._keep,
+            Action.COUNT: self._count,
+            Action.NOTICE: self._notice,
+            Action.PROVE: self._prove,
+            Action.LOOK: self._look,
+            Action.WIDEN: self._widen,
+            Action.SEARCH: self._search,
+            Action.ASK: self._ask,
+            Action.AWAIT_LINE: self._await_line,
+            Action.JUDGE: self._judge,
+            Action.TRACE: self._trace,
+            Action.TELL: self._tell,
+            Action.TELL_REST: self._tell_rest,
+            Action.LEAVE: self._leave,
+            Action.FOLLOW: self._follow,
+            Action.AWAIT_RISE: self._await_rise,
+            Action.TELL_LINE: self._tell_line,
+        }
+
+    @property
+    def tracing(self) -> bool:
+        """Whether allocations are traced, for a reading or two: the program is then slower and larger than it is."""
+        return self._tracer is not None and (self._tracer.running or self.state is State.FOLLOWING)
+
+    @property
+    def listens(self) -> bool:
+        """Whether a tracer is set up in a thread: only the same thread can end it."""
+        return self._following.rises.running or (self._tracer is not None and self._tracer.listens)
+
+    @property
+    def investigating(self) -> bool:
+        """Whether growth is proven, and a census waits for the next one."""
+        return self.state not in {State.BEGINNING, State.WATCHING} and self._case.proven
+
+    @property
+    def _unlooked(self) -> bool:
+        """Whether growth is proven, and no census says yet what grew: that it is native is not known before."""
+        return self.state is State.LOOKING and self._case.proven and not self._case.looks
+
+    def _go_on(self, reading: Reading) -> None:
+        """Follow the table from this reading until an action answers with no event."""
+        if self.state not in {State.BEGINNING, State.WATCHING, State.COUNTING}:
+            drifts, self._slope = drift_of(self._record, self._standing, reading)
+            self._case.proven = self._case.proven or drifts  # a tracer's own memory may hide it at the next look
+        event: Event | None = Event.READING
+        while event is not None:
+            self.state, action = TRANSITIONS[self.state, event]
+            event = self._actions[action](reading)
+
+    def findings(self) -> list[Finding]:
+        """All causes known so far, with the forecast of now."""
+        if self._last is None:
+            return []
+        refilled = self.levels.refilled
+        told = [found for owner, found in self._found.items() if owner not in refilled]
+        return foremost(told, self._growth(self._last))
+
+    # --- actions: each does one thing, and answers with the event that follows ---
+
+    def _keep(self, _reading: Reading) -> None:
+        """Stay as it is until the next reading."""
+
+    def _notice(self, reading: Reading) -> Event | None:
+        if (self._open or self.cleared) and self._rest_of(reading):
+            return Event.UNTOLD
+        self._quiet -= 1
+        if self._quiet < 0 and suspicious(self._record, self._standing, reading):
+            self._case = Investigation(self._lines, libraries=lengths(self._roots))
+            return Event.SUSPICION
+        return None
+
+    def _count(self, reading: Reading) -> Event | None:
+        taken = self.censuses.take(reading.step)
+        if taken is None:
+            return None
+        self._case.since, self._case.before = taken[0], taken[1].forget()
+        self._case.modules = len(sys.modules)
+        return Event.COUNTED
+
+    def _prove(self, _reading: Reading) -> Event | None:
+        if self._case.proven or self._case.waited >= CASE.patience:
+            return Event.DUE
+        self._case.waited += 1
+        return None
+
+    def _await_line(self, reading: Reading) -> Event | None:
+        case, roots = self._case, self.censuses.roots
+        if self.tracing and reading.room and (held_(case, self._tracer) or waits_(case, self._tracer, roots)):
+            return None
+        return Event.DUE
+
+    def _ask(self, reading: Reading) -> Event | None:
+        case = self._case
+        if case.search is not None and case.search.ended():
+            case.seen = case.seen + garbage_(case, self._record, self._slope, self._growth(reading), reading.material)
+            return Event.LOOKED
+        return Event.DUE if case.looks < most_looks(self._record) and not wants_garbage(case) else None
+
+    def _look(self, reading: Reading) -> Event | None:
+        """Compare the census with the one before; what is traced already needs none."""
+        case, growth = self._case, self._growth(reading)
+        retold, case.retold = case.retold, None
+        traced = self.tracing and wants_garbage(case)
+        others = [each for each in case.found if each.owner != CYCLIC]
+        found = others if traced else retold or self._owners(case, growth, self._slope)
+        if found is None:
+            if self.censuses.took > CASE.longest_traced or self.censuses.spent > CASE.slowest_traced:
+                self._untrace()  # it is not waited for while the program is slow
+            return None
+        case.looks += not traced
+        case.seen = found
+        if not case.proven or not reading.room or (not traced and self._explains(found)):
+            return self._seen()
+        return Event.UNEXPLAINED
+
+    def _widen(self, _reading: Reading) -> Event:
+        """Ask once whether libraries may hold the rest: the next census is the first of two that are compared."""
+        grown = longer_libraries_(self._case, self._roots)
+        self.censuses.libraries |= grown
+        return Event.LONGER if grown else Event.UNEXPLAINED
+
+    def _search(self, reading: Reading) -> Event | None:
+        if not search_(self._case, self._roots, self._tracer, reading.step):
+            return self._seen()
+        self._untrace()
+        return None
+
+    def _seen(self) -> Event:
+        leave_(self._case)
+        self._untrace()
+        return Event.LOOKED
+
+    def _judge(self, reading: Reading) -> Event:
+        """Whether another look is worth it: for the line of an owner, or for one, as growth in bursts skips steps.
+
+        Nothing is traced, and so slowed down, before an owner is proven, but for garbage: it may be gone by then.
+        """
+        case, found = self._case, self._case.seen
+        if not case.proven:
+            return Event.UNPROVEN
+        sought = not case.traced and wants_garbage(case) and self._traceable(reading)  # once, as it may lie there
+        lineless = found[0].made_at is None and not case.hidden if found else sought
+        if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
+            return Event.NO_LINE
+        if self._explains(found) or (case.handles and case.looks >= most_looks(self._record)):
+            return Event.DONE
+        case.handles = case.looks + 1 >= most_looks(self._record)  # the last look
+        case.found = found or case.found
+        return Event.AGAIN
+
+    def _trace(self, reading: Reading) -> Event | None:
+        case, again = self._case, self._case.traced > 0
+        case.traced += case.grew  # nothing was made in the others
+        case.found, case.held, case.made, case.built = case.seen, 0, None, 0
+        measure_(case, self.censuses.roots)
+        uncounted = wants_garbage(case) or bool(case.sought)  # no census is needed for it
+        quick = uncounted or self.censuses.took <= CASE.longest_traced
+        if not quick or self._tracer is None or not self._traceable(reading):
+            return Event.REFUSED
+        # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
+        tensors, objects = case.tensors or again, not case.tensors or again
+        self._tracer.start(tensors=tensors and not self.aside, objects=objects or self.aside)
+        return None
+
+    def _tell(self, reading: Reading) -> Event | None:
+        found = self._case.seen
+        self._suspect = self._case.suspect is not None and all(each.owner != CYCLIC for each in found)
+        if not self._suspect and not self._explains(found):
+            known = sum(finding.bytes_per_step for finding in found)
+            found = found + native(self._record, reading, self._growth(reading), known)
+        self._news += found
+        self._open = not self._suspect and not self._explains(found)
+        self._rest(explained=not self._suspect and not self._open)
+        return self._lineless()
+
+    def _tell_rest(self, reading: Reading) -> Event | None:
+        self._news += self._rest_of(reading)
+        self._open = False
+        return self._lineless()
+
+    def _lineless(self) -> Event | None:
+        """Whether growth whose objects are out of sight is told now, and worth being followed to its line."""
+        told = [*self._news, *self._found.values()]
+        may = self._may_trace and not self.aside
+        return Event.LINELESS if may and self._following.is_wanted(told) else None
+
+    def _follow(self, _reading: Reading) -> Event | None:
+        return None if self._following.begin() else Event.REFUSED
+
+    def _await_rise(self, reading: Reading) -> Event | None:
+        return Event.DUE if self._following.is_over() or not reading.room else None
+
+    def _tell_line(self, _reading: Reading) -> None:
+        self._following.end()
+        self._news += [found for found in self._found.values() if wants_line(found)]
+
+    def _leave(self, reading: Reading) -> None:
+        self._unproven = Unproven(self._case.seen, reading) if self._case.seen else self._unproven
+        self._rest(explained=False)
+
+    def _rest(self, *, explained: bool) -> None:
+        self._case = Investigation(self._lines)
+        owners = [*self._found, *(found.owner for found in self._news)]
+        kept = {root: held for root, held in self.censuses.libraries.items() if any(o.startswith(root) for o in owners)}
+        self.censuses.libraries = kept
+        self._quiet = self._patience * (CASE.quiet_found if explained else 1)
+        self._patience = min(2 * self._patience, CASE.longest_quiet)
+
+    # --- evidence ---
+
+    def _growth(self, reading: Reading) -> Growth:
+        return self._record.growth(reading, self._unit)
+
+    def _rest_of(self, reading: Reading, without: Collection[str] = (), *, ended: bool = False) -> list[Finding]:
+        """Native growth, as far as nothing that is known explains it: the record goes on when an investigation ends.
+
+        Args:
+            reading: the latest.
+            without: owners that explain nothing of what comes now.
+            ended: as of `native`.
+        """
+        known = (found for owner, found in self._standing.items() if owner not in without)
+        held = (found for found in known if found.holders or found.verdict in {"native", "leak"})
+        rate = sum(found.bytes_per_step for found in held)
+        return native(self._record, reading, self._growth(reading), rate, ended=ended)
+
+    def _explains(self, found: Sequence[Finding]) -> bool:
+        """Whether findings have most of the growth, which is no surer than its interval."""
+        cleared = self.cleared
+        known = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
+        return known >= OWNING.explained * self._slope.low
+
+    def _traceable(self, reading: Reading) -> bool:
+        return self._tracer is not None and self._may_trace and reading.room
+
+    def _untrace(self) -> None:
+        if self._tracer is not None:
+            self._tracer.stop()
+
+    def _owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
+        """Findings of the containers that grew; None while the census is under way. Only one of them is held on to."""
+        taken = self.censuses.take(growth.step)
+        if taken is None or case.before is None or taken[0] <= case.since:
+            return None
+        steps = taken[0] - case.since
+        owners = owners_of(case.before, taken[1], slope.per_step, steps, handles=case.handles)
+        if len(sys.modules) > case.modules + CASE.loaded:  # it still started
+            owners = [owner for owner in owners if not lies_in_registry(owner.path)]
+        if owners and case is not self._first:
+            remember_(case, owners)
+            self.levels.follow(owners, growth.resident)
+        return judged_(case, self._tracer, owners, growth=growth, drift=slope)
+
+    # --- what is known ---
+
+    @property
+    def cleared(self) -> set[str]:
+        """Paths that are emptied again and again, and explain nothing of what comes."""
+        return set() if self._last is None else self.levels.cleared(self._last.resident)
+
+    @property
+    def _standing(self) -> dict[str, Finding]:
+        """What was found, as far as it explains growth."""
+        cleared = self.cleared
+        return {owner: found for owner, found in self._found.items() if owner not in cleared}
+
+    def _counted(self, step: int, census: Census) -> None:
+        self._found = {owner: recounted(found, census) for owner, found in self._found.items()}
+        if self._told is not None:
+            self._told(step, census)
+
+    def _known(self) -> list[Finding]:
+        """Put what was found into the books; findings whose owner had no such verdict are news."""
+        before = {owner: known.verdict for owner, known in self._found.items()}
+        found, self._news = self._news, []
+        for finding in found:
+            self._found[finding.owner] = self._following.told(finding)
+        fresh = {finding.owner for finding in found if before.get(finding.owner) != finding.verdict}
+        return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []

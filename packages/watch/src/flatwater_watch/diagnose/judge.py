@@ -1,0 +1,447 @@
+"""From owners and numbers to findings: leak, filling, retention ..., and when the limit is reached. Pure."""
+
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from math import ceil
+from pathlib import PurePath
+
+from flatwater_watch.diagnose.finding import Finding, Made, Verdict
+from flatwater_watch.diagnose.garbage import Garbage
+from flatwater_watch.diagnose.owners import Owner
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Slope
+from flatwater_watch.series.slowdown import Slowdown
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import format_bytes
+
+OWNING = SHIPPED.owning
+
+_BY_VERDICT: dict[Verdict, str] = {
+    "leak": "Drop what is not needed any more, or bound it: collections.deque(maxlen=...) keeps the newest.",
+    "filling": "Nothing is lost: it stops growing when it is full. Lower its capacity if that does not fit.",
+    "retention": "Blocks were freed, and the allocator keeps them between others: allocate buffers once and write into "
+    "them, give varying temporaries one size, or call malloc_trim after a round.",
+    "backlog": "The consumer takes fewer than are put. Bound the queue (maxsize), so that the producer waits, or add "
+    "consumers.",
+    "cache": "Give it a maxsize, or key it by something small; a cache on a method keeps each object that called it.",
+    "mapped": "Pages of files: the system takes them back when it needs them. Count private bytes instead.",
+    "native": "Nothing that your globals, local variables, tasks and threads reach explains it: look at C extensions "
+    "and buffers outside of Python, and give what a library works with a name of your own. A recording with "
+    "`memray run --native` names the C function.",
+    "slowdown": "The work of a step grows: look in this phase for a list, a table or a history that each step walks "
+    "whole.",
+}
+
+TOO_LARGE = "It does not fit: the limit is reached before it is full. Lower its capacity, or store each thing once."
+_BY_KIND = {
+    "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep the newest so many.",
+    "set": "Remove what is not needed any more (`discard`), or bound it; instances of a class can be held weakly: "
+    "weakref.WeakSet.",
+    "object": "Drop what is not needed any more: its attributes hold more and more.",
+    "array": "It is replaced by a larger one again and again: write out what is done with, or keep the newest rows.",
+    "text": "It is added to again and again: write it out in portions.",
+    "bytes": "It is added to again and again: write it out in portions.",
+    "figures": "pyplot keeps each figure until it is closed: call plt.close(figure) when it is saved.",
+    "hooks": "Register the hook once, or keep the handle that registering returns and call its remove().",
+}
+
+GRAPH = "Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph."
+BASE = "Keep a copy of the part: .clone() of a tensor or .copy() of an array lets go of the whole."
+
+OFF = "Leave the collector on, or call gc.collect() once in a while; "
+RARELY = "The collector seldom looks at objects that have lived long: call gc.collect() once in a while; "
+BREAK = "better, break the cycle: hold the way back by a weakref."
+
+
+def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool = False) -> str:
+    """What to do.
+
+    Args:
+        verdict: of the finding.
+        kind: of the container that grows: `list`, `hooks`, ...
+        graph: the content carries an autograd graph.
+        base: the content are views that keep larger bases alive.
+    """
+    if graph:
+        return GRAPH
+    if base:
+        return BASE
+    return _BY_KIND.get(kind, _BY_VERDICT[verdict]) if verdict == "leak" else _BY_VERDICT[verdict]
+
+
+UNEXPLAINED: dict[Verdict, tuple[str, str]] = {
+    "retention": ("the C allocator", "bytes that are freed and kept"),
+    "mapped": ("mapped files", "pages of files and shared memory"),
+    "native": ("memory outside of Python", "bytes that no object of your program explains"),
+}
+"""Owner and content where no Python object holds what grows."""
+CYCLIC = "cyclic garbage"
+"""Owner of what waits for a collection."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known of one cause of growth. `judge` makes the finding of it."""
+
+    verdict: Verdict
+    owner: str
+    drift: Slope
+    """Bytes per step, with bounds."""
+    what: str = ""
+    holders: tuple[str, ...] = ()
+    made_at: Made | None = None
+    count: int = 0
+    share: float | None = None
+    """Part of the growth of the whole process, where it is known better than from the rates."""
+    plateau_bytes: int | None = None
+    plateau_step: int | None = None
+    advice: str | None = None
+    """Where it is another than the verdict's."""
+    redundancy: str | None = None
+    outside: bool = False
+
+
+def judge(known: Evidence, growth: Growth) -> Finding:
+    """The finding: every one of a run, a watched program, a process seen from outside and a test is made here."""
+    return Finding(
+        verdict=known.verdict,
+        owner=known.owner,
+        holders=known.holders,
+        made_at=known.made_at,
+        bytes_per_step=known.drift.per_step,
+        interval=(known.drift.low, known.drift.high),
+        share=_share(known.drift.per_step, growth) if known.share is None else known.share,
+        count=known.count,
+        what=known.what,
+        plateau_bytes=known.plateau_bytes,
+        plateau_step=known.plateau_step,
+        limit_bytes=growth.limit,
+        limit_step=None,
+        advice=advice(known.verdict) if known.advice is None else known.advice,
+        unit=growth.unit,
+        redundancy=known.redundancy,
+        outside=known.outside,
+    )
+
+
+def judge_owner(owner: Owner, made_at: Made | None, *, steps: int, growth: Growth, drift: Slope) -> Finding:
+    """The verdict on a container that grew.
+
+    Args:
+        owner: what two censuses say.
+        made_at: the line that made its newest contents.
+        steps: between the looks at it.
+        growth: of the process.
+        drift: of the part of the memory that the container is in; its relative interval is taken over.
+    """
+    rate = owner.bytes_grown / steps
+    verdict = _container_verdict(owner)
+    plateau = at = None
+    if owner.capacity is not None and verdict != "leak":
+        plateau = owner.item_bytes * owner.capacity
+        longer = (owner.length - owner.length_before) / steps
+        at = growth.step + ceil((owner.capacity - owner.length) / longer) if longer > 0 else None
+    bound = {"cache": ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"}.get(verdict, "")
+    known = Evidence(
+        verdict=verdict,
+        owner=owner.path,
+        drift=_around(rate, drift),
+        what=owner.what + bound,
+        holders=owner.holders,
+        made_at=made_at,
+        count=owner.count,
+        plateau_bytes=plateau,
+        plateau_step=at,
+        advice=_advice_of(verdict, owner),
+        redundancy=owner.redundancy,
+        outside=owner.outside,
+    )
+    return judge(known, growth)
+
+
+def _advice_of(verdict: Verdict, owner: Owner) -> str:
+    """What to do: what is known of the library's container, unless it is the content that is too large, or it fills."""
+    if owner.rule is None or verdict == "filling" or owner.graph or owner.base:
+        return advice(verdict, owner.kind, graph=owner.graph, base=owner.base)
+    return owner.rule.advice
+
+
+def _container_verdict(owner: Owner) -> Verdict:
+    if owner.kind == "cache":
+        return "cache"
+    if owner.kind == "queue":
+        return "backlog"
+    # A full container has no room: what grows are its items.
+    return "filling" if owner.capacity is not None and owner.length_before < owner.capacity else "leak"
+
+
+def judge_leaf(path: str, held: int, planned: int | None, *, drift: Slope, growth: Growth) -> Finding:
+    """The verdict on state that the program declares: it is filled for the first time, or it outgrows its plan.
+
+    Args:
+        path: its name.
+        held: resident bytes now.
+        planned: bytes that it will have in the end; None where no plan names it.
+        drift: of its resident bytes.
+        growth: of the process.
+    """
+    if planned is None:
+        what = f"{format_bytes(held)}, of which no plan knows"
+        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
+    what = f"{format_bytes(held)} of {format_bytes(planned)} planned"
+    if held >= planned:
+        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
+    filling = Evidence(
+        verdict="filling",
+        owner=path,
+        drift=drift,
+        what=f"{what}, touched for the first time",
+        plateau_bytes=planned,
+        plateau_step=growth.step + ceil((planned - held) / drift.per_step),
+    )
+    return judge(filling, growth)
+
+
+def judge_rest(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
+    """The verdict on growth that no Python object holds: `retention`, `mapped` or `native`."""
+    owner, what = UNEXPLAINED[verdict]
+    return judge(Evidence(verdict=verdict, owner=owner, drift=drift, what=what), growth)
+
+
+NATIVE_LINE = (
+    "C code that this line calls keeps what it allocates: close, free or release what it returns, or bound the cache "
+    "that it has. `memray run --native` names the C function."
+)
+
+
+def wants_line(found: Finding) -> bool:
+    """Whether the line that runs while memory rises is wanted: no object that was made has the bytes."""
+    return found.verdict == "native" or (
+        found.outside and (found.made_at is None or found.made_at.operation != "native")
+    )
+
+
+def with_line(found: Finding, line: Made | None) -> Finding:
+    """Such growth with the line that ran while memory rose, if that is known; other findings as they are."""
+    if line is None or not wants_line(found):
+        return found
+    if found.verdict != "native":
+        item = found.made_at
+        if item is None:
+            return replace(found, made_at=line)
+        if (item.file, item.line) == (line.file, line.line):
+            return found
+        kept = f"{found.what}; the objects are made at {PurePath(item.file).name}:{item.line}"
+        return replace(found, made_at=line, what=kept)
+    what = f"{UNEXPLAINED['native'][1]}; memory rises while this line runs"
+    return replace(found, made_at=line, what=what, advice=NATIVE_LINE)
+
+
+def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -> Finding:
+    """The verdict on objects in cycles that wait for the collector.
+
+    Args:
+        garbage: what a collection would free.
+        rate: bytes by which it grows in a step.
+        drift: of the memory that no container explains.
+        growth: of the process.
+    """
+    known = Evidence(
+        verdict="leak",
+        owner=CYCLIC,
+        drift=_around(rate, drift),
+        what=f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}",
+        holders=garbage.cycle,
+        made_at=garbage.made_at,
+        count=garbage.objects,
+        advice=(RARELY if garbage.collecting else OFF) + BREAK,
+    )
+    return judge(known, growth)
+
+
+def judge_phase(phase: str, slower: Slowdown, growth: Growth) -> Finding:
+    """The verdict on a phase whose steps take ever more time.
+
+    Args:
+        phase: its name.
+        slower: the cost of its steps, before and now.
+        growth: of the process.
+    """
+    still = Slope(0.0, 0.0, 0.0)
+    fewer = f"{1 - slower.before / slower.now:.0%} fewer than before ({_pace(1 / slower.before)})"
+    fall = f"{phase} does {_pace(1 / slower.now)} steps per CPU second, {fewer}"
+    return judge(Evidence(verdict="slowdown", owner=phase, drift=still, what=fall, share=0.0), growth)
+
+
+def _pace(steps: float) -> str:
+    return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004
+
+
+def foremost(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
+    """The findings worth telling, most bytes first, each with the step at which the process reaches its limit."""
+    at = limit_step(findings, growth)
+    held = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
+    kept = [found for found in findings if _worth_telling(found, held)]
+    return [dated(found, at) for found in in_order(kept)]
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """Most bytes first, but what is freed and kept after what is held: holes lie around what stays.
+
+    Shares are parts of one growth. Owners are estimated each by itself, so what they leave is all that others can have.
+    """
+    ordered = sorted(findings, key=lambda found: (found.verdict == "retention", -found.bytes_per_step))
+    held = sum(found.share for found in ordered if found.holders)
+    left = max(0.0, 1.0 - held)
+    told = []
+    for found in ordered:
+        share = found.share / max(1.0, held) if found.holders else min(found.share, left)
+        left -= 0.0 if found.holders else share
+        told.append(replace(found, share=share))
+    return told
+
+
+def dated(found: Finding, at: int | None) -> Finding:
+    """The finding with the step at which the process reaches its limit, where the finding has a part in that."""
+    if found.verdict in {"slowdown", "mapped"}:
+        return replace(found, limit_step=None)
+    told = replace(found, limit_step=at)
+    fits = found.verdict != "filling" or not told.dies_first
+    return told if fits else replace(told, advice=TOO_LARGE)
+
+
+def _worth_telling(found: Finding, held: float) -> bool:
+    """Whether a finding explains enough. What is freed between blocks that a larger owner keeps is that one's doing."""
+    if found.verdict == "retention" and found.bytes_per_step < held:
+        return False
+    return found.share >= OWNING.told_share or found.verdict == "slowdown"
+
+
+def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
+    """The step at which the resident bytes reach the limit; None if they do not, or there is none.
+
+    The process grows in a straight line that loses the rate of each filling at its plateau.
+    """
+    if growth.limit is None:
+        return None
+    if growth.resident >= growth.limit:
+        return growth.step
+    going = (found for found in findings if found.plateau_step is None or found.plateau_step > growth.step)
+    growing = [found for found in going if found.verdict != "mapped"]
+    ends = sorted((found.plateau_step, found.bytes_per_step) for found in growing if found.plateau_step is not None)
+    step, resident, rate = float(growth.step), float(growth.resident), _rate(findings, growing, growth)
+    for end, lost in ends:
+        if rate > 0 and resident + rate * (end - step) >= growth.limit:
+            break
+        resident, step, rate = resident + rate * (end - step), float(end), rate - lost
+    # Differences of large sums: what is left of the rate after the last plateau may be rounding.
+    return growth.step + near(step + (growth.limit - resident) / rate - growth.step) if rate > 1 else None
+
+
+def together(found: Sequence[Finding]) -> list[Finding]:
+    """The findings, those with the same cause merged, in the order that they have.
+
+    Arrays of a buffer that are being filled have the same cause: the buffer is full when the last of them is. So have
+    containers of the same holder that leak objects of the same kind, made at the same line: the cure is at one place.
+    """
+    alike: dict[Hashable, list[Finding]] = {}
+    for each in found:
+        alike.setdefault(_cause(each), []).append(each)
+    return [each for parts in alike.values() for each in _merged(parts)]
+
+
+def _cause(found: Finding) -> Hashable:
+    """What findings that are merged have in common."""
+    if found.verdict == "filling" and found.plateau_bytes is not None:
+        return found.verdict, _buffer(found.owner) or found.owner
+    # The line of memory outside of Python may be one that ran while it rose, whoever holds it.
+    if found.verdict == "leak" and found.made_at is not None and found.holders and not found.outside:
+        return found.verdict, found.made_at, found.holders[0], found.holders[-1], found.advice
+    return found.verdict, found.owner
+
+
+def _merged(parts: Sequence[Finding]) -> list[Finding]:
+    """A finding for all parts; the parts themselves where a container lies in another, so that no byte counts twice."""
+    first, owners = parts[0], [part.owner for part in parts]
+    if len(parts) == 1:
+        return [first]
+    if first.verdict == "filling":
+        return [_filled(_buffer(first.owner), parts)]
+    nested = any(one.startswith((f"{other}.", f"{other}[")) for one in owners for other in owners)
+    return list(parts) if nested else [_leaking(_common_holder(owners), parts)]
+
+
+def _buffer(path: str) -> str:
+    """What holds an array, by its path; empty for a variable of the program."""
+    where, told, name = path.rpartition(": ")
+    buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
+    return f"{where}{told}{buffer}" if buffer and (told or "." in buffer) else ""
+
+
+_HOP = re.compile(r"^[^.\[]+|\.<[^>]*>|\['.*?'\]|[.\[][^.\[]*")
+"""How a path begins, and each hop of it: an attribute, a variable of a closure, an entry, an item."""
+
+
+def _common_holder(paths: Sequence[str]) -> str:
+    return "".join(hops[0] for hops in takewhile(_alike, zip(*map(_HOP.findall, paths), strict=False)))
+
+
+def _filled(buffer: str, parts: Sequence[Finding]) -> Finding:
+    names = [part.owner.removeprefix(buffer).strip(".[]'\"") for part in parts]
+    steps = [part.plateau_step for part in parts if part.plateau_step is not None]
+    return replace(
+        _summed(buffer, parts),
+        count=len(parts),
+        what=f"{len(parts)} arrays, touched for the first time: {', '.join(names)}",
+        plateau_bytes=sum(part.plateau_bytes or 0 for part in parts),
+        plateau_step=max(steps, default=None),
+    )
+
+
+def _leaking(holder: str, parts: Sequence[Finding]) -> Finding:
+    largest, *names = (part.owner.removeprefix(holder).removeprefix(".") for part in parts)
+    what = f"{parts[0].what}, in {largest}; the same line fills {', '.join(names)}"
+    return replace(_summed(holder, parts), count=sum(part.count for part in parts), what=what)
+
+
+def _summed(owner: str, parts: Sequence[Finding]) -> Finding:
+    """The first of the parts with the owner and the rate of all."""
+    return replace(
+        parts[0],
+        owner=owner,
+        parts=tuple(part.owner for part in parts),
+        holders=tuple(hops[0] for hops in takewhile(_alike, zip(*(part.holders for part in parts), strict=False))),
+        bytes_per_step=sum(part.bytes_per_step for part in parts),
+        interval=(sum(part.interval[0] for part in parts), sum(part.interval[1] for part in parts)),
+        share=min(1.0, sum(part.share for part in parts)),
+    )
+
+
+def _alike(hops: Sequence[str]) -> bool:
+    return len(set(hops)) == 1
+
+
+def near(steps: float) -> int:
+    """Steps until then in two digits: no rate is known better."""
+    return ceil(float(f"{steps:.2g}"))
+
+
+def _rate(findings: Sequence[Finding], growing: Sequence[Finding], growth: Growth) -> float:
+    """Bytes per step of the whole process, without mapped pages: of all that grows if that explains it, or measured."""
+    known = sum(found.bytes_per_step for found in growing)
+    whole = growth.whole.per_step - sum(found.bytes_per_step for found in findings if found.verdict == "mapped")
+    return known if known >= OWNING.explained * whole else whole
+
+
+def _share(rate: float, growth: Growth) -> float:
+    """Part of the whole growth; owners are estimated, so a little more than all is all."""
+    return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
+
+
+def _around(rate: float, drift: Slope) -> Slope:
+    """The relative interval of `drift`, laid around a rate; a point where that does not rise."""
+    if drift.per_step <= 0:
+        return Slope(rate, rate, rate)
+    return Slope(rate, rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step))

@@ -1,0 +1,96 @@
+"""Containers that are emptied and filled again: of such a one the minima count, and it did not leak.
+
+An environment is reset while the list of the last episode is still full. Read there, each episode that is longer than
+the one before looks like a leak. So the length of what was found is looked at between two readings as well, where the
+program is somewhere within an episode.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flatwater_watch.diagnose.owners import ITEMISED, Owner, reached
+from flatwater_watch.heap.children import look
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.heap.view import Walk
+from flatwater_watch.thresholds import SHIPPED
+
+OWNING = SHIPPED.owning
+
+
+@dataclass
+class _Level:
+    way: tuple[str, ...]
+    kind: str
+    most: int
+    """The greatest length that was seen."""
+    item_bytes: float
+    resident: int
+    """Of the process, when it was found."""
+    low: bool = False
+    """Whether it was seen emptied, and not full again since."""
+    refilled: bool = False
+    looks: int = 0
+    """Since it was seen emptied, ..."""
+    all_looks: int = 0
+    """... and since it was found."""
+
+
+class Levels:
+    """What was found to grow, and how full it is seen."""
+
+    def __init__(self) -> None:
+        """Look at nothing yet."""
+        self._levels: dict[str, _Level] = {}
+
+    def follow(self, owners: Iterable[Owner], resident: int) -> None:
+        """Look at these from now on, as far as each is one container that grows by single items.
+
+        Args:
+            owners: what was found.
+            resident: bytes of the process.
+        """
+        for owner in owners:
+            if owner.kind in ITEMISED and "[*]" not in owner.way and owner.holding.instances == 1:
+                each = owner.holding.bytes / max(1, owner.length)
+                level = self._levels.setdefault(owner.path, _Level(owner.way, owner.kind, owner.length, each, resident))
+                level.most = max(level.most, owner.length)
+
+    @property
+    def refilled(self) -> set[str]:
+        """Paths of those that were emptied and filled again, and go on so: a floor may rise more slowly."""
+        return {path for path, level in self._levels.items() if level.refilled and level.looks <= OWNING.emptied_looks}
+
+    def cleared(self, resident: int) -> set[str]:
+        """Paths of those that are no cause either: at their fullest they were a small part of what has come since.
+
+        Args:
+            resident: bytes of the process now.
+        """
+        open_ = 1 - OWNING.explained
+        seen = {path: self._levels[path] for path in self.refilled}
+        return {at for at, one in seen.items() if one.most * one.item_bytes < open_ * (resident - one.resident)}
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to look at, ..."""
+        return bool(self._levels)
+
+    @property
+    def new(self) -> bool:
+        """... and whether that is urgent, as it was found lately."""
+        return any(level.all_looks < 2 * OWNING.emptied_looks for level in self._levels.values())
+
+    def look(self, roots: Roots) -> None:
+        """See how full they are now."""
+        for level in self._levels.values():
+            level.all_looks += 1
+            container = reached(roots, level.way)
+            inside = None if container is None else look(container, Walk(1, lambda _: False, 1))
+            if inside is None or inside.kind != level.kind:
+                continue
+            level.looks += 1
+            if inside.length <= OWNING.emptied * level.most:
+                level.low, level.looks = True, 0
+            elif level.low:
+                level.low, level.refilled = False, True
+            level.most = max(level.most, inside.length)

@@ -1,0 +1,301 @@
+"""Names the line that made an object. Tracing slows the program down, so it runs for one or two steps only.
+
+Two tracers run side by side: tracemalloc for what Python allocates, and a torch mode for storages, of which tracemalloc
+sees nothing. Both give a stack; the line told is the nearest one of the user's own program.
+"""
+
+import ast
+import functools
+import gc
+import linecache
+import sys
+import sysconfig
+import tracemalloc
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType, NoneType
+from typing import TYPE_CHECKING, Any, Literal
+
+from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.judge import wants_line, with_line
+from flatwater_watch.heap.arrays import figures_of, last_base, saved_tensors
+from flatwater_watch.heap.children import LONG_TEXT
+from flatwater_watch.heap.raw import bytes_of, is_a
+from flatwater_watch.heap.roots import is_user_file
+from flatwater_watch.meters.allocations import frames_of
+from flatwater_watch.meters.rises import Rises
+from flatwater_watch.thresholds import SHIPPED
+
+if TYPE_CHECKING:
+    from flatwater_watch.meters.torch_ops import NewStorages
+
+RISING, OWNING = SHIPPED.rising, SHIPPED.owning
+FRAMES, DEEP_FRAMES = 16, 128
+"""Frames that tracemalloc keeps of each allocation: enough to leave most libraries; and where those were all a
+library's. boto3 and Django call each other 30 to 60 deep. Python that only allocates is 75 times as slow with 16 frames
+of 60, and 270 times with all of them (`tracemalloc.start(16)` around a list of texts)."""
+
+CONTENTS = 200
+"""Objects looked at below one."""
+_TOOL = Path(__file__).parents[1]
+"""The memory package: what a census makes, such as the `__dict__` of an object that had none yet, nobody else made."""
+_SHARED = (type, ModuleType, FunctionType, CodeType, NoneType)
+"""What many objects refer to, and none of them made; so are numbers and short texts, but for a text with attributes."""
+
+_REUSED = (tuple, list, dict)
+"""Kinds that Python makes anew out of freed ones: such an object may be new and have no line."""
+Side = Literal["user", "package", "library", "tool"]
+Line = tuple[str, int, str | None]
+"""File, line, qualified name of the function (None: to be read from the file)."""
+
+
+class Tracer:
+    """Remembers where the objects were made that live now and are younger than `start`. Keeps none of them alive."""
+
+    def __init__(self, packages: tuple[str, ...] = ()) -> None:
+        """Trace nothing yet.
+
+        Args:
+            packages: library packages whose lines count as the user's where no line of the user is nearer.
+        """
+        self._packages = packages
+        self._began_tracemalloc = False
+        self._frames = FRAMES
+        self._cut = False
+        """Whether a stack was longer than what is kept of it, with no line of the user's in it."""
+        self._before = 0
+        """Bytes that the program's own trace knew when this one began."""
+        self._mode: NewStorages[Made | None] | None = None
+        self._sides: dict[str, Side] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether anything is traced by this tracer: the program is then slower and larger than by itself."""
+        return self._mode is not None or self._began_tracemalloc
+
+    @property
+    def listens(self) -> bool:
+        """Whether it traces the torch operations of the thread that called `start`, and of no other."""
+        return self._mode is not None
+
+    def start(self, *, tensors: bool = True, objects: bool = True) -> None:
+        """Begin to trace. What is traced already goes on.
+
+        Args:
+            tensors: this thread's torch operations.
+            objects: all allocations of Python and NumPy. Both together cost several times as much as each alone,
+                because the torch mode is Python code.
+        """
+        if tensors and self._mode is None and "torch" in sys.modules:
+            from flatwater_watch.meters.torch_ops import NewStorages, enter_  # noqa: PLC0415  (torch may be absent)
+
+            mode = NewStorages(self._made_here, _unneeded)
+            self._mode = mode if enter_(mode) else None
+        # Where the program has a torch mode of its own, a tensor's Python object has a line at least.
+        if (objects or self._mode is None) and not tracemalloc.is_tracing():
+            tracemalloc.start(self._frames)
+            self._began_tracemalloc = True
+        self._before = tracemalloc.get_traced_memory()[0]
+
+    @property
+    def made(self) -> int:
+        """Bytes of Python and NumPy that were made since `start`, and live."""
+        return tracemalloc.get_traced_memory()[0] - self._before
+
+    def stop(self) -> None:
+        """End, forget all lines, and leave tracemalloc as it was found. In the thread that called `start`."""
+        if self._mode is not None:
+            from flatwater_watch.meters.torch_ops import leave_  # noqa: PLC0415
+
+            leave_(self._mode)
+            self._mode = None
+        if self._began_tracemalloc:
+            tracemalloc.stop()
+            self._began_tracemalloc = False
+
+    def where(self, objects: Sequence[Any]) -> Made | None:
+        """The line that made most bytes of the objects and of what they keep alive; None if all are older than `start`.
+
+        For a view its base counts, and for a tensor with an autograd graph what the graph saves. Objects of the user's
+        classes count with what they hold. Call it before `stop`. Where all frames that are known are a library's, the
+        trace begins anew with more of them, for what is made from now on.
+        """
+        votes: Counter[Made] = Counter()
+        self._cut = False
+        for item in objects:
+            for size, made in self._origins(item):
+                if made is not None:
+                    votes[made] += max(1, size)
+        if not votes and self._cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
+            self._frames = DEEP_FRAMES
+            tracemalloc.stop()
+            tracemalloc.start(self._frames)
+            self._before = 0
+        return votes.most_common(1)[0][0] if votes else None
+
+    def _origins(self, item: Any) -> Iterator[tuple[int, Made | None]]:  # noqa: ANN401
+        """Bytes and line of an object and of what it holds.
+
+        Objects that waited on a free list to be reused have no line of their own: what they hold may have one. What it
+        refers to and is older, such as the event loop of a timer, holds what others made.
+        """
+        waiting, seen = deque([item]), set[int]()
+        while waiting and len(seen) < CONTENTS:
+            held = waiting.popleft()
+            if id(held) not in seen and (held is item or not _is_shared(held)):
+                seen.add(id(held))
+                yield from self._own_origins(held)
+                if held is item or not _is_older(held):
+                    waiting += gc.get_referents(held)[:CONTENTS]
+
+    def _own_origins(self, item: Any) -> Iterator[tuple[int, Made | None]]:  # noqa: ANN401
+        seen = figures_of(item)
+        if seen is None:
+            yield bytes_of(item), self._traced(item, "python")
+        elif seen.graphed is None:
+            yield seen.kept, self._traced(last_base(item), "numpy")
+        else:
+            for tensor in (item, *saved_tensors(item)):
+                made = None if self._mode is None else self._mode.record_of(tensor)
+                figures = figures_of(tensor)
+                yield 0 if figures is None else figures.kept, made or self._traced(tensor, "python")
+
+    def _made_here(self, operation: str, _size: int) -> Made | None:
+        lines = _live(sys._getframe())  # noqa: SLF001  (the only way up the stack)
+        line = self._nearest(dropwhile(lambda line: self._side_of(line[0]) == "tool", lines))
+        return None if line is None else Made(line[0], line[1], _short(line[2] or ""), operation)
+
+    def _traced(self, item: object, operation: str) -> Made | None:
+        frames = frames_of(item)
+        line = self._nearest((file, number, None) for file, number in frames)
+        self._cut = self._cut or (line is None and len(frames) == self._frames)
+        return None if line is None else Made(line[0], line[1], _function_at(line[0], line[1]), operation)
+
+    def _nearest(self, lines: Iterable[Line]) -> Line | None:
+        """The user's line that answers for an allocation; `lines` go from the innermost outwards.
+
+        Where packages count too, the program is theirs, and what is not theirs is a hook that they call: it answers if
+        one of their lines lies further out. Otherwise it merely started them, and their own nearest line answers.
+        """
+        user: Line | None = None
+        package: Line | None = None
+        for line in lines:
+            side = self._side_of(line[0])
+            if side == "tool" and user is None and package is None:
+                return None
+            if side == "user":
+                user = user or line
+            elif side == "package":
+                if user is not None:
+                    return user
+                package = package or line
+        return package or user
+
+    def _side_of(self, file: str) -> Side:
+        return self._sides.get(file) or self._sides.setdefault(file, _side(file, self._packages))
+
+
+class Following:
+    """Asks which line runs while memory rises that no object holds, some times until there is one."""
+
+    def __init__(self, packages: tuple[str, ...] = (), *, allowed: bool = True) -> None:
+        """Ask nothing yet.
+
+        Args:
+            packages: library packages whose lines count as the user's.
+            allowed: whether it may be asked at all.
+        """
+        self._tries = RISING.tries if allowed else 0
+        self.rises = Rises(lambda file: is_user_file(file, packages), seconds=RISING.seconds, quick=RISING.quick)
+        self.line: Made | None = None
+        self._item: Made | None = None
+        """The line of the objects that the bytes lie behind, if it is known. Then only one that comes before it is
+        better: for what an object takes later, whoever made it answers."""
+        self._times = self._readings = 0
+
+    def is_wanted(self, told: Iterable[Finding]) -> bool:
+        """Whether one of the findings wants a line, and there is none, and it was not asked too often."""
+        wanting = [found.made_at for found in told if wants_line(found) and found.share >= OWNING.told_share]
+        if not wanting or self.line is not None or self._times >= self._tries:
+            return False
+        self._item = None if None in wanting else wanting[0]
+        return True
+
+    def begin(self) -> bool:
+        """Begin. Returns whether it has: not in a program that is traced already."""
+        self._times, self._readings = self._times + 1, 0
+        return self.rises.begin(None if self._item is None else (self._item.file, self._item.line))
+
+    def is_over(self) -> bool:
+        """At a reading: whether enough is known, or it has taken long enough."""
+        self._readings += 1
+        return self.rises.over or self.rises.kept >= RISING.enough or self._readings >= RISING.readings
+
+    def end(self) -> None:
+        """End, with the line if there is one."""
+        self.rises.end()
+        place = self.rises.place(mostly=RISING.mostly, fewest=RISING.fewest)
+        if place is not None:
+            self.line = Made(place[0], place[1], _short(place[2]), "native")
+
+    def told(self, found: Finding) -> Finding:
+        """A finding with the line, if it is one that was asked for."""
+        return with_line(found, self.line) if found.made_at in {None, self._item} else found
+
+
+def _side(file: str, packages: tuple[str, ...]) -> Side:
+    if Path(file).is_relative_to(_TOOL):
+        return "tool"
+    if file == "<string>" and "__file__" in vars(sys.modules["__main__"]):  # not `python -c`: a dataclass's methods
+        return "library"
+    if Path(file).parent == Path(sysconfig.get_path("scripts")):  # `flatwater` itself, as pip installs it
+        return "library"
+    return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
+
+
+def _is_shared(held: object) -> bool:
+    """Whether many objects may refer to it; a long text was made for what holds it."""
+    kind = type(held)
+    return is_a(held, *_SHARED) or kind is int or kind is bool or (kind is str and str.__sizeof__(held) < LONG_TEXT)
+
+
+def _is_older(held: object) -> bool:
+    """Whether an object was there before the trace began, as far as it is known."""
+    traced = tracemalloc.is_tracing() and not is_a(held, *_REUSED) and figures_of(held) is None
+    return traced and not frames_of(held)
+
+
+def _live(frame: FrameType | None) -> Iterator[Line]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
+        frame = frame.f_back
+
+
+def _short(qualified: str) -> str:
+    """`Trainer.learn.<locals>.<listcomp>` as `Trainer.learn`; `<module>` stays."""
+    return ".".join(part for part in qualified.split(".") if not part.startswith("<")) or "<module>"
+
+
+@functools.lru_cache(maxsize=64)
+def _function_at(file: str, line: int) -> str:
+    """Qualified name of the innermost function around a line of a file; `<module>` where there is none."""
+    try:
+        parsed = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # not Python, such as a template that was compiled to it
+        return "<module>"
+    return ".".join(_around(parsed, line)) or "<module>"
+
+
+def _around(node: ast.AST, line: int) -> list[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.ExceptHandler) and child.lineno <= line <= (child.end_lineno or line):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                return [child.name, *_around(child, line)]
+            return _around(child, line)
+    return []
+
+
+def _unneeded(_record: object) -> None:
+    """What `NewStorages` is told of a storage that is freed."""

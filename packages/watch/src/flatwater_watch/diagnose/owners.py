@@ -1,0 +1,369 @@
+"""The owners of growth: between two censuses, the deepest containers that explain what their holders gained."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from flatwater_watch.diagnose.contents import LEAVES, Contents, contents, describe, newest_items, redundancy
+from flatwater_watch.diagnose.rules import Rule, rule_of
+from flatwater_watch.heap.census import Census, Holding
+from flatwater_watch.heap.children import items_of, look
+from flatwater_watch.heap.raw import full_name, loaded, name_of, plain, settled
+from flatwater_watch.heap.roots import Roots, spoken_name, tiers, user_modules
+from flatwater_watch.heap.view import Named, Walk
+from flatwater_watch.thresholds import SHIPPED
+
+OWNING = SHIPPED.owning
+ITEM, KEY = "[*]", "[key]"
+"""In a way, where it goes on from any item of a container, or from any key."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A container of the user's program that grew."""
+
+    path: str
+    kind: str
+    holders: tuple[str, ...]
+    """Readable, root first: ("train.py, global HALL", "list of 120", "Tensor with its autograd graph")."""
+    steps: int
+    """Of the program, between the two looks at it."""
+    length_before: int
+    length: int
+    capacity: int | None
+    """Length at which it stops growing; None where nothing bounds it."""
+    bytes_grown: int
+    bytes: int
+    count: int
+    """Objects of the main content, such as tensors."""
+    what: str
+    """The main content: "120 × float32[64, 504]"."""
+    item_bytes: int
+    """Mean bytes of one item; times `capacity` it is where a bounded container ends."""
+    graph: bool
+    """The content carries autograd graphs; `bytes` includes what they save."""
+    base: bool
+    """The content are views that keep larger bases alive; `bytes` includes the bases."""
+    redundancy: str | None
+    """What is stored more than once, in a sentence."""
+    newest: tuple[Any, ...]
+    """Up to 24 leaves of the items added last, for finding where they were made. Strong references."""
+    container: Any
+    """The container itself, or the longest of several. A strong reference."""
+    holding: Holding
+    """What was counted of it: of what grew, where the path is that of what people know it by."""
+    way: tuple[str, ...]
+    """The root that it is reached from, and how each holder reaches on."""
+    rule: Rule | None = None
+    """What is known of such containers of a library's."""
+    outside: bool = False
+    """Whether the bytes lie outside of Python, behind handles in its items."""
+
+
+def find_owners(before: Census, after: Census) -> list[Owner]:
+    """The containers that grew between two censuses, most bytes first.
+
+    Several that grew on their own are all found; one that grew only because of an owner below it is not.
+
+    Args:
+        before: may have forgotten its containers.
+        after: must have them.
+    """
+    growth = {path: h.bytes - _bytes(before, path) for path, h in after.holdings.items()}
+    below: dict[str, list[str]] = {}
+    for path, holding in after.holdings.items():
+        if holding.parent is not None:
+            below.setdefault(holding.parent, []).append(path)
+    gained = _gains(before, after, growth, below)
+    least = OWNING.least_share * sum(gained.values())
+    paths = sorted((path for path in gained if gained[path] >= least), key=lambda path: -gained[path])
+    found: dict[str, Owner] = {}
+    for path in paths:
+        owner = owner_of(before.holdings[path], after, path, gained[path])
+        known = found.get(owner.path)  # another column of the same table
+        found[owner.path] = (
+            owner if known is None else replace(known, bytes_grown=known.bytes_grown + owner.bytes_grown)
+        )
+    return list(found.values())
+
+
+def _bytes(census: Census, path: str) -> int:
+    holding = census.holdings.get(path)
+    return 0 if holding is None else holding.bytes
+
+
+def _gains(
+    before: Census, after: Census, growth: Mapping[str, int], below: Mapping[str, list[str]]
+) -> dict[str, float]:
+    """Bytes that each owner explains, from the leaves up: children stand after their parents in a census."""
+    gained: dict[str, float] = {}
+    explained: dict[str, float] = {}
+    alike = before.draw == after.draw
+    for path in reversed(list(after.holdings)):
+        deeper = sum(explained.get(child, 0) for child in below.get(path, ()))
+        own = _own_growth(before.holdings.get(path), after.holdings[path], growth[path], alike=alike)
+        rest = own - deeper
+        if rest >= OWNING.least_bytes and rest > (1 - OWNING.explained) * own:
+            gained[path] = rest
+            deeper += rest
+        explained[path] = deeper
+    return gained
+
+
+def _own_growth(before: Holding | None, after: Holding, growth: int, *, alike: bool) -> float:
+    """The part of the growth that comes from this container's becoming longer.
+
+    A container that was not there before did not grow: whoever holds it did. Of several on one path, one may become
+    longer after the other, as the pages of a document that are read; or more may have come and each may have become
+    longer: only if the second explains most of the growth are they the owners.
+
+    Args:
+        before: as an earlier census saw it, or them.
+        after: as a later one did.
+        growth: bytes below it.
+        alike: whether both censuses drew as many items: their estimates of all items may be compared then.
+    """
+    if before is None or growth <= 0:
+        return 0
+    if after.instances <= before.instances:
+        longer_items = alike and after.items > before.items
+        return growth if after.length > before.length or longer_items else 0
+    if after.length <= before.length:
+        return 0
+    longer = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
+    return longer if longer >= OWNING.explained * growth else 0
+
+
+def owner_of(before: Holding, after: Census, path: str, gained: float) -> Owner:
+    """A container that grew, described.
+
+    Args:
+        before: as an earlier census saw it.
+        after: with references to the containers.
+        path: of the container.
+        gained: bytes that it explains.
+    """
+    holding = after.holdings[path]
+    told = _told_path(after, holding)
+    container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
+    added = max(holding.length - before.length, 1)
+    newest = newest_items(container, holding.kind, min(added, LEAVES))
+    found = contents(holding, newest)
+    return Owner(
+        path=told,
+        kind=holding.kind,
+        holders=_holders(after, after.holdings[told] if holding.kind in _WHOLE else holding, found),
+        steps=holding.step - before.step,
+        length_before=before.length,
+        length=holding.length,
+        capacity=holding.capacity,
+        bytes_grown=round(gained),
+        bytes=holding.bytes,
+        count=found.count,
+        what=found.what,
+        item_bytes=round(holding.bytes / max(holding.length * holding.instances, 1)),
+        graph=found.graph,
+        base=found.base,
+        redundancy=redundancy(found.arrays),
+        newest=found.leaves,
+        container=container,
+        holding=holding,
+        way=_way(after, path),
+        rule=_rule(after, path, newest),
+    )
+
+
+_WHOLE = frozenset({"array", "text", "bytes"})
+"""Kinds of holdings that grow by being replaced by a larger one."""
+
+
+def _told_path(census: Census, holding: Holding) -> str:
+    """The path by which people know what grew.
+
+    A graph is its tensor's. A table keeps its columns in an array that has no name, within an object of its library:
+    the variable, or the attribute, that holds the table is what grows.
+    """
+    if holding.kind == "graph" and holding.parent is not None:
+        return holding.parent
+    at = holding
+    while holding.kind in _WHOLE and at.parent is not None:
+        above = census.holdings[at.parent]
+        name = at.path.removeprefix(above.path)
+        nameless = name.startswith(".<") or name == ".base" or (name == ITEM and above.kind == "tuple")
+        if not nameless and not (name.startswith("._") and not _is_users(type(census.live[above.path]))):
+            break
+        at = above
+    return at.path
+
+
+def _is_users(kind: type) -> bool:
+    """Whether a class is one of the user's modules'."""
+    return full_name(kind)[0] in user_modules(Roots())
+
+
+def _way(census: Census, path: str) -> tuple[str, ...]:
+    names: list[str] = []
+    at = census.holdings[path]
+    while at.parent is not None:
+        names.append(at.path.removeprefix(at.parent))
+        at = census.holdings[at.parent]
+    return (at.path, *reversed(names))
+
+
+def _rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
+    hops: list[tuple[Any, str]] = []
+    at = census.holdings[path]
+    while at.parent is not None:
+        hops.append((census.live[at.parent], at.path.removeprefix(at.parent)))
+        at = census.holdings[at.parent]
+    return rule_of(at.path, hops[::-1], newest)
+
+
+def reached(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
+    """What stands at the end of a way now; None if it leads nowhere. Of several items the newest is taken.
+
+    The program may have put another container in the place of the one that a census saw: tables are copied when they
+    grow, and so are dicts that several threads read.
+    """
+    return next(iter(all_reached(roots, way, 1)), None)
+
+
+def all_reached(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
+    """All containers at the end of a way, by way of the newest items, so many at most: any of them may grow."""
+    modules = user_modules(roots)
+    # Not all roots: tasks and coroutines are looked for in the whole heap.
+    named = (value for tier in tiers(roots, modules) for path, value in tier if path == way[0])
+    places = list(islice(named, 1))
+    walk = Walk(LEAVES, lambda cls: full_name(cls)[0] in modules, LEAVES)
+    for name in way[1:]:
+        after: list[Any] = []
+        for place in places:
+            inside = look(place, walk)
+            if name == ITEM:
+                after += newest_items(place, inside.kind, most)
+            elif name == KEY:
+                after += _newest_keys(place, inside.parts, most)
+            else:
+                after += [child for called, child in inside.parts if called == name][:most]
+        places = after[-most:]
+    return places
+
+
+def leads_to_several(way: tuple[str, ...]) -> bool:
+    """Whether a way goes on from any item or key of a container."""
+    return ITEM in way or KEY in way
+
+
+def _last_keys(place: dict[Any, Any], most: int) -> list[Any]:
+    return list(islice(reversed(dict.keys(place)), most))[::-1]
+
+
+def _newest_keys(place: Any, parts: Sequence[Named], most: int) -> list[Any]:  # noqa: ANN401
+    """The keys that were added last, oldest first."""
+    if issubclass(type(place), dict):
+        return settled(_last_keys, place, most)
+    return [child for called, child in parts if called == KEY][-most:]
+
+
+def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
+    """The chain of holders of a container, and what it holds; None where a census has none on that path.
+
+    Args:
+        census: with references to the containers.
+        path: of a container that holds no autograd graph: what grows there is told as its tensor's.
+    """
+    holding = census.holdings.get(path)
+    if holding is None or f"{path}.<graph>" in census.holdings:
+        return None
+    found = contents(holding, newest_items(census.live[path], holding.kind, LEAVES))
+    return _holders(census, holding, found), found
+
+
+ITEMISED = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
+"""Kinds of containers that grow by single items."""
+ASKED = 64
+"""Containers of several that are asked then whether they have become longer, those added last: 30 us each."""
+LATEST = 6
+"""Items that are looked into while allocations are traced, and each look takes several times as long."""
+FOLLOWED = ITEMISED | _WHOLE | {"object"}
+"""Kinds of which it is seen without a census that something was added."""
+
+
+def lengths_of(containers: Iterable[Any]) -> list[int]:
+    """Items of each, as a census counts them."""
+    walk = Walk(1, lambda _: False, 1)
+    known = [(container, items_of(container)) for container in containers]
+    return [items if items >= 0 else look(container, walk).length for container, items in known]
+
+
+def added_since(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:  # noqa: ANN401
+    """Leaves of what was added to a container last; empty if nothing was.
+
+    Args:
+        container: what the holding is of, or what stands in its place now.
+        length: of it now.
+        holding: as it was then.
+    """
+    if holding.kind in _WHOLE:  # a larger one was made anew, or it is the same
+        return contents(holding, [container]).leaves
+    if length <= holding.length:
+        return ()
+    now = replace(holding, length=length)
+    return contents(now, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
+
+
+def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:
+    """The chain from the root to the content, a few words for each hop."""
+    hops: list[str] = []
+    at = holding
+    while at.parent is not None:
+        above = census.holdings[at.parent]
+        hops.append(_hop(at.path.removeprefix(above.path), census.live[above.path], above))
+        at = above
+    described = describe(census.live[holding.path], holding)
+    return (
+        _root(at.path),
+        *[hop for hop in reversed(hops) if hop],
+        described,
+        *([] if found.item == described else [found.item]),  # a text that is added to is its own item
+    )
+
+
+def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
+    """How the holder reaches on: by an attribute, an item, a variable of a closure."""
+    if name == ITEM:
+        return f"an item of {describe(holder, above)}"
+    if name.startswith("['"):
+        return f"entry {name[1:-1]} of {describe(holder, above)}"
+    if name == ".<graph>":
+        return ""
+    if name.startswith(".<") and ">." in name:
+        place, _, variable = name[2:].partition(">.")
+        return f"{variable}, in the {place}"
+    if name.startswith(".<"):
+        return name[2:-1]
+    called = holder if above.kind == "class" else type(holder)
+    return f"attribute {name[1:]} of {name_of(called)}"
+
+
+def _root(path: str) -> str:
+    """The root in words: "train.py, global HALL", "train.py, main(): agent"; registries are called by their name."""
+    where, found, name = path.partition(": ")
+    if found:
+        function, _, file = where.rpartition(" in ")
+        return f"{file}, local {name} of {function}"
+    module, _, name = path.rpartition(".")
+    names = loaded(module) or _called_so(module)
+    if names is None:
+        return path
+    file = Path(plain(names.get("__file__"), "the main program")).name
+    kind = "class" if issubclass(type(names.get(name)), type) else "global"
+    return f"{file}, {kind} {name}"
+
+
+def _called_so(module: str) -> dict[str, Any] | None:
+    """The namespace that paths name like that, such as the main program's."""
+    spaces = user_modules(Roots()).items()
+    return next((names for name, names in spaces if spoken_name(name, names) == module), None)

@@ -1,0 +1,193 @@
+"""What is known of well-known libraries: where they keep things, and how their users let go of them.
+
+A rule is one line of data: the place, the versions of the library that it holds for, a sentence on what happens there,
+and what to do. A place is a class and an attribute (`logging.Logger.handlers`; any attribute: `*`), the path of a
+global or of a registry, or the class of the items that a container keeps (`[PIL.Image.Image]`). Subclasses count.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flatwater_watch.heap.raw import full_name, loaded, mro, plain
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of the table."""
+
+    place: str
+    versions: str
+    """`""` for all, else `<2.1` or `>=2.1`, of the package that the place begins with."""
+    known: str
+    """What is kept there, as a sentence."""
+    fix: str
+    """What to do."""
+
+    @property
+    def advice(self) -> str:
+        """Both sentences."""
+        return f"{self.known} {self.fix}"
+
+
+# fmt: off
+RULES = tuple(Rule(*row) for row in (
+    # Python's own
+    ("logging.Manager.loggerDict", "", "logging keeps each logger by its name for ever.", "Use one logger for a module, and put what varies (a connection, a job) into the message or into `extra=`."),
+    ("logging.Logger.handlers", "", "A logger keeps each handler that was added.", "Add it once, or call `removeHandler` and `close` when the job ends."),
+    ("logging's handlers", "", "The root logger keeps each handler that was added.", "Configure logging once, or call `removeHandler` and `close` when the job ends."),
+    ("logging.Filterer.filters", "", "A logger or handler keeps each filter that was added.", "Add it once, or call `removeFilter`."),
+    ("logging.handlers.BufferingHandler.buffer", "", "A buffering handler keeps records until it is flushed.", "Give a MemoryHandler its `target`, or call `flush`."),
+    ("linecache.cache", "", "linecache keeps the source of each file, and of code that is generated.", "Generate the code once, or call `linecache.clearcache()`."),
+    ("linecache's files", "", "linecache keeps the source of each file, and of code that is generated.", "Generate the code once, or call `linecache.clearcache()`."),
+    ("*.__warningregistry__", "", "warnings notes each text that was shown.", "Keep what varies (a number, a name) out of the text of the warning."),
+    ("finalizers of weakref.finalize", "", "A finalizer keeps its arguments until its object is gone.", "Give it the name of the resource, never the object itself or what holds it."),
+    ("atexit's callbacks", "", "Each function that atexit was given is kept, with its arguments, until the program ends.", "Register one function once, or call `atexit.unregister` when the job is done."),
+    ("context variable *", "", "A context variable keeps its value as long as its context.", "Put back what was there before: `variable.reset(token)`."),
+    ("gc's uncollectable objects", "", "`gc.DEBUG_SAVEALL` and `DEBUG_LEAK` keep all that is collected.", "Call `gc.set_debug(0)` and clear `gc.garbage`."),
+    ("concurrent.futures.thread.ThreadPoolExecutor._work_queue", "", "`submit` never waits, so work is queued faster than it is done.", "Bound what is under way: a semaphore, or submit in portions and wait for each."),
+    ("concurrent.futures.process.ProcessPoolExecutor._pending_work_items", "", "`submit` never waits, so work is queued faster than it is done.", "Bound what is under way: a semaphore, or submit in portions and wait for each."),
+    ("multiprocessing.pool.Pool._cache", "", "A pool keeps the results that nobody has fetched.", "Fetch them (`get`), or use `imap_unordered`, in portions."),
+    ("[concurrent.futures._base.Future]", "", "A future keeps its result, and the error with its frames.", "Take the result and drop the future: `as_completed` over portions."),
+    ("[_asyncio.Task]", "", "A task that has ended keeps what it returned.", "Let go of it when it ends: `task.add_done_callback(tasks.discard)`."),
+    ("[asyncio.tasks.Task]", "", "A task that has ended keeps what it returned.", "Let go of it when it ends: `task.add_done_callback(tasks.discard)`."),
+    ("asyncio.base_events.BaseEventLoop._scheduled", "", "A loop keeps each timer, and what its function reaches, until it is due.", "Cancel it when it is not needed any more: `handle = loop.call_later(...)`, then `handle.cancel()`."),
+    ("[builtins.generator]", "", "A generator that waits keeps its local variables.", "Close it when it is done with: `with contextlib.closing(rows()) as reader:`."),
+    ("[builtins.BaseException]", "", "An exception keeps its traceback, and so the variables of each function that it passed.", "Keep its text, or `error.with_traceback(None)`."),
+    ("[_thread.lock]", "", "A lock for each key is never dropped.", "Hold locks weakly (weakref.WeakValueDictionary), or use a fixed number of them by hash."),
+    ("[ssl.SSLContext]", "", "An SSL context holds all certificates, about 0.5 MiB outside of Python.", "Make one and share it."),
+    ("[sqlite3.Connection]", "", "A connection keeps its pages outside of Python.", "Close it, or keep one for each thread."),
+    ("[xml.etree.ElementTree.Element]", "", "A tree keeps each element that was read.", "With `iterparse`, call `element.clear()` when it is done with."),
+    ("unittest.mock.NonCallableMock.*", "", "A mock notes each call with its arguments.", "Call `reset_mock()`, or use a plain function."),
+    # PyTorch and what trains with it
+    ("torch.optim.optimizer.Optimizer.state", "", "An optimizer has moments for each parameter that it has ever stepped.", "Make a new one when parameters are replaced, or `del optimizer.state[parameter]` and take them from its groups."),
+    ("torch.optim.optimizer.Optimizer.param_groups", "", "An optimizer keeps each parameter that was added.", "Call `add_param_group` once for each, or make a new optimizer."),
+    ("torch.nn.modules.module.Module._forward_hooks", "", "A module keeps each hook with all that its function closes over.", "Register it once, or keep the handle that registering returns and call its `remove()`."),
+    ("torch.nn.modules.module.Module._forward_pre_hooks", "", "A module keeps each hook with all that its function closes over.", "Register it once, or keep the handle that registering returns and call its `remove()`."),
+    ("torch.nn.modules.module.Module._backward_hooks", "", "A module keeps each hook with all that its function closes over.", "Register it once, or keep the handle that registering returns and call its `remove()`."),
+    ("torch.profiler.profiler.profile.*", "", "A profiler without a schedule keeps every event.", "Give it `schedule=torch.profiler.schedule(wait=.., warmup=.., active=.., repeat=..)`, and profile a few steps."),
+    ("torch.multiprocessing.reductions.shared_cache", "", "Tensors that were sent to other processes stay mapped.", "Drop them in the receiver too, send numpy arrays, or use `set_sharing_strategy('file_system')`."),
+    ("torch._dynamo.*", "", "torch.compile keeps each version that it has compiled.", "Mark sizes that vary (`torch._dynamo.mark_dynamic`, `dynamic=True`), and compile once, outside of loops."),
+    ("torchmetrics.metric.Metric.*", "", "A metric keeps its state until it is reset; curves keep each prediction.", "Call `reset()` at the end of each epoch, or give it `thresholds`."),
+    ("transformers.cache_utils.Cache.layers", "", "A cache of keys and values grows with each token.", "Begin a new one for each conversation, or take a sliding window."),
+    ("transformers.trainer_callback.TrainerState.log_history", "", "The trainer keeps each line of its log.", "Raise `logging_steps`."),
+    ("stable_baselines3.common.monitor.Monitor.episode_returns", "", "Monitor keeps the return of each episode.", "It is small; make the environment anew now and then if it is not."),
+    ("tensorboardX.writer.SummaryWriter.scalar_dict", "", "`add_scalars` keeps each value for `export_scalars_to_json`.", "Use `add_scalar`, or a new writer now and then."),
+    ("gymnasium.wrappers.rendering.RenderCollection.frame_list", "", "The wrapper keeps each frame until it is asked for them.", "Call `env.render()` once an episode, with `pop_frames` and `reset_clean` on."),
+    ("gymnasium.wrappers.rendering.RecordVideo.recorded_frames", "", "The wrapper keeps the frames of a video until it is written.", "Give it a `video_length`, and record few episodes."),
+    ("optuna.storages._in_memory.InMemoryStorage.*", "", "A study in memory keeps each trial with its attributes.", "Write large results to files and keep their names in `set_user_attr`, or use a database as storage."),
+    ("sklearn.ensemble._forest.BaseForest.estimators_", "", "With `warm_start` each `fit` adds trees to those that are there.", "Set `n_estimators` for each fit, or make a new forest."),
+    ("[lightgbm.basic.Booster]", "", "A booster keeps its model and its data outside of Python.", "Call `free_dataset()`, or keep `model_to_string()`."),
+    ("[xgboost.core.DMatrix]", "", "A DMatrix keeps a copy of its data outside of Python.", "Drop it after training, or use QuantileDMatrix."),
+    # pictures and tables
+    ("pyplot's figures", "", "pyplot keeps each figure until it is closed.", "Call `plt.close(figure)` when it is saved, or make it as `matplotlib.figure.Figure()`."),
+    ("matplotlib.axes._base._AxesBase._children", "", "Axes keep each line and picture that was drawn.", "Change one that is there (`line.set_data`), or call `axes.clear()`."),
+    ("matplotlib.cbook.CallbackRegistry.callbacks", "", "A figure keeps each callback that was connected.", "Call `mpl_disconnect` with the number that connecting returned."),
+    ("[PIL.Image.Image]", "", "An image keeps its pixels outside of Python.", "Keep its file's name, a thumbnail or its compressed bytes, and `close()` it."),
+    ("[h5py._hl.files.File]", "", "An open file keeps its caches, and a file in memory all its data.", "Open it with `with`, or keep the last few."),
+    ("pandas.DataFrame._mgr", "", "The table is replaced by itself and more rows.", "Write out what is done with, keep the last rows (`table.tail(n)`), and concatenate once, from a list."),
+    ("pandas.core.frame.DataFrame._mgr", "", "The table is replaced by itself and more rows.", "Write out what is done with, keep the last rows (`table.tail(n)`), and concatenate once, from a list."),
+    ("[polars.dataframe.frame.DataFrame]", "", "Each frame keeps its columns outside of Python.", "Write it out (`write_parquet`), or keep what is needed of it."),
+    ("[lxml.etree._Element]", "", "One element keeps its whole document.", "Keep the text that is needed; with `iterparse`, `clear()` it and delete those before it."),
+    ("[networkx.classes.graph.Graph]", "", "A view (`subgraph`, `reverse(copy=False)`) keeps the graph that it is of.", "Call `.copy()` of the part."),
+    # services
+    ("[requests.sessions.Session]", "", "A session has a pool of connections and an SSL context of its own.", "Use one for the program, or `with requests.Session() as session:`."),
+    ("[httpx.Client]", "", "A client has a pool of connections and an SSL context of its own.", "Use one for the program, or `with httpx.Client() as client:`."),
+    ("[httpx.AsyncClient]", "", "A client has a pool of connections and an SSL context of its own.", "Use one for the program, or `async with httpx.AsyncClient() as client:`."),
+    ("[aiohttp.client.ClientSession]", "", "A session has a connector of its own.", "Use one for the program, and `await session.close()`."),
+    ("[urllib3.poolmanager.PoolManager]", "", "A manager has pools of connections of its own.", "Use one for the program."),
+    ("[botocore.client.BaseClient]", "", "A client has the whole model of its service.", "Use one for each service and region: clients may be shared by threads."),
+    ("botocore.hooks.HierarchicalEmitter.*", "", "Each boto3 session registers its handlers at the botocore session that it is given.", "Make one boto3 session for each botocore session."),
+    ("moto.core.base_backend.BackendDict.*", "", "A backend of moto keeps all that was stored in it.", "Use `with mock_aws():` for each test, or delete what was stored."),
+    ("[grpc._channel.Channel]", "", "A channel has connections and threads of its own.", "Use one for each server, and `close()` it."),
+    ("flask.sansio.scaffold.Scaffold.*", "", "An application keeps each function that was registered.", "Register it once, when the application is made, never in a request."),
+    ("aiohttp.web_app.Application._state", "", "What is put into an application stays as long as it runs.", "Keep it by request, or keep the newest so many."),
+    ("starlette.datastructures.State._state", "", "What is put into `app.state` stays as long as the application runs.", "Keep it by request, or keep the newest so many."),
+    ("prometheus_client.metrics.MetricWrapperBase._metrics", "", "Each set of label values is a series that stays for ever.", "Use labels of few values (no user, path or id), or call `metric.remove(...)`."),
+    ("prometheus_client.registry.CollectorRegistry.*", "", "A registry keeps each metric that was made.", "Make a metric once, when the module is loaded, or `unregister` it."),
+    ("opentelemetry.sdk.trace.TracerProvider.*", "", "A provider keeps each span processor that was added.", "Call `add_span_processor` once, when the program begins."),
+    ("opentelemetry.sdk.metrics._internal._view_instrument_match._ViewInstrumentMatch.*", "", "Each set of attributes is a series that stays for ever.", "Use attributes of few values, or drop them by a view."),
+    ("[opentelemetry.sdk.trace.Span]", "", "A span that is not ended is never exported.", "End it: `with tracer.start_as_current_span(...)`."),
+    ("loguru._logger.Core.handlers", "", "The logger keeps each sink that was added.", "Call `logger.remove(number)` with the number that `add` returned."),
+    ("structlog's WRITE_LOCKS", "<26.1", "structlog keeps a lock, and so the file, for each file that a logger was made of.", "Make one logger for each file, or take the file out of the table when it is closed."),
+    ("sqlalchemy.orm.session.Session._new", "", "A session keeps each new object until it is flushed.", "Commit in portions, and begin a new session for each unit of work."),
+    ("sqlalchemy.orm.session.Session.*", "", "A session keeps what was changed until it is flushed.", "Commit in portions, and call `expunge_all()`, or begin a new session for each unit of work."),
+    ("sqlalchemy's pools", "", "Each engine has a pool of its own.", "Make one engine for the program, or call `dispose()`."),
+    ("[jinja2.environment.Template]", "", "A template keeps its compiled code.", "Compile it once: `env.get_template`, or a table by its text with a bound."),
+    ("[pydantic._internal._model_construction.ModelMetaclass]", "", "A model class keeps its validators, and classes are seldom freed.", "Make it once, or keep it by its fields (`functools.lru_cache(maxsize=...)`)."),
+    ("responses.RequestsMock._calls", "", "`responses` notes each call.", "Call `responses.calls.reset()`."),
+    ("rich.console.Console._record_buffer", "", "A console that records keeps all that was printed.", "Call `export_text(clear=True)` now and then, or leave `record` off."),
+    ("numba.core.dispatcher.Dispatcher.overloads", "", "Each combination of types is compiled and kept.", "Convert arguments to few types, or give signatures."),
+    ("trio._channel.MemoryChannelState.data", "", "A channel of `math.inf` never makes the sender wait.", "Give it a size: `open_memory_channel(10)`."),
+    ("anyio.streams.memory._MemoryObjectStreamState.buffer", "", "A stream of `math.inf` never makes the sender wait.", "Give it a size: `create_memory_object_stream(10)`."),
+))
+# fmt: on
+_VERSION = re.compile(r"(<|>=)(\d+(?:\.\d+)*)")
+
+
+def rule_of(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) -> Rule | None:
+    """The rule for a container; None if none is known. Places are asked before items, the deepest place first.
+
+    Args:
+        root: path of the root.
+        hops: each holder, root first, with the name by which it reaches on.
+        items: the newest of the container.
+    """
+    keys = [key for holder, name in reversed(hops) for key in _keys(type(holder), name)]
+    keys += [key for item in items[-1:] for key in _item_keys(item)]
+    for key in [*keys, root]:
+        found = _at(key)
+        if found is not None:
+            return found
+    return None
+
+
+def _keys(kind: type, name: str) -> Iterable[str]:
+    """`logging.Logger.handlers` for a logger and its attribute, then any attribute of that class, for all classes."""
+    attribute = name.lstrip(".")
+    names = [".".join(full_name(owner)) for owner in mro(kind)]
+    yield from (f"{owner}.{attribute}" for owner in names)
+    yield from (f"{owner}.*" for owner in names)
+
+
+def _item_keys(item: Any) -> Iterable[str]:  # noqa: ANN401
+    kinds = mro(item if issubclass(type(item), type) else type(item))
+    of_class = mro(type(item)) if issubclass(type(item), type) else []
+    for owner in (*of_class, *kinds):
+        module, name = full_name(owner)
+        yield f"[{module}.{name}]"
+        if module == "builtins":
+            yield f"[{name}]"
+
+
+def _at(key: str) -> Rule | None:
+    rule = _BY_PLACE.get(key)
+    if rule is None:
+        rule = next((one for one in _PATTERNS if _fits(one.place, key)), None)
+    return rule if rule is not None and _holds(rule) else None
+
+
+def _fits(place: str, key: str) -> bool:
+    """Whether a place that begins or ends with `*` is a root's path."""
+    return key.endswith(place[1:]) if place.startswith("*") else key.startswith(place[:-1])
+
+
+def _holds(rule: Rule) -> bool:
+    """Whether the library that is loaded is of the versions that the rule is for."""
+    if not rule.versions:
+        return True
+    parsed = _VERSION.fullmatch(rule.versions)
+    package = re.search(r"\w+", rule.place)
+    space = None if package is None else loaded(package[0])
+    have = [int(part) for part in re.findall(r"\d+", plain((space or {}).get("__version__")))[:3]]
+    if parsed is None or not have:
+        return True
+    bound = [int(part) for part in parsed[2].split(".")]
+    return have < bound if parsed[1] == "<" else have >= bound
+
+
+_BY_PLACE = {rule.place: rule for rule in RULES}
+_PATTERNS = tuple(
+    rule for rule in RULES if rule.place.startswith("*") or rule.place in {"context variable *", "torch._dynamo.*"}
+)

@@ -1,0 +1,84 @@
+"""What full collections say of cyclic garbage: how much each frees, when the next one comes, and whether that is all.
+
+It needs no fork, and so is known beside libraries that bear none. Which objects the garbage is made of is not.
+"""
+
+from dataclasses import replace
+
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.judge import CYCLIC, OFF, RARELY, Evidence, judge
+from flatwater_watch.meters.collector import Teeth
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Slope
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import short_bytes
+
+COLLECTING, DRIFT = SHIPPED.collecting, SHIPPED.drift
+
+UNNAMED = "objects in cycles that nobody reaches, of which the class is not known"
+BREAK = (
+    "better, break the cycle: `gc.set_debug(gc.DEBUG_SAVEALL)` in a short run keeps what is collected in `gc.garbage`, "
+    "to look at; then hold the way back by a weakref."
+)
+
+
+def are_the_cause(teeth: Teeth | None) -> bool:
+    """Whether collections free most of what comes between them, and much of what is in use."""
+    if teeth is None or teeth.since > COLLECTING.late * teeth.rise:
+        return False
+    least = max(DRIFT.least_bytes, COLLECTING.least_share * teeth.held)
+    return teeth.freed >= max(least, COLLECTING.mostly * teeth.rise)
+
+
+def are_small(teeth: Teeth | None, waiting: int) -> bool:
+    """Whether collections free most of what comes before it is felt, so that what waits is how Python works.
+
+    Args:
+        teeth: of the process; none where no full collection was seen.
+        waiting: bytes of garbage, which may be those of more than one turn, as each is longer than the one before.
+    """
+    if teeth is None or teeth.freed < COLLECTING.mostly * teeth.rise:
+        return False
+    return teeth.freed < COLLECTING.felt and waiting <= COLLECTING.late * teeth.freed
+
+
+def judge_teeth(rate: Slope, growth: Growth, *, collecting: bool) -> Finding:
+    """The verdict on memory that collections free, where no fork has seen the garbage.
+
+    Args:
+        rate: bytes per step that come between two collections.
+        growth: of the process.
+        collecting: whether the collector is on.
+    """
+    cure = (RARELY if collecting else OFF) + BREAK
+    known = Evidence(verdict="leak", owner=CYCLIC, drift=rate, what=UNNAMED, share=1.0, advice=cure)
+    return replace(judge(known, growth), limit_step=None)
+
+
+def with_teeth(found: Finding, teeth: Teeth, per_second: float) -> Finding:
+    """The finding with what collections free, if that is material.
+
+    Args:
+        found: of cyclic garbage, per unit.
+        teeth: of the process.
+        per_second: units that pass in a second.
+    """
+    if teeth.freed < DRIFT.least_bytes:
+        return found
+    return replace(found, what=f"{found.what}; {_sentence(teeth, per_second, found.unit)}")
+
+
+def _sentence(teeth: Teeth, per_second: float, unit: str) -> str:
+    """`each full collection frees about 130 MiB; the next comes about 40 steps later`."""
+    frees = f"each full collection frees about {_two_digits(teeth.freed)}"
+    apart = float(f"{teeth.seconds * per_second:.2g}")
+    several = {"batch": "batches"}.get(unit, f"{unit}s")
+    if apart < 1:
+        return f"{frees}; several come in one {unit}"
+    return f"{frees}; the next comes about {apart:.4g} {unit if apart == 1 else several} later"
+
+
+def _two_digits(count: float) -> str:
+    """`136000000` as `130 MiB`."""
+    number, unit = short_bytes(count).split()
+    return f"{float(f'{float(number):.2g}'):.4g} {unit}"

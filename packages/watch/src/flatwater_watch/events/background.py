@@ -1,0 +1,141 @@
+"""A sink whose work is done by a thread of its own, so that it may be slow, fail or hang."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from threading import Condition, Thread
+from typing import Protocol
+
+from flatwater_watch.files.content import plain
+
+
+class Sink(Protocol):
+    """Takes the numbers of one round after the other."""
+
+    def write(self, round: int, metrics: Mapping[str, float]) -> None:
+        """Keep the numbers of this round. When it returns, a kill no longer loses them (where the sink stores)."""
+
+    def close(self) -> None:
+        """Give back files and threads. Nothing is written afterwards."""
+
+
+QUEUE_BYTES = 256 << 10
+"""Lines that wait together take at most this much: about 100 rounds of an ordinary run."""
+GRACE_SECONDS = 15.0
+"""How long the end of a run waits for what is still in the queue."""
+
+Say = Callable[[str], None]
+"""Shows a line, or keeps it until it can be shown."""
+
+
+class BackgroundSink:
+    """A sink whose work is done by a thread of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        open_sink: Callable[[Say], Sink],
+        say: Say,
+        *,
+        queue_bytes: int = QUEUE_BYTES,
+        grace: float = GRACE_SECONDS,
+        unit: str = "round",
+    ) -> None:
+        """Start the thread, which opens the tracker; nothing here waits for it.
+
+        Args:
+            name: of the tracker, for what is told.
+            open_sink: opens it; may fail or hang, as everything that the tracker does. What it has to tell is told
+                with the next round.
+            say: shows a line; called by the thread that uses this sink.
+            queue_bytes: that lines may take while they wait.
+            grace: seconds that `close` waits at most.
+            unit: what a line is about.
+        """
+        self.name, self.dropped = name, 0
+        self._say, self._most, self._grace, self._unit = say, queue_bytes, grace, unit
+        self._lines: deque[bytes] = deque()
+        self._changed = Condition()
+        self._held, self._ended = 0, False
+        self._fault, self._told, self._notes = "", False, deque[str]()
+        # A daemon: the end of the process does not wait for a tracker that hangs.
+        self._thread = Thread(target=self._serve, args=(open_sink,), name=f"tracker {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that wait in the queue now."""
+        return self._held
+
+    def write(self, round: int, metrics: Mapping[str, object]) -> None:
+        """Put the round into the queue, or count it as dropped."""
+        line = json.dumps(plain({"round": round, **metrics})).encode()
+        with self._changed:
+            taken = self._thread.is_alive() and not self._fault and self._held + len(line) <= self._most
+            if taken:
+                self._lines.append(line)
+                self._held += len(line)
+                self._changed.notify()
+        self._tell_notes()
+        if not taken:
+            self.dropped += 1
+            self._tell_fault()
+
+    def close(self) -> None:
+        """Give the tracker what waits, for as long as the grace; what it has not taken then is dropped."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        self._thread.join(self._grace)
+        with self._changed:
+            self.dropped += len(self._lines)
+            self._lines.clear()
+            self._held = 0
+        self._tell_notes()
+        if self._thread.is_alive():
+            self._say(f"{self.name}: did not end within {self._grace:.0f} s and is left alone; {self._counted()}")
+        elif self.dropped or self._fault:
+            self._say(f"{self.name}: {self._fault or 'too slow'}; {self._counted()}")
+
+    def _tell_notes(self) -> None:
+        while self._notes:
+            self._say(f"{self.name}: {self._notes.popleft()}")
+
+    def _tell_fault(self) -> None:
+        if not self._told:
+            self._told = True
+            why = self._fault or f"is behind by {self._held:,} bytes, which is all that may wait"
+            self._say(f"{self.name}: {why}. The run goes on; {self._unit}s that it does not take are counted.")
+
+    def _counted(self) -> str:
+        return f"{self.dropped} {self._unit}{'s' if self.dropped != 1 else ''} not sent"
+
+    def _serve(self, open_sink: Callable[[Say], Sink]) -> None:
+        try:
+            sink = open_sink(self._notes.append)
+            while (line := self._next()) is not None:
+                _write(sink, line)
+                self._taken_(line)
+            sink.close()
+        except BaseException as fault:  # noqa: BLE001  (the edge of the thread; a library may even call sys.exit)
+            first = (str(fault).strip() or repr(fault)).splitlines()[0]
+            with self._changed:
+                self._fault = f"failed ({type(fault).__name__}: {first})"
+
+    def _next(self) -> bytes | None:
+        """The oldest line, which stays in the queue until it is taken; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines or self._ended)
+            return self._lines[0] if self._lines else None
+
+    def _taken_(self, line: bytes) -> None:
+        with self._changed:
+            if self._lines:  # `close` may have given up in the meantime
+                self._lines.popleft()
+                self._held -= len(line)
+
+
+def _write(sink: Sink, line: bytes) -> None:
+    """The line's round and numbers to the sink; what is not finite is left out, as no tracker draws it."""
+    record = json.loads(line)
+    sink.write(record.pop("round"), {name: value for name, value in record.items() if value is not None})

@@ -1,0 +1,149 @@
+"""The user's own command, which is given an event of a run or a watch as JSON: to send a mail, to start the next job.
+
+It is run by a thread of its own, one event after the other, and is killed when it takes too long: nothing that it does
+keeps the run waiting. What goes wrong is said once.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.events.background import BackgroundSink
+from flatwater_watch.events.event import Event
+from flatwater_watch.printable import shown
+
+HEARD = frozenset({"end", "failure", "alarm", "finding", "budget"})
+"""Events that the command is run for."""
+LIMIT_SECONDS = 10.0
+"""How long it may take over one of them."""
+GRACE_SECONDS = 2 * LIMIT_SECONDS
+"""How long the end of a run waits for it."""
+MOST_SAID = 300
+"""Bytes of what it has said last that are looked at."""
+
+Say = Callable[[str], None]
+
+
+def check_command(command: str | None, named: str = "on_event") -> None:
+    """Find out before the run that the command can be started; where there is one, and it is not empty.
+
+    Args:
+        command: as a shell would read it.
+        named: the setting or option that it comes from.
+
+    Raises:
+        ConfigError: its quotes do not match, or there is no such program.
+    """
+    if command is None or not command.strip():
+        return
+    try:
+        program = shlex.split(command)[0]
+    except ValueError as wrong:
+        raise ConfigError(
+            f"{named} = {shown(command)}: cannot be read as a command ({wrong}). Close the quotes"
+        ) from wrong
+    except IndexError as nothing:
+        raise ConfigError(f"{named} = {shown(command)}: names no program. Give a command, or leave it out") from nothing
+    if shutil.which(program) is None:
+        raise ConfigError(
+            f"{named} = {shown(command)}: there is no program {shown(program)} that can be started. Give its path, or "
+            "make it executable; pipes and variables need a shell: sh -c '...'"
+        )
+
+
+class EventCommand:
+    """Listens for a run, and runs the command."""
+
+    def __init__(self, command: str, say: Say, named: str = "--on-event") -> None:
+        """Start the thread.
+
+        Args:
+            command: as a shell would read it, but run without one.
+            say: shows a line; called by the thread that tells of events.
+            named: the option that it comes from.
+        """
+        self._call = _Call(shlex.split(command))
+        self._queue = BackgroundSink(named, self._opened, say, unit="event", grace=GRACE_SECONDS)
+        self._told = 0
+
+    def hear(self, event: Event) -> None:
+        """Put the event into the queue, where the command is run for its kind."""
+        if event.kind in HEARD:
+            self._told += 1
+            self._queue.write(self._told, {"payload": json.dumps(event.to_json())})
+
+    def close(self) -> None:
+        """Wait for the command, within bounds."""
+        self._queue.close()
+        self._call.kill()
+
+    def _opened(self, note: Say) -> "_Call":
+        self._call.note = note
+        return self._call
+
+
+class _Call:
+    """Runs the command for one event after the other; a sink, as the queue's thread knows it."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.note: Say = lambda _: None
+        self._words = words
+        self._running: subprocess.Popen[bytes] | None = None
+        self._failed = 0
+
+    def write(self, round: int, metrics: Any) -> None:  # noqa: ANN401, ARG002  (the event, as text)
+        """Run the command; the first failure is told, the others are counted."""
+        fault = self._fault(metrics["payload"].encode() + b"\n")
+        if fault and not self._failed:
+            self.note(f"{fault}; further failures are counted")
+        self._failed += bool(fault)
+
+    def close(self) -> None:
+        """Say how often it failed."""
+        if self._failed > 1:
+            self.note(f"failed {self._failed} times in all")
+
+    def kill(self) -> None:
+        """End the command with all that it has started."""
+        if self._running is not None and self._running.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._running.pid, signal.SIGKILL)
+
+    def _fault(self, payload: bytes) -> str:
+        """Run the command to its end. Returns what went wrong; empty where nothing did."""
+        try:
+            with tempfile.TemporaryFile() as said:
+                # A session of its own: Ctrl-C in the terminal is the run's, and a kill reaches what it has started.
+                self._running = subprocess.Popen(  # noqa: S603  (the user's own command)
+                    self._words,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    start_new_session=True,
+                )
+                try:
+                    self._running.communicate(payload, timeout=LIMIT_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self.kill()
+                    self._running.communicate()
+                    return f"the command took more than {LIMIT_SECONDS:g} s and was ended"
+                code = self._running.returncode
+                return f"the command ended with {code}{_last_line(said)}" if code else ""
+        except OSError as fault:
+            return f"the command cannot be run ({fault.strerror})"
+
+
+def _last_line(said: Any) -> str:  # noqa: ANN401  (a temporary file)
+    size = said.seek(0, os.SEEK_END)
+    said.seek(max(0, size - MOST_SAID))
+    lines = said.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f" ({last})" if last else ""

@@ -1,0 +1,1 @@
+"""How people meet the finder: a command, a context, pytest, a notebook, a page."""

@@ -1,0 +1,45 @@
+"""A notebook's cells: its code has made-up file names, which nobody has seen; people know a cell by its number."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from flatwater_watch.diagnose.finding import Finding
+
+MAIN, PROGRAM, NOTEBOOK = "__main__.", "the main program", "the notebook"
+
+
+def in_notebook() -> bool:
+    """Whether IPython runs this program, in a notebook or in a terminal."""
+    return _shell() is not None
+
+
+def _shell() -> Any:  # noqa: ANN401  (IPython's; None where there is none)
+    module = sys.modules.get("IPython.core.interactiveshell")
+    kind = None if module is None else vars(module)["InteractiveShell"]
+    return kind.instance() if kind is not None and kind.initialized() else None
+
+
+def by_cell(found: Finding) -> Finding:
+    """The finding with `In[2]` in place of the file that IPython made up for a cell; elsewhere as it is."""
+    shell = _shell()
+    if shell is None:
+        return found
+    numbers: Mapping[str, int] = vars(shell.compile).get("_filename_map", {})  # of IPython 7.33 and later
+    last = len(shell.user_ns["In"]) - 1  # what a cell's magic runs has the number of the cell after it
+    cells = {file: f"In[{min(number, last)}]" for file, number in numbers.items()}
+
+    def told(text: str) -> str:
+        for file, cell in cells.items():
+            text = text.replace(PurePath(file).name, cell)
+        return text
+
+    made = found.made_at
+    if made is not None and made.file in cells:
+        made = replace(made, file=cells[made.file])
+    holders = (told(holder).replace(PROGRAM, NOTEBOOK) for holder in found.holders)
+    return replace(
+        found, owner=told(found.owner).removeprefix(MAIN), holders=tuple(holders), made_at=made, what=told(found.what)
+    )

@@ -1,0 +1,392 @@
+"""`flatwater watch [options] -- COMMAND ...`."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from flatwater_watch.files.output import (
+    KEPT,
+    PAGE,
+    TOLD,
+    WATCHED,
+    Kind,
+    append_output,
+    check_output,
+    replace_output,
+    write_output,
+)
+from flatwater_watch.masking import masked
+from flatwater_watch.options.bounds import Bounds
+from flatwater_watch.options.plain import HIDDEN, read_plain
+from flatwater_watch.printable import printable
+
+if TYPE_CHECKING:
+    from flatwater_watch.agent.outcome import Allowed
+    from flatwater_watch.agent.spool import Reports
+
+LAST = KEPT / "watch" / "last.json"
+"""Where the newest result is kept, below the working folder."""
+FINDING_SECONDS = 2.0
+"""Seconds after which a new finding is known to --on-finding, at most: as often as a watched program writes them."""
+FLAGS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Run a training program, and say what grows in it: its owner, the line that made it, and when memory ends.
+
+    The command stands after the options: `flatwater watch -- python train.py --lr 3e-4`, `flatwater watch train.py`, or
+    `flatwater watch -- -m package.train`. Its output, arguments and exit code stay the same; findings are printed on
+    stderr when it has ended, and before that with --every. `flatwater watch told.json` prints a kept result again.
+    """
+
+    steps_from: Literal["auto", "update", "episode", "step", "epoch", "second"] = "auto"
+    """The unit of growth: optimizer steps, environment resets, environment steps, DataLoader epochs, or seconds.
+    `auto` takes the slowest of them that occurs regularly."""
+    budget: str | None = None
+    """Memory limit for the forecast, such as 8GiB: findings say when it is reached. Left out: the limit of the machine
+    or the container."""
+    json: str | None = None
+    """Write the result as JSON to this file (its name ends in .json); without a name, to stdout after the program's own
+    output."""
+    html: Path | None = None
+    """Write the result as a web page to this file: the findings, and memory over time. Needs plotly, which
+    `pip install 'flatwater-watch[page]'` brings."""
+    against: str | None = None
+    """Say what changed since an earlier run, in bytes by owner, and which findings are new: `last`, or a file that
+    --json wrote. `flatwater watch --against monday.json tuesday.json` compares two files and runs nothing."""
+    every: str | None = None
+    """Print the findings while the program runs, at this interval, such as 10m or 1h; a file of --json is written anew
+    each time too."""
+    out: Path | None = None
+    """Append the output of --every to this file, and keep stderr for the program."""
+    on_finding: str | None = None
+    """Run this command for each finding as soon as it is known, with the finding as JSON on its input: to send a mail,
+    for example. It is run without a shell, and killed after ten seconds."""
+    attach: Annotated[int, Bounds(1, 1 << 22)] | None = None
+    """Look into a running Python process, by its number, instead of running a command: gdb enters it, and after
+    --seconds the watch leaves it as it was. If that is not possible, the watch reads totals from outside."""
+    outside: bool = False
+    """Look at the process of --attach from outside only: it is never stopped, and need not be Python."""
+    seconds: Annotated[float, Bounds(0, 1e7, above=True)] = 20.0
+    """Duration of --attach in seconds; Ctrl-C ends it earlier, with the findings so far."""
+    fail: bool = False
+    """For CI: end with exit status 1 where something grows without an end, or memory grew and no cause was found, if
+    the program itself ends with 0. Buffers that fill, and mapped files, do not count."""
+    fail_if_grows: str | None = None
+    """End with 1 as well where memory grew by more than this since warm-up: 64MiB in all, 1MiB/step, 1MiB/second or
+    1MiB/hour."""
+    command: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    """The program's command."""
+
+    @staticmethod
+    def read(program: str, options: Sequence[str]) -> "Watch":
+        """The options up to `--` or the first word that is none; the rest is the program's command."""
+        own, command = split(options)
+        if command and own[-1:] == ["-"] and options[-len(command) - 1] == "--json":
+            check_no_file(command[0])
+        read = read_plain(Watch, own)
+        if read is None:
+            from flatwater_watch.options.parsing import read_options
+
+            read = read_options(Watch, f"{program} [options] -- COMMAND", own)
+        return replace(read, command=tuple(command))
+
+    def __call__(self) -> int:
+        """Run or look, and tell."""
+        from flatwater_watch.agent.outcome import Allowed
+        from flatwater_watch.units import parse_bytes
+
+        if self.on_finding is not None:
+            from flatwater_watch.events.command import check_command
+
+            check_command(self.on_finding, "--on-finding")
+        limit = None if self.budget is None else parse_bytes(self.budget)
+        before = None if self.against is None else earlier(self.against)
+        allowed = None if self.fail_if_grows is None else Allowed.read(self.fail_if_grows)
+        check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
+        with self._finding_command() as tell:
+            code, summary = self._watched(limit, self._reports(tell))
+            if tell is not None:
+                tell(summary)
+            self._tell(summary, before, keep=not self._kept)
+        return code or self._judged(summary, allowed)
+
+    @property
+    def _kept(self) -> bool:
+        """Whether a kept result is told again."""
+        return self.attach is None and len(self.command) == 1 and self.command[0].endswith(".json")
+
+    def _watched(self, limit: int | None, reports: "Reports | None") -> tuple[int, dict[str, Any]]:
+        """The exit code of the program and what was seen of it."""
+        from flatwater_watch.faces.runner import watch_command
+
+        if self.attach is not None:
+            return 0, _attached(self.attach, self.seconds, limit, outside=self.outside, reports=reports)
+        if self._kept:
+            return 0, earlier(self.command[0])
+        unit = None if self.steps_from == "auto" else self.steps_from
+        ended = watch_command(self.command, unit=unit, limit=limit, reports=reports)
+        return ended.code, ended.summary
+
+    def _judged(self, summary: dict[str, Any], allowed: "Allowed | None") -> int:
+        """The exit status where the program's is 0: 1 where it grew by more than is allowed."""
+        exceeded = "" if allowed is None else allowed.exceeded(summary)
+        if exceeded:
+            say(exceeded)
+        return int(bool(exceeded) or (self.fail and failed(summary)))
+
+    @contextmanager
+    def _finding_command(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+        """Gives each new finding of a summary to the command of --on-finding, which is waited for at the end."""
+        if self.on_finding is None or not self.on_finding.strip():
+            yield None
+            return
+        from flatwater_watch.diagnose.finding import Finding
+        from flatwater_watch.events.command import EventCommand
+        from flatwater_watch.events.event import Event
+
+        command = EventCommand(self.on_finding, say, "--on-finding")
+        told = set[tuple[str, str]]()
+
+        def tell(summary: dict[str, Any]) -> None:
+            for found in summary["findings"]:
+                if (found["verdict"], found["owner"]) not in told:
+                    told.add((found["verdict"], found["owner"]))
+                    line = Finding.from_json(found).briefly()
+                    command.hear(Event("finding", line, {"program": summary["program"], **found}))
+
+        try:
+            yield tell
+        finally:
+            command.close()
+
+    def _reports(self, tell: Callable[[dict[str, Any]], None] | None) -> "Reports | None":
+        """What --every and --on-finding ask for.
+
+        Args:
+            tell: of findings, every few seconds.
+
+        Raises:
+            ConfigError: it is no length of time, or --out stands alone.
+        """
+        from flatwater_watch.agent.spool import Reports
+        from flatwater_watch.errors import ConfigError
+        from flatwater_watch.units import parse_duration
+
+        if self.every is None:
+            if self.out is not None:
+                raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
+            return None if tell is None else Reports(FINDING_SECONDS, tell)
+        told, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every, "--every"))
+        report = Reports(every, lambda summary: self._report(summary, told))
+        if tell is None:
+            return report
+
+        def both(summary: dict[str, Any]) -> None:
+            tell(summary)
+            report.look(monotonic() - began, lambda: [summary])
+
+        began = monotonic()
+        return Reports(min(every, FINDING_SECONDS), both)
+
+    def _report(self, summary: dict[str, Any], told: set[tuple[str, str]]) -> None:
+        """Tell what is known so far; what was told before, by its name alone."""
+        from datetime import datetime
+
+        from flatwater_watch.errors import RunError
+        from flatwater_watch.faces.terminal import lines_of
+
+        lines = [f"{datetime.now().astimezone():%Y-%m-%d %H:%M}", *lines_of(summary, before=frozenset(told))]
+        told |= {(found["verdict"], found["owner"]) for found in summary["findings"]}
+        if self.out is None:
+            say("\n".join(lines))
+        else:
+            with suppress(OSError):  # a full disk
+                append_output(self.out, "\n".join([*lines, ""]), TOLD)
+        if self.json not in {None, "-"}:
+            with suppress(RunError):
+                replace_output(Path(str(self.json)), as_text(summary).encode(errors="replace"), WATCHED)
+
+    def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
+        from flatwater_watch.errors import FlatwaterError
+        from flatwater_watch.faces.terminal import lines_of
+
+        text = as_text(summary)
+        places = [str(LAST)] if keep and _kept(text) else []
+        if self.json == "-":
+            sys.stdout.write(text)
+        for line in lines_of(summary, before):
+            say(line)
+        makers: list[tuple[str | Path | None, Callable[[], str], Kind]] = [
+            (self.json, lambda: text, WATCHED),
+            (self.html, lambda: _page(summary), PAGE),
+        ]
+        for named, made, kind in makers:
+            if named is None or named == "-":
+                continue
+            try:
+                places.append(str(write_output(Path(named), made().encode(errors="replace"), kind)))
+            except FlatwaterError as error:  # the exit code is the program's
+                say(f"not written: {error}")
+        if places:
+            say(f"kept in {', '.join(places)}")
+
+
+def say(line: str) -> None:
+    """One line on stderr, as long as it is, where it can be printed. Rich is not asked: its import is dear."""
+    with suppress(OSError, AttributeError):  # closed, full, without a reader: the exit code is the program's
+        sys.stderr.write(f"{printable(masked(line))}\n")
+        sys.stderr.flush()
+
+
+def failed(summary: dict[str, Any]) -> bool:
+    """Whether --fail makes the exit status 1."""
+    from flatwater_watch.agent.outcome import Outcome, fails
+    from flatwater_watch.diagnose.finding import Finding
+
+    return fails(Outcome.from_json(summary["outcome"]), [Finding.from_json(found) for found in summary["findings"]])
+
+
+def _page(summary: dict[str, Any]) -> str:
+    from datetime import datetime
+
+    from flatwater_watch.faces.page import watch_page
+    from flatwater_watch.faces.records import watch_of
+
+    return watch_page(watch_of(summary), datetime.now().astimezone())
+
+
+def _attached(
+    pid: int, seconds: float, limit: int | None, *, outside: bool, reports: "Reports | None"
+) -> dict[str, Any]:
+    """What is seen of a running process: from inside, or from outside with the reason."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from flatwater_watch.faces.inside import CannotEnterError, look_into
+    from flatwater_watch.faces.outside import check_process, look_at
+    from flatwater_watch.terminal import terminal
+
+    check_process(pid, seconds)
+    errors = terminal(errors=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(f"looking at process {pid}", total=1.0)
+
+        def looked(share: float) -> None:
+            bar.update(task, completed=share)
+
+        if outside:
+            return look_at(pid, seconds, limit, looked=looked)
+        try:
+            return look_into(pid, seconds, limit, looked=looked, reports=reports)
+        except CannotEnterError as reason:
+            bar.console.print(f"from outside: {reason}", soft_wrap=True)
+            summary = look_at(pid, seconds, limit, looked=looked)
+            return summary | {"unseen": [f"the inside: {reason}", *summary["unseen"]]}
+
+
+def split(options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options of `watch` itself, and the command. A bare `--json` becomes `--json -`."""
+    words, own = list(options), list[str]()
+    while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
+        word = words.pop(0)
+        own.append(word)
+        if "=" in word or word in FLAGS:
+            continue
+        if word == "--json" and not (words and words[0].endswith(".json")):
+            own.append("-")
+        elif words:
+            own.append(words.pop(0))
+    return own, words[1:] if words[:1] == ["--"] else words
+
+
+def check_no_file(word: str) -> None:
+    """Refuse what stands right after `--json` and was meant for its file: no command, script or `-m`.
+
+    Raises:
+        ConfigError: there is no such command.
+    """
+    import shutil
+
+    from flatwater_watch.errors import ConfigError
+
+    if word != "-m" and not word.endswith(".py") and shutil.which(word) is None:
+        raise ConfigError(
+            f"--json {word}: the name must end in .json, and there is no command of this name either. "
+            "Name such a file, or leave the name out: then a command follows."
+        )
+
+
+def earlier(named: str) -> dict[str, Any]:
+    """The result of an earlier run.
+
+    Raises:
+        ConfigError: there is none, or the file is no such result.
+    """
+    from flatwater_watch.errors import ConfigError
+    from flatwater_watch.faces.record import read_record
+
+    path = LAST if named == "last" else Path(named)
+    try:
+        found = read_record(path)
+    except OSError as fault:
+        raise ConfigError(
+            f"{path}: cannot be read: {fault.strerror}. Run once without --against to make one."
+        ) from fault
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or "findings" not in found:
+        raise ConfigError(f"{named}: {path} was not written by `flatwater watch --json`")
+    return found
+
+
+def as_text(summary: dict[str, Any]) -> str:
+    """The result as JSON, with each list of numbers on one line."""
+    import json
+
+    # A line break is structure here: inside of texts JSON escapes it.
+    return re.sub(r'\[\n[^\[\]{}"]*\]', _on_one_line, json.dumps(summary, indent=1)) + "\n"
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    return f"[{' '.join(found[0][1:-1].split())}]"
+
+
+def check_places(json: str | None, html: Path | None, out: Path | None = None) -> None:
+    """Find out before the program starts what would fail when it has ended, hours later.
+
+    Raises:
+        ConfigError: a file cannot be written there, or the page cannot be made, or it has another ending.
+    """
+    from importlib.util import find_spec
+
+    from flatwater_watch.errors import ConfigError
+
+    if html is not None and find_spec("plotly") is None:
+        raise ConfigError(
+            "--html needs plotly, which is not installed. Install it with: pip install 'flatwater-watch[page]'"
+        )
+    if json is not None:
+        check_output("--json", Path(json), WATCHED)
+    if out is not None:
+        check_output("--out", out, TOLD)
+    if html is not None:
+        check_output("--html", html, PAGE)
+
+
+def _kept(text: str) -> bool:
+    """Keep the result for `--against last`; not where the working folder cannot be written."""
+    from flatwater_watch.errors import RunError
+    from flatwater_watch.files.directory import write_object
+
+    try:
+        write_object(LAST, text.encode())
+    except RunError:
+        return False
+    return True

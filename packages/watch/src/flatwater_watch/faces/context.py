@@ -1,0 +1,233 @@
+"""Watching from inside a program: `with flatwater.watch() as w: ... w.step()`.
+
+No signal handler is set, so it works in notebooks and beside other tools. The callbacks for other people's trainers
+open and close the same watch, and so does a notebook's `%%watch`, which finds the boundaries as the runner does.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from rich.text import Text
+
+from flatwater_watch.agent import spool
+from flatwater_watch.agent.gates import listen
+from flatwater_watch.agent.guard import Guard
+from flatwater_watch.agent.process import ProcessWatch
+from flatwater_watch.agent.steps import find_steps
+from flatwater_watch.agent.ticking import tick
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.faces.cells import by_cell, in_notebook
+from flatwater_watch.faces.folder import told_of
+from flatwater_watch.faces.terminal import lines_of
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.meters.bound import monotonic
+from flatwater_watch.meters.untraced import untraced
+from flatwater_watch.terminal import Terminal
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import parse_bytes
+
+OWNING = SHIPPED.owning
+
+COLUMNS = 100
+LOOK_EVERY = 0.5
+"""Seconds between two looks for new findings, at least."""
+LOOK_SHARE = 1 / 300
+"""Part of the time that these looks may take."""
+
+_open: list["Watch"] = []
+"""The watch that is open in this process; one at most, because allocations can be traced by one only."""
+
+
+def watch(*, unit: str = "round", budget: str | int | None = None, report: bool = True) -> "Watch":
+    """Watch the memory of this process: `with flatwater.watch() as w: ... w.step()`.
+
+    Args:
+        unit: what one call of `step` is called in the findings.
+        budget: bytes, or a text such as "8GiB", at which the process would have to stop: where the forecasts end.
+            By default what the machine and its container leave. Nothing is stopped there.
+        report: print each finding to stderr when it is found, and all of them at the end.
+
+    Raises:
+        ConfigError: the unit is no word, or the budget no amount of memory.
+    """
+    return Watch(unit=unit, budget=budget, report=report)
+
+
+class Watch:
+    """One watched stretch of a program; `watch` makes it. Call `step` in the thread that trains."""
+
+    def __init__(self, *, unit: str | None, budget: str | int | None, report: bool, yields: bool = False) -> None:
+        """Watch nothing yet.
+
+        Args:
+            unit: as of `watch`; None finds boundaries and needs no `step`. In the main thread.
+            budget: as of `watch`.
+            report: as of `watch`.
+            yields: whether the next watch closes this one. A trainer that fails may never tell its callbacks so.
+        """
+        if unit is not None and not unit.isidentifier():
+            raise ConfigError(f"watch: unit = {unit!r}: must be one word, such as 'round' or 'batch'")
+        limit = parse_bytes(budget) if isinstance(budget, str) else budget
+        if limit is not None and limit <= 0:
+            raise ConfigError(f"watch: budget = {budget!r}: must be positive, such as '8GiB'; None takes the machine's")
+        self._unit, self._limit, self._report, self._yields = unit, limit, report, yields
+        self._reading, self._telling, self._ticking = Guard(), Guard(), Guard()
+        self._began = False
+        self._process: ProcessWatch | None = None
+        """None before it is open, and where it could not begin."""
+        self._end: tuple[list[Finding], dict[str, Any]] | None = None
+        """What was known when it was closed."""
+        self._told: set[tuple[str, str]] = set()
+        self._look_due = 0.0
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Begin; `with` does it.
+
+        Raises:
+            ConfigError: this watch was used before, or another is open.
+        """
+        if self._began:
+            raise ConfigError(
+                "this watch has been used: each `with` needs one of its own, `with flatwater.watch() as w:`."
+            )
+        if _open and not _open[0]._yields:  # noqa: SLF001  (of the same class)
+            raise ConfigError(
+                "a watch is open in this process: it sees everything, so there can be one only. Leave out this one, or "
+                "begin it after the `with` block of the other."
+            )
+        if _open:
+            _open[0].close()
+        self._began = True
+        self._process = self._reading.ask(None, untraced, self._begun)
+        _open.append(self)
+
+    def _begun(self) -> ProcessWatch:
+        watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading)
+        if self._unit is None:
+            watch.boundaries.grant_to_(find_steps(watch.step))
+            tick(self._ticking, watch.tick, give_way=watch.give_way)
+        return watch
+
+    def __repr__(self) -> str:
+        if self._end is None:
+            return f"<watch: {'open' if self._began else 'not begun'}>"
+        return "\n".join(lines_of(self._end[1]))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `step` may be called."""
+        return self._began and self._end is None
+
+    def step(self) -> None:
+        """Say that a round is done.
+
+        Raises:
+            ConfigError: the watch is not open.
+        """
+        if not self.is_open:
+            raise ConfigError("step: the watch is not open. Call it inside of `with flatwater.watch() as w:`.")
+        if self._process is None or self._unit is None:
+            return
+        self._process.step(self._unit)
+        if self._report and monotonic() >= self._look_due:
+            self._telling.run(self._look, self._process)
+
+    def findings(self) -> list[Finding]:
+        """What grows, most bytes first; after the end, what was known then.
+
+        Raises:
+            ConfigError: the watch was never opened.
+        """
+        self._demand_begun()
+        if self._end is not None:
+            return self._end[0]
+        return [] if self._process is None else self._told_by(self._process.findings)
+
+    def _told_by(self, asked: Callable[[], list[Finding]]) -> list[Finding]:
+        return self._reading.ask(list[Finding](), untraced, lambda: [by_cell(found) for found in asked()])
+
+    def summary(self) -> dict[str, Any]:
+        """What `flatwater watch --json` writes: steps, growth, the share explained, the watch's own cost, findings.
+
+        Raises:
+            ConfigError: the watch was never opened.
+        """
+        self._demand_begun()
+        return self._summed_up(None) if self._end is None else self._end[1]
+
+    def close(self) -> None:
+        """End, and print what was found; `with` does it. A second call does nothing."""
+        if not self.is_open:
+            return
+        process, found = self._process, list[Finding]()
+        if process is not None:
+            if self._unit is None:
+                listen(None)
+                self._ticking.over = True
+            found = self._told_by(process.conclude)
+        self._end = found, self._summed_up(found)
+        if process is not None:
+            self._reading.ask(None, untraced, lambda: process.close(conclude=False))
+            self._reading.over = True
+        _open.remove(self)
+        if self._report:
+            self._telling.run(untraced, self._tell_end)
+        self._end = found, self._end[1] | {"unseen": list(dict.fromkeys([*self._end[1]["unseen"], *self._faults()]))}
+
+    def _tell_end(self) -> None:
+        _print(lines_of(self.summary(), before=self._told if in_notebook() else ()))
+
+    def _summed_up(self, found: list[Finding] | None) -> dict[str, Any]:
+        """The summary, with the faults of the watch; where it could not be made, with nothing else."""
+        process = self._process
+        known: dict[str, Any] | None = (
+            None if process is None else self._reading.ask(None, untraced, process.summary, found or self.findings())
+        )
+        if process is None or known is None:
+            return told_of(spool.unwatched("", "") | {"unseen": self._faults()}, sys.argv)
+        # A reading is not taken at every step: the last may be some steps ago.
+        steps = known["steps"] if self._unit is None else process.boundaries.counts.get(self._unit, 0)
+        return told_of(known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}, sys.argv)
+
+    def _faults(self) -> list[str]:
+        return list(dict.fromkeys([*self._reading.faults, *self._telling.faults]))
+
+    def _demand_begun(self) -> None:
+        if not self._began:
+            raise ConfigError("the watch has not begun. Use it as `with flatwater.watch() as w:`.")
+
+    def _look(self, process: ProcessWatch) -> None:
+        """Print what is new."""
+        began = monotonic()
+        now = [(found, {(found.verdict, owner) for owner in (found.owner, *found.parts)}) for found in self.findings()]
+        news = [found for found, names in now if not names & self._told]
+        self._told |= {name for _, names in now for name in names}
+        ended = monotonic()
+        self._look_due = ended + max(LOOK_EVERY, (ended - began) / LOOK_SHARE)
+        if news:
+            _print([f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:", *_told(news)])
+
+
+def _told(found: Sequence[Finding]) -> list[str]:
+    return [line for finding in found[: OWNING.told] for line in finding.tell()]
+
+
+def _print(lines: Iterable[str]) -> None:
+    """To stderr as it is now: a notebook, or a test, may have replaced it."""
+    console = Terminal(file=sys.stderr, width=COLUMNS, force_jupyter=False)
+    for line in lines:
+        verdict, colon, rest = line.partition(": ")
+        strong = colon and not line.startswith(" ")
+        console.print(Text.assemble((verdict + colon, "bold"), rest) if strong else Text(line))

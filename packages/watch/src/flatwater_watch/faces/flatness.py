@@ -1,0 +1,224 @@
+"""Does repeating a piece of code make the process hold more memory, and who holds it then?
+
+Memory is what is resident without mapped files and without what the allocator has freed and keeps, always after a
+garbage collection: what a collection frees is not held, and what varying temporaries leave behind is not either.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flatwater_watch.agent.pages import Pages, find_, owned_, planned
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.judge import foremost, judge_leaf, judge_owner, judge_rest
+from flatwater_watch.diagnose.lines import Tracer
+from flatwater_watch.diagnose.owners import find_owners
+from flatwater_watch.errors import require
+from flatwater_watch.heap.census import Census, take_census
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.meters.allocator import used
+from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.mappings import footprint
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Series, Slope, robust_slope
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import format_bytes, parse_bytes
+
+FLAT, OWNING = SHIPPED.flat, SHIPPED.owning
+
+
+@dataclass(frozen=True)
+class FlatPlan:
+    """How often, and what is allowed."""
+
+    rounds: int
+    growth: int
+    """Bytes by which memory may grow between the end of the warm-up and the last round."""
+    warmup: int
+    """Rounds that come before."""
+
+    @property
+    def measured(self) -> int:
+        """Rounds after the warm-up."""
+        return self.rounds - self.warmup
+
+
+def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None = None) -> FlatPlan:
+    """The arguments of `pytest.mark.flat`, checked.
+
+    Args:
+        rounds: times that the code runs.
+        growth: bytes, or a text such as "1 MiB".
+        warmup: rounds; None takes a third of all.
+
+    Raises:
+        ConfigError: too few rounds are left after the warm-up, or the growth is no amount of memory.
+    """
+    allowed = parse_bytes(growth) if isinstance(growth, str) else growth
+    require(allowed > 0, "growth", growth, "positive, such as '1 MiB': allocators round up")
+    before = rounds // 3 if warmup is None else warmup
+    require(before >= 1, "warmup", before, "1 round or more: the first one fills caches")
+    least = before + FLAT.fewest
+    require(
+        rounds >= least, "rounds", rounds, f"{least} or more with a warm-up of {before}, to tell growth from chance"
+    )
+    return FlatPlan(rounds, allowed, before)
+
+
+def budget_of(max_growth: str | int = "1 MiB") -> int:
+    """The argument of `pytest.mark.flatwater`, checked.
+
+    Args:
+        max_growth: bytes, or a text such as "1 MiB".
+
+    Raises:
+        ConfigError: it is no amount of memory.
+    """
+    allowed = parse_bytes(max_growth) if isinstance(max_growth, str) else max_growth
+    require(allowed > 0, "max_growth", max_growth, "positive, such as '1 MiB': allocators round up")
+    return allowed
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What there was after so many rounds."""
+
+    round_: int
+    held: int
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What there was after the warm-up, for comparison."""
+
+    census: Census
+    """Without references to the program's objects."""
+    pages: Pages
+    touched: dict[str, int]
+    """Bytes of large arrays that were touched, by path."""
+
+
+def grown(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, object]] = ()) -> str | None:
+    """Run the code as planned. Returns None where memory is flat, else what grew, in several lines.
+
+    Args:
+        run: the code; what it raises comes out.
+        plan: from `flat_plan`.
+        named: objects that outlive the rounds and are no variables of the program, with a name: they may hold it.
+    """
+    roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
+    last = plan.rounds - FLAT.traced
+    _run(run, _Mark(0, 0), plan.warmup, Series())
+    before = _look(roots)
+    start = _marked(plan.warmup)  # after the look, which keeps memory of its own
+    middle = _run(run, start, (plan.warmup + last) // 2, series)
+    end = _run(run, middle, last, series)
+    suspicious = _grows(start, middle, end, plan)
+    if suspicious:
+        tracer.start()
+    try:
+        if suspicious:
+            _repeat(run, FLAT.traced)
+        else:
+            end = _run(run, end, plan.rounds, series)
+            if not _grows(start, middle, end, plan):
+                return None
+        rate = (end.held - start.held) / (end.round_ - start.round_)
+        return _told(rate, plan, _findings(before, tracer, roots, plan=plan, rate=rate, series=series))
+    finally:
+        tracer.stop()
+
+
+def over_budget(run: Callable[[], object], allowed: int, named: Sequence[tuple[str, object]] = ()) -> str | None:
+    """Run the code once. Returns None where it leaves no more than is allowed, else what it leaves, in several lines.
+
+    What is left once may be a cache, or a module that was loaded: so code that leaves more runs a second time, and if
+    it leaves more again a third time, traced.
+
+    Args:
+        run: as of `grown`.
+        allowed: bytes.
+        named: as of `grown`.
+    """
+    roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
+    gc.collect()
+    start = _Mark(0, used())
+    once = _run(run, start, 1, series)
+    if once.held - start.held <= allowed:
+        return None
+    rate = _run(run, once, 2, series).held - once.held
+    if rate <= allowed:
+        return None
+    before = _look(roots)
+    tracer.start()
+    try:
+        run()
+        plan = FlatPlan(rounds=3, growth=allowed, warmup=2)
+        findings = _findings(before, tracer, roots, plan=plan, rate=rate, series=series)
+    finally:
+        tracer.stop()
+    first = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed)} may be."
+    return "\n".join([first, *(line for finding in findings for line in finding.tell())])
+
+
+def _run(run: Callable[[], object], since: _Mark, until: int, series: Series) -> _Mark:
+    """Go on to a round; each is a point of the series."""
+    for number in range(since.round_ + 1, until + 1):
+        run()
+        series.add(number, used())
+    return _marked(until)
+
+
+def _marked(round_: int) -> _Mark:
+    """The memory in use after so many rounds, without garbage."""
+    gc.collect()
+    return _Mark(round_, used())
+
+
+def _repeat(run: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        run()
+
+
+def _grows(start: _Mark, middle: _Mark, end: _Mark, plan: FlatPlan) -> bool:
+    """Whether it grows by more than is allowed in so many rounds, and still does."""
+    gained = end.held - start.held
+    allowed = plan.growth * (end.round_ - start.round_) / plan.measured
+    return gained > allowed and end.held - middle.held >= FLAT.still * gained
+
+
+def _look(roots: Roots) -> _Before:
+    census, pages = take_census(roots), Pages()
+    find_(pages, census)
+    return _Before(census.forget(), pages, owned_(pages))
+
+
+def _findings(
+    before: _Before, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
+) -> list[Finding]:
+    """Who holds what grew: containers, arrays that are touched for the first time, and else nobody."""
+    slope = robust_slope(series.steps, series.values)
+    whole = Slope(rate, min(rate, slope.low), max(rate, slope.high))
+    growth = Growth(plan.rounds, footprint().resident, min(limits().values()), whole, "round")
+    found = []
+    for owner in find_owners(before.census, take_census(roots)):
+        made = tracer.where(owner.newest)
+        found.append(judge_owner(owner, made, steps=plan.measured, growth=growth, drift=whole))
+    ends = planned(before.pages)
+    for path, size in owned_(before.pages).items():
+        touched = (size - before.touched.get(path, size)) / plan.measured
+        if touched > 0:
+            found.append(judge_leaf(path, size, ends[path], drift=Slope(touched, touched, touched), growth=growth))
+    known = sum(each.bytes_per_step for each in found)
+    if known < OWNING.explained * rate:
+        rest = Slope(rate - known, max(0.0, whole.low - known), whole.high - known)
+        found.append(judge_rest("native", rest, growth))
+    return foremost(found, growth)
+
+
+def _told(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:
+    first = (
+        f"grew by {format_bytes(rate * plan.measured)} in the {plan.measured} rounds after a warm-up of {plan.warmup}; "
+        f"{format_bytes(plan.growth)} may be."
+    )
+    return "\n".join([first, *(line for finding in findings for line in finding.tell())])

@@ -1,0 +1,164 @@
+"""The folder in which a runner and the programs that it watches leave each other notes.
+
+It is in the temporary folder, and this user's alone. A runner holds a lock on it as long as it lives: what one has left
+that was killed, the program removes at its end (`boot.py`), or the next runner.
+
+A note is read as a stranger's file: of a process that is entered by root, another user owns them.
+"""
+
+import fcntl
+import json
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from flatwater_watch.agent.spool import PROGRAM, WORKER, unwatched
+from flatwater_watch.masking import masked, masked_words
+
+PREFIX = "flatwater-watch-"
+STALE_SECONDS = 5.0
+"""Since the last note in a folder that no runner holds: a new one is locked right after it was made."""
+NOTE_BYTES, MOST_NOTES = 16 << 20, 1000
+"""The most that is read of a note, and of a folder. A summary has 100 kB."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOTE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextmanager
+def watch_folder() -> Iterator[Path]:
+    """A new folder, which is removed at the end of the block; those of runners that were killed are removed before."""
+    _remove_stale()
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
+        held = os.open(name, _FOLDER)
+        try:
+            with suppress(OSError):  # a file system without locks: then nothing is ever stale
+                fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            yield Path(name)
+        finally:
+            os.close(held)
+
+
+def _remove_stale() -> None:
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_stale(entry):
+                rmtree(entry.path, ignore_errors=True)  # through descriptors: no link is followed
+
+
+def _is_stale(entry: os.DirEntry[str]) -> bool:
+    try:
+        status = entry.stat(follow_symlinks=False)
+        if status.st_uid != os.geteuid() or time.time() - status.st_mtime < STALE_SECONDS:
+            return False
+        held = os.open(entry.path, _FOLDER)
+    except OSError:  # it is gone
+        return False
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # its runner lives
+        return False
+    finally:
+        os.close(held)
+    return True
+
+
+def notes_in(folder: Path, kind: str) -> list[tuple[str, float]]:
+    """The text of each note whose name has this ending, and when it was written; in the order of their names."""
+    found = []
+    with suppress(OSError):
+        here = os.open(folder, _FOLDER)
+        try:
+            with os.scandir(here) as entries:
+                names = sorted(entry.name for entry in islice(entries, MOST_NOTES) if entry.name.endswith(kind))
+            for name in names:
+                with suppress(OSError):  # it was replaced meanwhile, or is no note
+                    found.append(_note(here, name))
+        finally:
+            os.close(here)
+    return found
+
+
+def _note(folder: int, name: str) -> tuple[str, float]:
+    """A regular file, as far as it is read: no link is followed, no pipe waited for."""
+    descriptor = os.open(name, _NOTE, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as note:
+        status = os.fstat(descriptor)
+        content = note.read(NOTE_BYTES) if stat.S_ISREG(status.st_mode) else b""
+    return content.decode("utf-8", "replace"), status.st_mtime
+
+
+def sentences_in(folder: Path, kind: str) -> list[str]:
+    """The sentences that processes of the command left, each once."""
+    lines = [line for text, _ in notes_in(folder, f".{kind}") for line in text.splitlines()]
+    return list(dict.fromkeys(line for line in lines if line.strip()))
+
+
+def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
+    """All summaries that the processes of one command left, the one that was watched longest first.
+
+    Args:
+        folder: the runner's.
+        ending: of the files' names: of the program, or of its workers.
+
+    Returns:
+        With `ended_at`, the time of the last word, in seconds. What is no summary is left out.
+    """
+    found = []
+    if ending == WORKER:
+        notes = notes_in(folder, WORKER)
+    else:
+        workers = {text for text, _ in notes_in(folder, WORKER)}
+        notes = [note for note in notes_in(folder, PROGRAM) if note[0] not in workers]
+    for text, at in notes:
+        with suppress(ValueError, RecursionError):
+            summary: Any = json.loads(text)
+            if _is_summary(summary):
+                found.append({**summary, "ended_at": at})
+    return sorted(found, key=lambda summary: -float(summary["seconds"]))
+
+
+_KEYS = unwatched("", "")
+
+
+def _is_summary(found: Any) -> bool:  # noqa: ANN401
+    """Whether it has all that is asked of a summary, each of its kind."""
+    if type(found) is not dict or not all(
+        isinstance(found.get(name), int | float if type(value) is float else type(value))
+        for name, value in _KEYS.items()
+        if name != "program"  # that is the runner's to say
+    ):
+        return False
+    columns = found["series"]
+    return all(type(sentence) is str for sentence in found["unseen"]) and all(
+        type(columns.get(name)) is list for name in _KEYS["series"]
+    )
+
+
+def told_of(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
+    """A summary as it is kept and sent: with its program, and no secret in any text.
+
+    Args:
+        summary: what was read.
+        words: the command line of the program.
+    """
+    told: dict[str, Any] = without_secrets(summary)
+    return {"program": " ".join(masked_words(words)), **{name: told[name] for name in told if name != "program"}}
+
+
+def without_secrets(found: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+    """The same with the secrets in its texts masked: names of keys may be some, as those of a cache of URLs."""
+    if type(found) is str:
+        return masked(found)
+    if type(found) is dict:
+        return {masked(name): without_secrets(each) for name, each in found.items()}
+    if type(found) is list:  # columns of numbers are long
+        return [each if type(each) in {int, float} else without_secrets(each) for each in found]
+    return found

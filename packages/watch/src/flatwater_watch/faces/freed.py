@@ -1,0 +1,95 @@
+"""`expect_freed(obj)`: a test fails at its end if the object is still alive then, and says who holds it.
+
+The pytest plugin imports this module in every test run, so it is small; the search for the holders is loaded when an
+object is found alive.
+"""
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from flatwater_watch.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An object that must be gone when the test ends."""
+
+    alive: weakref.ref[Any] = field(compare=False)
+    what: str
+    """Its class."""
+    asked_at: str
+    """File and line of the call."""
+
+
+_tests: list[list[Expected]] = []
+"""What each running test expects; the innermost last, as a test may run pytest itself."""
+
+
+def expect_freed(obj: object) -> None:
+    """Let the running test fail at its end if the object is still alive then, even after a garbage collection.
+
+    Args:
+        obj: anything that can be weakly referenced: instances of classes, functions, arrays, tensors, sets.
+
+    Raises:
+        ConfigError: no test is running under pytest with the plugin, or the object cannot be weakly referenced.
+    """
+    __tracebackhide__ = True  # pytest shows the line of the test
+    kind = type(obj).__qualname__
+    if not _tests:
+        raise ConfigError(
+            f"expect_freed({kind}): no test is running. Call it in a test that pytest runs, with flatwater installed "
+            "there, or load the plugin by `pytest -p flatwater_watch.faces.pytest_plugin`."
+        )
+    try:
+        alive = weakref.ref(obj)
+    except TypeError as fault:
+        raise ConfigError(
+            f"expect_freed: a {kind} cannot be watched, because Python has no weak references to it. "
+            "Give the object that owns it, or an instance of a class that is kept inside of it."
+        ) from fault
+    caller = sys._getframe(1)  # noqa: SLF001  (the only way up the stack)
+    where = f"{PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
+    _tests[-1].append(Expected(alive, kind, where))
+
+
+@contextmanager
+def expecting() -> Iterator[list[Expected]]:
+    """Gather what the code inside expects to be freed."""
+    expected: list[Expected] = []
+    _tests.append(expected)
+    try:
+        yield expected
+    finally:
+        _tests.remove(expected)
+
+
+def complaints(expected: Sequence[Expected], named: Sequence[tuple[str, object]] = ()) -> list[str]:
+    """For each object that is still alive, what it is and who holds it.
+
+    Args:
+        expected: from `expecting`; the code inside must have ended, so that its local variables are gone.
+        named: objects that may hold it and are no variables of the program, with a name: the fixtures of a test.
+    """
+    if any(one.alive() is not None for one in expected):
+        gc.collect()
+    return [text for one in expected if (text := _complaint(one, named)) is not None]
+
+
+def _complaint(one: Expected, named: Sequence[tuple[str, object]]) -> str | None:
+    alive = one.alive()
+    if alive is None:
+        return None
+    from flatwater_watch.faces.holders import holders  # noqa: PLC0415  (see the module's docstring)
+
+    chain = holders(alive, named)
+    lines = [f"{one.what} is still alive after a garbage collection; {one.asked_at} expects it to be freed."]
+    lines += [f"  {'held by' if not hop else '':8}{'  ' * hop}{text}" for hop, text in enumerate(chain)]
+    lines.append("  do      Remove the last of these references that should not be there, or make it weak (weakref).")
+    return "\n".join(lines)

@@ -1,0 +1,174 @@
+"""Who holds an object: the shortest chain of references from a name of the program to it, in words.
+
+The search goes forwards, from named roots, and not backwards by `gc.get_referrers`: the collector does not track
+arrays nor dicts of arrays, and sees no reference out of an autograd graph. Backwards is what is left where no name
+leads to the object.
+"""
+
+import gc
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from flatwater_watch.heap.arrays import Graph, saved_tensors
+from flatwater_watch.heap.children import ATOMS, look
+from flatwater_watch.heap.raw import entries, full_name, is_a, loaded, name_of, namespace, settled
+from flatwater_watch.heap.roots import Roots, named_roots, user_modules
+from flatwater_watch.heap.view import Walk
+
+MOST = 2_000_000
+"""Objects that are looked at."""
+BACKWARDS = 4
+"""Hops that are told where no name leads to the object."""
+UNSEEN = "native code, as no Python object does: a C extension, or a tensor's C++ part"
+
+
+@dataclass(slots=True)
+class _Place:
+    """An object that the search reached."""
+
+    obj: Any
+    name: str
+    """How the one above reaches it."""
+    above: "_Place | None"
+
+
+def holders(target: object, named: Sequence[tuple[str, object]] = ()) -> tuple[str, ...]:
+    """The chain from a root to the object: root first, then each reference on the way, in a few words.
+
+    The user's own names are tried first: globals, local variables of running functions, known registries. Then
+    everything that any loaded module reaches.
+
+    Args:
+        target: the object. Variables that hold it in functions that run now are found too.
+        named: further roots.
+    """
+    roots = Roots()
+    modules = user_modules(roots)
+    found = _search([*named, *named_roots(roots)], target, lambda cls: full_name(cls)[0] in modules)
+    if found is None:
+        found = _search(_everything(), target, lambda _: True)
+    return _backwards(target) if found is None else tuple(_words(found))
+
+
+def _everything() -> Iterator[tuple[str, Any]]:
+    for name, module in list(sys.modules.items()):
+        if issubclass(type(module), ModuleType):
+            yield from ((f"{name}.{key}", value) for key, value in entries(namespace(module)))
+
+
+def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[type], bool]) -> _Place | None:
+    """In breadth, so that the chain is the shortest."""
+    walk = Walk(sys.maxsize, enters, MOST)
+    queue: deque[_Place] = deque()
+    kept: list[_Place] = []  # what is looked at stays alive, so that no id is used again
+    for name, obj in roots:
+        place = _Place(obj, name, None)
+        if obj is target:
+            return place
+        _offer(walk, queue, place)
+    while queue and len(kept) < MOST:
+        above = queue.popleft()
+        kept.append(above)
+        if type(above.obj) is Graph and _saves(above, target):
+            return _Place(target, ".<saved>", above)
+        inside = look(above.obj, walk)
+        for name, obj in (*inside.parts, *inside.drawn):
+            place = _Place(obj, name, above)
+            if obj is target:
+                return place
+            _offer(walk, queue, place)
+    return None
+
+
+def _saves(place: _Place, target: object) -> bool:
+    """Whether the graph of the tensor above keeps the target for its backward pass: no Python reference shows that."""
+    return place.above is not None and any(saved is target for saved in saved_tensors(place.above.obj))
+
+
+def _offer(walk: Walk, queue: deque[_Place], place: _Place) -> None:
+    if id(type(place.obj)) not in ATOMS and id(place.obj) not in walk.seen:
+        walk.seen.add(id(place.obj))
+        queue.append(place)
+
+
+def _words(place: _Place) -> list[str]:
+    """A line for each reference, root first."""
+    hops: list[str] = []
+    at = place
+    while at.above is not None:
+        hops.append(f"{_reference(at.name, at.above.obj, at.obj)}: {_called(at.obj)}")
+        at = at.above
+    return [f"{_root(at.name)}: {_called(at.obj)}", *reversed(hops)]
+
+
+def _root(name: str) -> str:
+    """`test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words."""
+    module, _, variable = name.rpartition(".")
+    file = (loaded(module) or {}).get("__file__")
+    return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
+
+
+def _reference(name: str, holder: Any, held: object) -> str:  # noqa: ANN401
+    """`[*]` with the number or key, `.<closure of step>.env` as `env, in the closure of step`."""
+    if name == "[*]":
+        return f"[{_key(holder, held)}]"
+    if name.startswith(".<") and ">." in name:
+        place, _, variable = name[2:].partition(">.")
+        return f"{variable}, in the {place}"
+    return name[2:-1] if name.startswith(".<") else name
+
+
+def _key(holder: Any, held: object) -> str:  # noqa: ANN401
+    if issubclass(type(holder), dict):
+        pairs: list[tuple[Any, Any]] = settled(list, dict.items(holder))
+        return next((_short(key) for key, value in pairs if value is held), "*")
+    for kind in (list, tuple, deque):
+        if issubclass(type(holder), kind):
+            return next((str(at) for at, value in enumerate(settled(_items, kind, holder)) if value is held), "*")
+    return "*"
+
+
+def _items(kind: Any, holder: Any) -> list[Any]:  # noqa: ANN401
+    return list(kind.__iter__(holder))
+
+
+def _short(key: object) -> str:
+    """A key that is a number or a text; of others the class, because their `repr` is the program's code."""
+    return (
+        repr(key)[:40]
+        if any(type(key) is kind for kind in (int, str, float, bool, bytes))
+        else f"a {name_of(type(key))}"
+    )
+
+
+def _called(obj: object) -> str:
+    if type(obj) is Graph:
+        return "what backward needs"
+    named = name_of(type(obj))
+    for kind in (list, tuple, dict, set, frozenset, deque):
+        if issubclass(type(obj), kind):
+            return f"{named} of {kind.__len__(obj)}"  # type: ignore[arg-type]
+    return named
+
+
+def _backwards(target: object) -> tuple[str, ...]:
+    """The nearest holders that the collector knows, outermost first."""
+    chain: list[Any] = [target]
+    for _ in range(BACKWARDS):
+        above = [holder for holder in gc.get_referrers(chain[-1]) if _foreign(holder, chain)]
+        if not above:
+            break
+        chain.append(above[0])
+        del above
+    words = [f"{_called(holder)}, to which no name leads" for holder in chain[:0:-1]]
+    return tuple(words) if words else (UNSEEN,)
+
+
+def _foreign(holder: object, chain: list[Any]) -> bool:
+    """Whether it is the program's: neither a frame, which runs this search, nor a list of the search itself."""
+    return holder is not chain and not is_a(holder, FrameType, ModuleType) and all(holder is not c for c in chain)

@@ -1,0 +1,236 @@
+"""A running process looked into: a debugger asks its interpreter to begin the watch, which is gone after a while.
+
+gdb stops the process for less than a second, maps a page with one line of Python into it, and leaves that line to the
+interpreter as a pending call: it runs in the main thread, between two instructions, as the watch's own readings do.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from flatwater_watch.agent import handover, spool
+from flatwater_watch.errors import FlatwaterError, until_interrupted
+from flatwater_watch.faces.folder import notes_in, read_spools, sentences_in, told_of, watch_folder
+from flatwater_watch.meters.proc import command_of, counters_of, owner_of
+
+STOPPED_SECONDS = 30.0
+"""How long gdb may take to look up symbols and make two calls."""
+ANSWER_SECONDS = 5.0
+"""How long is waited for the main thread to begin, and to end: it may be in a call of C."""
+LOOK_SECONDS = 0.25
+LEFT = (
+    "what had grown before the watch began: the rates are those of the time of looking",
+    "what was loaded into the process to look stays loaded: about 5 MiB of modules, once",
+)
+
+
+class CannotEnterError(FlatwaterError):
+    """The process cannot be looked into; the message says why, and what to change."""
+
+
+def look_into(
+    pid: int,
+    seconds: float,
+    limit: int | None = None,
+    *,
+    looked: Callable[[float], None] = lambda _: None,
+    reports: spool.Reports | None = None,
+) -> dict[str, Any]:
+    """Watch a running process from inside for some seconds, or until it ends or Ctrl-C is pressed.
+
+    Args:
+        pid: its number.
+        seconds: how long.
+        limit: bytes at which it must stop; what the machine gives by default.
+        looked: told of each look, with the part of the time that is over.
+        reports: told meanwhile.
+
+    Returns:
+        The JSON of `flatwater watch`, told by the second.
+
+    Raises:
+        CannotEnterError: there is no gdb, it may not enter, or the program's main thread runs no Python.
+    """
+    words = command_of(pid)
+    with _folders(pid) as (ours, theirs):
+        (ours / handover.PAGE).write_text(str(_enter(pid, ours, theirs, limit)))
+
+        def known() -> list[dict[str, Any]]:
+            return [told_of(found, words) for found in read_spools(theirs)]
+
+        def look(at: float) -> None:
+            looked(at / seconds)
+            if reports is not None:
+                reports.look(at, known)
+
+        found = _wait(pid, ours, theirs, seconds, look)
+    found.pop("ended", None)
+    found.pop("ended_at", None)
+    return told_of({**found, "unseen": [*found["unseen"], *LEFT]}, words)
+
+
+@contextmanager
+def _folders(pid: int) -> Iterator[tuple[Path, Path]]:
+    """Where we write and the process reads, and below it where it writes and we read: it may be another user's.
+
+    Nothing is ever written into a folder of the other's, and only what `folder.notes_in` reads is read there. When ours
+    is gone, the watch in the process ends.
+    """
+    with watch_folder() as ours:
+        theirs = ours / "notes"
+        (ours / handover.STAY).touch()
+        here = os.open(ours, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            theirs.mkdir(0o700)
+            given = os.open(theirs.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            try:
+                user, group = owner_of(pid)
+                if user != os.geteuid():
+                    os.fchmod(here, 0o755)
+                    with suppress(PermissionError):  # then gdb may not enter either, and says so
+                        os.fchown(given, user, group)
+            finally:
+                os.close(given)
+        finally:
+            os.close(here)
+        yield ours, theirs
+
+
+def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
+    """Leave the line to the interpreter. Returns the address of its page."""
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        raise CannotEnterError("gdb is not installed, by which a process is entered: apt-get install gdb")
+    package = Path(__file__).parents[1]
+    told = {handover.FOLDER: str(theirs), handover.RUNNER: str(ours), handover.UNIT: handover.IN_TIME}
+    if limit is not None:
+        told[handover.LIMIT] = str(limit)
+    _try(gdb)
+    script, line = ours / "enter.py", ours / "line"
+    script.write_text(_SCRIPT.format(told=told, package=str(package), fault=str(theirs / "enter.fault")))
+    line.write_bytes(_LINE.format(script=str(script)).encode() + b"\0")
+    script.chmod(0o644)
+    asked = [
+        f"set $page = ((void*(*)(void*, long, int, int, int, long))mmap)(0, {handover.PAGE_BYTES}, 3, 0x22, -1, 0)",
+        f"restore {line} binary $page",
+        "print/d $page",
+        "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
+    ]
+    page, said = _answers(gdb, pid, asked)
+    if page[1:] != [0]:  # what the call gave
+        raise CannotEnterError(_refusal(said))
+    return page[0]
+
+
+def _try(gdb: str) -> None:
+    """See in a process of our own that gdb can call a function and leave it alive.
+
+    gdb 13 cannot on processors whose registers it does not know, and what it has tried that in, fails in its next call.
+    """
+    line = [sys.executable, "-c", f"import time; time.sleep({2 * STOPPED_SECONDS})"]
+    with subprocess.Popen(line, stderr=subprocess.DEVNULL) as other:  # noqa: S603  (our own)
+        try:
+            answers, said = _answers(gdb, other.pid, ["print ((int(*)(void))getpid)()"])
+            if answers != [other.pid] or other.poll() is not None:
+                raise CannotEnterError(_refusal(said))
+        finally:
+            other.kill()
+
+
+def _answers(gdb: str, pid: int, asked: Sequence[str]) -> tuple[list[int], str]:
+    """The numbers that gdb prints when it has done in a process what it is asked for, and what it says of faults."""
+    before = [word for each in _SETTINGS for word in ("-iex", each)]
+    commands = [word for each in (*_LIBRARIES, *asked) for word in ("-ex", each)]
+    try:
+        ran = subprocess.run(  # noqa: S603  (gdb, and nothing of the user's)
+            [gdb, "-p", str(pid), "-batch", "-nx", *before, *commands],
+            capture_output=True, text=True, check=False, timeout=STOPPED_SECONDS, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as late:
+        raise CannotEnterError(f"gdb took more than {STOPPED_SECONDS:.0f} s. Try again, or run under watch") from late
+    return [int(found) for found in re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)], ran.stderr
+
+
+_SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
+_LIBRARIES = ("sharedlibrary libc.so", "sharedlibrary ld-musl", "sharedlibrary libpython")
+"""Whose symbols gdb reads, where they are there. With those of all libraries it stops a program with torch for 4.7 s,
+with these alone for 0.2 s."""
+_LINE = 'try: exec(__import__("pathlib").Path({script!r}).read_text(), {{}})\nexcept OSError: pass\n'
+"""Run as a part of `__main__`: it must bind no name there. The file is gone where it is run too late."""
+_SCRIPT = """\
+import sys
+try:
+    if sys.version_info < (3, 11):
+        raise RuntimeError("the process is Python %d.%d; watch needs 3.11 or later" % sys.version_info[:2])
+    from importlib.util import find_spec, module_from_spec, spec_from_file_location
+    here = find_spec("flatwater_watch")
+    if here is None or here.origin is None:  # a folder of that name, such as a clone, is no package
+        folder = {package!r}
+        spec = spec_from_file_location("flatwater_watch", folder + "/__init__.py", submodule_search_locations=[folder])
+        sys.modules["flatwater_watch"] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["flatwater_watch"])
+    from flatwater_watch.agent.boot import enter
+    enter({told!r})
+except Exception as fault:
+    with open({fault!r}, "w") as note:
+        note.write(str(fault) if type(fault) is RuntimeError else "%s: %s" % (type(fault).__name__, fault))
+"""
+"""Run in the process: nothing but the standard library is there, and perhaps the package."""
+
+
+def _refusal(said: str) -> str:
+    """What gdb said, as a reason with a remedy."""
+    if "not permitted" in said or "ptrace" in said:
+        return (
+            "gdb may not enter the process: run as its user or as root; where the system forbids it, sudo sysctl "
+            "kernel.yama.ptrace_scope=0; in a container, --cap-add=SYS_PTRACE"
+        )
+    if "extended state" in said:
+        return "gdb is too old for this processor, and a process that it tries to enter would fail: install a newer gdb"
+    if "No symbol" in said:
+        return "the process runs no Python that shows its symbols: a static or stripped interpreter cannot be entered"
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), "no reason")
+    return f"gdb could not enter the process ({last.strip()[:200]})"
+
+
+def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
+    began = time.monotonic()
+    with until_interrupted():  # what was read is told
+        while (at := time.monotonic() - began) < seconds and _lives(pid):
+            look(at)
+            time.sleep(min(LOOK_SECONDS, seconds))
+            _check(theirs, at)
+    (ours / handover.STAY).unlink(missing_ok=True)
+    ends = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < ends and _lives(pid) and not any(told.get("ended") for told in read_spools(theirs)):
+        time.sleep(LOOK_SECONDS / 5)
+    _check(theirs, ANSWER_SECONDS)
+    found = read_spools(theirs)
+    if not found:
+        raise CannotEnterError("the process ended before it was read")
+    return found[0]
+
+
+def _check(theirs: Path, waited: float) -> None:
+    """Find out whether the watch has begun, and whether it failed."""
+    for sentence in sentences_in(theirs, "fault"):
+        raise CannotEnterError(sentence)
+    if waited >= ANSWER_SECONDS and not notes_in(theirs, handover.CLAIM) and not read_spools(theirs):
+        raise CannotEnterError(
+            f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. Try again "
+            "when it works"
+        )
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(counters_of(f"/proc/{pid}/status").get("VmRSS"))
+    except (OSError, KeyError):
+        return False

@@ -1,0 +1,33 @@
+"""The command `flatwater-watch`: the finder by itself, for any program."""
+
+import sys
+from collections.abc import Sequence
+
+from flatwater_watch.errors import FlatwaterError
+from flatwater_watch.faces.command import Watch, say
+from flatwater_watch.streams import fill_closed, own_output
+
+INTERRUPTED = 130
+USAGE = """\
+usage: flatwater-watch [run] [options] -- python train.py     what grows in a program, who holds it, and the line
+       flatwater-watch [run] told.json --html page.html       the same of an earlier result, as a page
+       flatwater-watch run --help                             each option
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a program and tell what grows in it. Returns the program's exit code, or 2 for a mistake of the user."""
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    if not words or words[0] in {"-h", "--help"}:
+        sys.stdout.write(USAGE)
+        return 0
+    fill_closed()
+    with own_output():
+        try:
+            return Watch.read("flatwater-watch run", words[1:] if words[0] == "run" else words)()
+        except FlatwaterError as error:
+            say(f"error: {error}")
+            return error.exit_code
+        except KeyboardInterrupt:
+            say("interrupted")
+            return INTERRUPTED

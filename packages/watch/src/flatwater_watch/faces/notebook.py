@@ -1,0 +1,76 @@
+"""The extension of IPython: `%load_ext flatwater_watch`, then `%%watch` in a cell's first line; findings are cards."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from flatwater_watch.agent.outcome import Outcome
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.faces.context import Watch
+from flatwater_watch.faces.terminal import head_of
+from flatwater_watch.pages.blocks import Block, Listing, Paragraph, finding_cards
+
+STYLE = """
+.flatwater .finding { margin: 8px 0; padding: 10px 16px; border: 1px solid #8884; border-left: 5px solid #64748b;
+  border-radius: 10px; }
+.flatwater .grave { border-left-color: #dc2626; }
+.flatwater h3 { margin: 0 0 6px; font-size: 1em; overflow-wrap: anywhere; }
+.flatwater .verdict { margin-right: 8px; padding: 1px 8px; border-radius: 6px; background: #8883; font-size: .85em; }
+.flatwater dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 14px; margin: 0; }
+.flatwater dt { font-weight: normal; opacity: .7; }
+.flatwater dd { margin: 0; overflow-wrap: anywhere; }
+"""
+
+
+def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
+    """What `%load_ext flatwater_watch` calls: adds `%%watch`, and shows a watch as cards.
+
+    Args:
+        shell: the InteractiveShell.
+    """
+
+    def watch(line: str, cell: str) -> None:
+        """Run the cell watched, and say what grows in it: `%%watch`, or `%%watch --budget 8GiB`."""
+        try:
+            watched = Watch(unit=None, budget=_budget(line), report=False)
+            watched.open()
+        except ConfigError as fault:  # one line in place of a traceback
+            raise import_module("IPython.core.error").UsageError(str(fault)) from fault
+        try:
+            shell.run_cell(cell if cell.startswith("%%") else f"#\n{cell}")  # lines are counted from that of %%watch
+        finally:
+            watched.close()
+        import_module("IPython.display").display(watched)
+
+    shell.register_magic_function(watch, "cell", "watch")
+    if find_spec("plotly") is not None and find_spec("jinja2") is not None:  # else it is shown as text
+        shell.display_formatter.formatters["text/html"].for_type(Watch, cards_of)
+
+
+def _budget(line: str) -> str | None:
+    match line.split():
+        case []:
+            return None
+        case ["--budget", amount]:
+            return amount
+    raise ConfigError(f"%%watch {line}: wanted is `%%watch`, or `%%watch --budget 8GiB`")
+
+
+def cards_of(watched: Watch) -> str:
+    """What a watch has found so far, in a notebook.
+
+    Raises:
+        ConfigError: it was never opened.
+    """
+    from flatwater_watch.pages.document import fragment  # noqa: PLC0415  (a watch alone needs no templates)
+
+    summary = watched.summary()
+    outcome = Outcome.from_json(summary["outcome"])
+    said = [text for text in (outcome.sentence(), *outcome.known, *outcome.next) if text]
+    blocks: tuple[Block, ...] = (
+        *(Paragraph(line) for line in head_of(summary)),
+        finding_cards([(Finding.from_json(record), "") for record in summary["findings"]]),
+        Listing([*said, *(f"not seen: {sentence}" for sentence in summary["unseen"])]),
+    )
+    return f'<style>{STYLE}</style><div class="flatwater">{"".join(fragment(block) for block in blocks)}</div>'

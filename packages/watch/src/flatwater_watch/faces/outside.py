@@ -1,0 +1,163 @@
+"""A running process seen from outside: how much it grows and in which kind of memory, but not who holds it.
+
+Only the kernel's counters are read, so the process is not disturbed, and need not be Python. Objects, owners and lines
+are inside of it: they are seen by `flatwater watch -- COMMAND` alone.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flatwater_watch.agent.outcome import Outcome, State
+from flatwater_watch.diagnose.finding import Finding, Verdict
+from flatwater_watch.diagnose.judge import Evidence, foremost, judge
+from flatwater_watch.errors import ConfigError, until_interrupted
+from flatwater_watch.faces.folder import told_of
+from flatwater_watch.meters.mappings import descendants
+from flatwater_watch.meters.proc import available_bytes, command_of, counters_of
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Series, Slope, drifting
+from flatwater_watch.thresholds import SHIPPED
+
+DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
+
+LOOKS = 40
+"""Readings, spread over the time."""
+KINDS: dict[str, tuple[Verdict, str, str]] = {
+    "RssAnon": ("native", "anonymous memory", "heap, stacks and arrays; who holds it is not seen from outside"),
+    "RssFile": ("mapped", "mapped files", "pages of files"),
+    "RssShmem": ("mapped", "shared memory", "pages that several processes share"),
+    "workers": ("native", "worker processes", "private bytes of the processes below it"),
+}
+"""Counter of /proc/PID/status -> verdict, owner, content."""
+_OWN = tuple(name for name in KINDS if name != "workers")
+UNSEEN = (
+    "objects, owners and lines: from outside only totals are visible. Run it with `flatwater watch -- COMMAND` instead",
+    "what the allocator has freed and kept: a growth told as native may be retention",
+)
+
+INSIDE = "Start it again under `flatwater watch -- COMMAND`, which says who holds it and which line made it."
+
+
+@dataclass
+class _Looks:
+    """The counters over time."""
+
+    series: dict[str, Series]
+    resident: Series
+
+
+def look_at(
+    pid: int, seconds: float, limit: int | None = None, *, looked: Callable[[float], None] = lambda _: None
+) -> dict[str, Any]:
+    """Read a process's counters for some seconds, or until the process ends or Ctrl-C is pressed.
+
+    Args:
+        pid: its number.
+        seconds: how long.
+        limit: resident bytes at which it must stop; what it has and the system has free by default.
+        looked: told of each reading, with the part of the time that is over.
+
+    Returns:
+        The JSON of `flatwater watch`, told by the second.
+
+    Raises:
+        ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
+    """
+    program = check_process(pid, seconds)
+    looks = _Looks({name: Series() for name in KINDS}, Series())
+    began = time.monotonic()
+    with until_interrupted():  # what was read is told
+        for look in range(LOOKS):
+            at = time.monotonic() - began
+            if not _look_(looks, pid, at):
+                break
+            looked(at / seconds)
+            time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
+    if not looks.resident.steps:
+        raise ConfigError(f"--attach {pid}: the process ended before it was read")
+    return told_of(_summary(looks, limit), program)
+
+
+def _look_(looks: _Looks, pid: int, at: float) -> bool:
+    """Read once; false where the process has ended."""
+    counters = _counters(pid)
+    if counters is not None:
+        for name, series in (looks.series | {"VmRSS": looks.resident}).items():
+            series.add(at, counters[name])
+    return counters is not None
+
+
+def check_process(pid: int, seconds: float) -> list[str]:
+    """The words of the command of a process that can be looked at for so long.
+
+    Raises:
+        ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
+    """
+    if seconds <= 0:
+        raise ConfigError(f"--seconds = {seconds}: must be positive")
+    if not Path("/proc/self/status").exists():
+        raise ConfigError(f"--attach {pid}: needs /proc, which this system has not. Use `flatwater watch -- COMMAND`.")
+    if _counters(pid) is None:
+        raise ConfigError(f"--attach {pid}: there is no such process, or it belongs to another user")
+    return command_of(pid)
+
+
+def _counters(pid: int) -> dict[str, int] | None:
+    """Bytes by name of the counter; None where the process has ended."""
+    try:
+        found = counters_of(f"/proc/{pid}/status")
+        return {name: found[name] for name in ("VmRSS", *_OWN)} | {"workers": descendants(pid).private}
+    except (OSError, KeyError):  # a process that has ended and is not waited for has no counters
+        return None
+
+
+def _summary(looks: _Looks, limit: int | None) -> dict[str, Any]:
+    steps, resident = looks.resident.steps, looks.resident.values
+    now = int(resident[-1])
+    most = now + available_bytes() if limit is None else limit
+    grown = int(resident[-1] - resident[0])
+    slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
+    growth = Growth(round(steps[-1]), now, most, slope, "second")
+    found, explained = list[Finding](), 0.0
+    for name, series in looks.series.items():
+        verdict, owner, what = KINDS[name]
+        drift = drifting(series.steps, series.values, least=DRIFT.least_bytes)
+        if drift is not None:
+            advice = INSIDE if verdict == "native" else None
+            known = Evidence(verdict=verdict, owner=owner, drift=drift, what=what, advice=advice)
+            found.append(judge(known, growth))
+            explained += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
+    share = min(1.0, explained / grown) if grown > DRIFT.least_bytes else 1.0
+    rest = round((1 - share) * grown)
+    open_ = rest >= ENDING.open_bytes
+    state: State = "grows" if found else "unexplained" if open_ else "flat"
+    outcome = Outcome(state, rest if open_ else 0, UNSEEN if open_ else (), (INSIDE,) if open_ else ())
+    now_at = time.time()
+    timed = [
+        replace(each, limit_time=None if each.limit_step is None else now_at + each.limit_step - steps[-1])
+        for each in foremost(found, growth)
+    ]
+    return {
+        "unit": "second",
+        "steps": round(steps[-1]),
+        "seconds": round(steps[-1], 3),
+        "readings": len(steps),
+        "resident_bytes": now,
+        "resident_growth_bytes": grown,
+        "explained_share": round(share, 4),
+        "outcome": outcome.to_json(),
+        "cost": {"cpu_share": 0.0, "bytes": 0},
+        "processes": 1,
+        "findings": [each.to_json() for each in timed],
+        "unseen": list(UNSEEN),
+        "series": {
+            "seconds": [round(at, 3) for at in steps],
+            "steps": [round(at) for at in steps],
+            "resident_bytes": [int(value) for value in resident],
+            "file_bytes": [int(value) for value in looks.series["RssFile"].values],
+            "freed_bytes": [None] * len(steps),
+        },
+    }

@@ -1,0 +1,263 @@
+"""What `flatwater watch` found in somebody's program, as one page of the same kind as a run's.
+
+Its charts: resident memory with the way to the limit, and which kind of memory grows.
+"""
+
+import signal
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from flatwater_watch.agent.outcome import shares_of
+from flatwater_watch.faces.records import Series, WatchRecords
+from flatwater_watch.faces.runner import KILLED
+from flatwater_watch.faces.terminal import TOLD_SHARE
+from flatwater_watch.pages.blocks import Block, Listing, Paragraph, Piece, Section, Tile, finding_cards, is_grave
+from flatwater_watch.pages.chart import Axis, Chart, Line, unit_of
+from flatwater_watch.pages.document import document
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import format_bytes, format_duration, short_bytes
+
+MOST_LETTERS = 60
+"""Of a command line in the heading; a longer one stands below it whole."""
+WELL_EXPLAINED = 0.9
+AHEAD = 2.0
+"""The limit is drawn where it is reached within so many times the seconds watched; else it is told in words, ..."""
+GLIMPSE = 0.25
+"""... and the forecast is drawn for this part of the seconds watched."""
+LEAST_SPAN = 0.05
+"""Part of the highest value that the axis covers at least: noise of a flat program must look flat."""
+LEAST_CHANGE = 1 << 20
+"""Bytes that the axis of changes covers at least, up and down."""
+CLOCKS = (("h", 3600.0), ("min", 60.0))
+LONG = 3.0
+"""A clock's unit is taken where so many of it were watched; seconds below that."""
+
+
+def watch_page(watch: WatchRecords, written: datetime) -> str:
+    """The whole page."""
+    sections = [
+        Section(title="Findings", blocks=list(_findings(watch))),
+        Section(title="Memory", blocks=list(_memory(watch))),
+        Section(title="Not seen", blocks=list(_unseen(watch))),
+    ]
+    name = watch.program if len(watch.program) <= MOST_LETTERS else f"{watch.program[:MOST_LETTERS]}…"
+    return document(
+        name,
+        heading=[name, *_state(watch)],
+        subtitle=list(_subtitle(watch, name)),
+        tiles=_tiles(watch),
+        sections=sections,
+        footer=f"Written by flatwater watch, {written:%Y-%m-%d %H:%M %Z}.",
+    )
+
+
+def _state(watch: WatchRecords) -> list[str | Piece]:
+    """How the program ended, as a word on a coloured ground: green only where nothing was found."""
+    code, calm = watch.exit_code, not watch.findings and watch.outcome.state != "unexplained"
+    if code is None:
+        return []
+    if code == 0:
+        kind, word = ("finished", "ended") if calm else ("stopped", f"ended, {watch.outcome.head(len(watch.findings))}")
+    elif code == KILLED + signal.SIGINT:
+        kind, word = "stopped", "stopped by Ctrl-C"
+    else:
+        names = {KILLED + number: f"killed by {number.name}" for number in signal.Signals}
+        kind, word = "failed", names.get(code, f"exit code {code}")
+    return [" ", Piece(word, f"state {kind}")]
+
+
+def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
+    if watch.findings:
+        yield f"{watch.findings[0].briefly()} · "
+    if name != watch.program:
+        yield Piece(watch.program)
+        yield " · "
+    if watch.exit_code is None:
+        yield "looked at from outside · "
+    elif watch.exit_code == KILLED + signal.SIGKILL:
+        yield "SIGKILL is what the system sends where memory has run out · "
+    readings = "1 reading" if watch.readings == 1 else f"{watch.readings} readings"
+    below = watch.processes - 1
+    workers = "" if below < 1 else f" · {below} worker process{'' if below == 1 else 'es'} below it"
+    yield f"{readings} of memory{workers}"
+
+
+def _tiles(watch: WatchRecords) -> Iterator[Tile]:
+    yield Tile(_units(watch.unit), f"{watch.steps:,}", f"in {format_duration(watch.seconds)}{_pace(watch)}")
+    if not watch.readings:
+        return
+    # At the very end a program has often let go of everything already.
+    highest = max(watch.series.resident, default=watch.resident)
+    yield Tile("resident", short_bytes(highest), "at its highest")
+    yield Tile("grown", short_bytes(watch.grown), "since warm-up")
+    kind = "good" if watch.explained >= WELL_EXPLAINED else ""
+    found, rest = shares_of(watch.explained, watch.findings)
+    apart = f"{found:.0%} found, {rest:.0%} freed memory and files"
+    below = apart if watch.findings and rest >= TOLD_SHARE else "of the growth has a cause"
+    yield Tile("explained", f"{watch.explained:.0%}", below, kind)
+    grave = sum(is_grave(found) for found in watch.findings)
+    said = f"{grave} to act on" if watch.findings else watch.outcome.head(0)
+    bad = grave or watch.outcome.state == "unexplained"
+    yield Tile("findings", str(len(watch.findings)), said, "bad" if bad else "good")
+    yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
+
+
+def _pace(watch: WatchRecords) -> str:
+    if watch.unit == "second" or not watch.steps or not watch.seconds:
+        return ""
+    each = watch.seconds / watch.steps
+    return f", {format_duration(each)} each" if each >= 1 else f", {1 / each:.3g} a second"
+
+
+def _units(unit: str) -> str:
+    return {"batch": "batches"}.get(unit, f"{unit}s")
+
+
+def _findings(watch: WatchRecords) -> Iterator[Block]:
+    if watch.findings:
+        yield finding_cards([(found, "") for found in watch.findings])
+    elif watch.readings:
+        steps = f"1 {watch.unit}" if watch.steps == 1 else f"{watch.steps:,} {_units(watch.unit)}"
+        head = watch.outcome.head(0).capitalize()
+        kind = "missing" if watch.outcome.state == "unexplained" else "calm"
+        yield Paragraph(f"{head}: no finding in {steps}.", kind)
+    else:
+        yield Paragraph("Nothing was read, so nothing is known. See below for why.", "missing")
+    if watch.outcome.sentence():
+        yield Paragraph(watch.outcome.sentence())
+    for label, sentences in (("What is known", watch.outcome.known), ("What to try", watch.outcome.next)):
+        if sentences:
+            yield Paragraph(f"{label}:")
+            yield Listing(sentences)
+
+
+def _memory(watch: WatchRecords) -> Iterator[Block]:
+    if watch.series.seconds:
+        yield resident_chart(watch)
+        yield kinds_chart(watch.series)
+        return
+    yield Paragraph("There is nothing to draw: this result has no series of readings.", "missing")
+
+
+def _unseen(watch: WatchRecords) -> Iterator[Block]:
+    if watch.unseen:
+        yield Listing(watch.unseen, "reading")
+    else:
+        yield Paragraph("Nothing is known to have been out of sight.", "reading")
+
+
+def resident_chart(watch: WatchRecords) -> Chart:
+    """Resident memory over time, and the straight line to the limit where a finding tells when it is reached."""
+    series = watch.series
+    clock, tick = _clock(series.seconds[-1])
+    unit, size = unit_of(series.resident)
+    shown: list[float] = list(series.resident)
+    told = [] if watch.unit == "second" else [f"{watch.unit} {step}" for step in series.steps]
+    x, y = _in(tick, series.seconds), _in(size, shown)
+    marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, said=told)]
+    warm = format_duration(series.seconds[_warm(series)])
+    start = f"The first {warm}, a fifth of the readings, are taken for warm-up: growth is measured from there."
+    said = ["Bytes in RAM, without the watch's own.", start]
+    end = forecast(watch)
+    if end is not None:
+        line, level, words = _way(series, end)
+        said.append(words)
+        shown += [bytes_ for _, bytes_ in line]
+        x, y = (_in(each, column) for each, column in zip((tick, size), zip(*line, strict=True), strict=True))
+        marks.append(Line(name="forecast", x=x, y=y, colour="--quiet", width=1.6, dashed=True))
+        if level:
+            ends = (series.seconds[0] / tick, x[-1])
+            marks.append(Line(name="limit", x=ends, y=[end[1] / size] * 2, colour="--budget", width=1.6, dashed=True))
+    return Chart(
+        title="Resident memory",
+        reading=" ".join(said),
+        marks=marks,
+        x=Axis(unit=f" {clock}"),
+        y=Axis(unit=f" {unit}", span=_range(_in(size, shown))),
+        height=360,
+    )
+
+
+def kinds_chart(series: Series) -> Chart:
+    """Files, memory in use, and memory freed and kept: each against its bytes at the end of warm-up."""
+    clock, tick = _clock(series.seconds[-1])
+    freed = series.freed or (0,) * len(series.resident)
+    used = [whole - files - free for whole, files, free in zip(series.resident, series.files, freed, strict=True)]
+    kinds: list[tuple[str, Sequence[int], str]] = [("mapped files", series.files, "--owner-2")]
+    if series.freed:
+        kinds += [("freed, kept by the allocator", freed, "--owner-7"), ("in use", used, "--owner-1")]
+    else:
+        kinds.append(("in use, or freed and kept", used, "--owner-1"))
+    start = _warm(series)
+    changes = {name: [value - values[start] for value in values] for name, values, _ in kinds}
+    every = [change for column in changes.values() for change in column]
+    unit, size = unit_of([*every, LEAST_CHANGE])
+    low, high = min(*every, -LEAST_CHANGE), max(*every, LEAST_CHANGE)
+    x = _in(tick, series.seconds)
+    return Chart(
+        title="Which kind of memory grows",
+        reading="Each line is a kind's bytes against those at the end of warm-up. In use: objects and native memory; "
+        "freed: pages that the program gave back and the allocator keeps; files: pages that the system can take back.",
+        marks=[
+            Line(name=name, x=x, y=_in(size, changes[name]), colour=colour, form="+,.2f") for name, _, colour in kinds
+        ],
+        x=Axis(unit=f" {clock}"),
+        y=Axis(unit=f" {unit}", span=(1.06 * low / size, 1.06 * high / size)),
+        height=260,
+    )
+
+
+def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
+    """When memory ends: seconds since the start of the watch, bytes, and the step. None where no finding tells.
+
+    Findings count in steps; their pace is that since warm-up.
+    """
+    ends = [
+        (found.limit_step, found.limit_bytes)
+        for found in watch.findings
+        if found.has_date and found.limit_step is not None and found.limit_bytes is not None
+    ]
+    series = watch.series
+    if not ends or not series.seconds:
+        return None
+    step, limit = min(ends)
+    start = _warm(series)
+    passed = series.steps[-1] - series.steps[start]
+    pace = (series.seconds[-1] - series.seconds[start]) / passed if passed > 0 else 0.0
+    if watch.unit == "second":
+        pace = 1.0
+    left = (step - series.steps[-1]) * pace
+    return (series.seconds[-1] + left, limit, step) if left > 0 and limit > series.resident[-1] else None
+
+
+def _way(series: Series, end: tuple[float, int, int]) -> tuple[list[tuple[float, float]], bool, str]:
+    """The line from the last reading, whether it reaches the limit within the picture, and a sentence."""
+    at, limit, _ = end
+    now, bytes_ = series.seconds[-1], series.resident[-1]
+    left = f"The dashed line goes on at this pace: the limit of {format_bytes(limit)} is reached"
+    words = f"{left} {format_duration(at - now)} after the last reading"
+    if at <= AHEAD * now:
+        return [(now, bytes_), (at, limit)], True, f"{words}."
+    part = GLIMPSE * now / (at - now)
+    glimpse = now * (1 + GLIMPSE), bytes_ + part * (limit - bytes_)
+    return [(now, bytes_), glimpse], False, f"{words}, beyond the picture."
+
+
+def _warm(series: Series) -> int:
+    return len(series.seconds) // SHIPPED.ending.warm_up
+
+
+def _clock(seconds: float) -> tuple[str, float]:
+    """The unit of the axis of time, and its seconds."""
+    return next((found for found in CLOCKS if seconds >= LONG * found[1]), ("s", 1.0))
+
+
+def _in(size: float, values: Sequence[float]) -> list[float]:
+    return [value / size for value in values]
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """From below the lowest to above the highest, never narrower than a part of the highest."""
+    low, high = min(values), max(values)
+    margin = max(0.06 * (high - low), (LEAST_SPAN * high - (high - low)) / 2)
+    return max(0.0, low - margin), high + margin

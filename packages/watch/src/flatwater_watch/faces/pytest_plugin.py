@@ -1,0 +1,153 @@
+"""The pytest plugin: `@pytest.mark.flat(...)`, `@pytest.mark.flatwater(...)` and `expect_freed`.
+
+Every test run of an environment in which flatwater is installed imports this module, so it imports nothing heavy; what
+measures and what searches is loaded by the first test that asks for it.
+"""
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from flatwater_watch.errors import FlatwaterError
+from flatwater_watch.faces import freed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Check = Callable[[Callable[[], object], "Sequence[tuple[str, object]]"], str | None]
+"""Runs the code, and says what grew; None where too little did."""
+FLAT, BUDGET = "flat", "flatwater"
+MARKS = (
+    "flat(rounds=50, growth='1 MiB', warmup=None): run the test so many times; it fails if the memory that it holds \
+grows by more after the warm-up (rounds; None: a third of them).",
+    "flatwater(max_growth='1 MiB'): the test fails if it leaves more in memory each time that it runs: once if it does \
+not, three times if it does.",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marks known."""
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+
+
+@pytest.fixture
+def expect_freed() -> Callable[[object], None]:
+    """Call it with an object: the test fails at its end if the object is still alive then, and says who holds it."""
+    return freed.expect_freed
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Look for what should be gone, when the test has passed and its local variables are gone."""
+    mark = _mark_of(item)
+    if mark is not None and not _repeatable(item):
+        pytest.fail(
+            f"{mark.name}: {item.name} cannot be repeated. Mark a plain test function, not a TestCase's.", pytrace=False
+        )
+    with freed.expecting() as expected:
+        result = yield
+    if expected:
+        from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
+
+        guard = Guard(lambda sentence: _tell(item, sentence))
+        complaints = guard.ask(list[str](), lambda: freed.complaints(expected, _fixtures(item)))
+        if complaints:
+            pytest.fail("\n".join(complaints), pytrace=False)
+    return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
+    """Run a test that is marked as its mark says."""
+    mark = _mark_of(pyfuncitem)
+    if mark is None:
+        return (yield)
+    once = pyfuncitem.obj
+    pyfuncitem.obj = _repeated(once, mark, pyfuncitem)
+    try:
+        return (yield)
+    finally:
+        pyfuncitem.obj = once
+
+
+def _mark_of(item: pytest.Item) -> pytest.Mark | None:
+    return item.get_closest_marker(FLAT) or item.get_closest_marker(BUDGET)
+
+
+def _repeatable(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    unittest: Any = sys.modules.get("unittest")  # not imported here: that takes longer than everything else
+    return item.cls is None or unittest is None or not issubclass(item.cls, unittest.TestCase)
+
+
+def _repeated(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function) -> Callable[..., None]:
+    if inspect.iscoroutinefunction(once):
+        pytest.fail(
+            f"{mark.name}: {item.name} is asynchronous. Run the loop inside of a plain test function.", pytrace=False
+        )
+
+    def test(**arguments: Any) -> None:  # noqa: ANN401  whatever its fixtures are
+        from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
+
+        ran = False
+
+        def run() -> None:
+            nonlocal ran
+            ran = True
+            once(**arguments)
+
+        check = _check(mark, item.name)
+        guard = Guard(lambda sentence: _tell(item, sentence), program=[run.__code__])
+        message = guard.ask(None, lambda: check(run, _fixtures(item)))
+        if not ran:
+            run()
+        if message is not None:
+            pytest.fail(f"{item.name} {message}", pytrace=False)
+
+    return test
+
+
+def _tell(item: pytest.Item, sentence: str) -> None:
+    """In the summary of warnings, past the filters: `-W error` would fail the test of the user."""
+    file, line, _ = item.location
+    told = warnings.WarningMessage(
+        pytest.PytestWarning(f"flatwater: {sentence}"), pytest.PytestWarning, file, line or 0
+    )
+    item.ihook.pytest_warning_recorded.call_historic(
+        kwargs={"warning_message": told, "when": "runtest", "nodeid": item.nodeid, "location": None}
+    )
+
+
+def _check(mark: pytest.Mark, name: str) -> Check:
+    from flatwater_watch.faces.flatness import budget_of, flat_plan, grown, over_budget  # noqa: PLC0415
+
+    problem = ""
+    try:
+        if mark.name == FLAT:
+            plan = flat_plan(*mark.args, **mark.kwargs)
+            return lambda run, named: grown(run, plan, named)
+        allowed = budget_of(*mark.args, **mark.kwargs)
+        return lambda run, named: over_budget(run, allowed, named)
+    except FlatwaterError as fault:
+        problem = str(fault)
+    except TypeError as fault:  # an argument that the mark does not have
+        known = ", ".join(inspect.signature(flat_plan if mark.name == FLAT else budget_of).parameters)
+        problem = f"{str(fault).partition('() ')[2]}. It takes {known}"
+    pytest.fail(f"@pytest.mark.{mark.name} of {name}: {problem}", pytrace=False)
+
+
+def _fixtures(item: pytest.Item) -> list[tuple[str, object]]:
+    """The values that the test got, and its instance; what belongs to pytest itself leads everywhere."""
+    if not isinstance(item, pytest.Function):
+        return []
+    held = [(f"fixture {name}", value) for name, value in item.funcargs.items()]
+    held += [] if item.instance is None else [("the test's self", item.instance)]
+    return [
+        (name, value) for name, value in held if type(value).__module__.partition(".")[0] not in {"_pytest", "pytest"}
+    ]

@@ -1,0 +1,107 @@
+"""A kept result of a watch, read at a bounded price: it may have grown to hundreds of MiB, or come from elsewhere.
+
+The file is split into its values without building them (`msgspec.Raw` is a view of bytes). Columns of readings are
+thinned as text, piece by piece, and of ever so many findings the first are read, which are the largest.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flatwater_watch.faces.folder import without_secrets
+from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.units import format_bytes
+
+POINTS = 4096
+"""Readings of a record that are read at most, spread evenly: no chart shows more."""
+FINDINGS = 500
+"""Findings that are read."""
+OTHER_BYTES = 32 << 20
+"""The most that all else may have."""
+PIECE = 1 << 20
+"""Bytes of a column that are split at a time."""
+_TABLE = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ROW = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoever reads it checks what it is)
+    """The JSON of a file; of a result of a watch with no more readings and findings than anybody looks at.
+
+    Raises:
+        OSError: it cannot be read, or has too much.
+        ValueError: it is no JSON.
+        RecursionError: it is nested too deeply.
+    """
+    content = read_regular(path, RESULT_BYTES)
+    try:
+        parts = _TABLE.decode(content)
+    except msgspec.DecodeError as fault:  # no table, or of another dialect, such as one with NaN
+        if len(content) > OTHER_BYTES:
+            raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
+        return without_secrets(json.loads(content))
+    more, order = list[str](), [*parts]
+    read: dict[str, Any] = {}
+    if "findings" in parts:
+        read["findings"] = _first(parts.pop("findings"), more)
+    if "series" in parts:
+        read["series"] = _thinned(parts.pop("series"), more)
+    others = sum(map(len, parts.values()))
+    if others > OTHER_BYTES:
+        raise ValueError(f"beside readings and findings it has {format_bytes(others)}")
+    read |= {name: json.loads(bytes(value)) for name, value in parts.items()}
+    if more and type(read.get("unseen")) is list:
+        read["unseen"] += more
+    return without_secrets({name: read[name] for name in order})  # an earlier version kept them
+
+
+def _first(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
+    if len(value) <= PIECE:
+        return json.loads(bytes(value))
+    each = _split(value)
+    if len(each) > FINDINGS:
+        more.append(f"{len(each) - FINDINGS:,} findings of {len(each):,}: the largest alone are read of such a record")
+    size = sum(map(len, each[:FINDINGS]))
+    if size > OTHER_BYTES:
+        raise ValueError(f"its first {FINDINGS} findings have {format_bytes(size)}")
+    return [json.loads(bytes(found)) for found in each[:FINDINGS]]
+
+
+def _thinned(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
+    try:
+        columns = _TABLE.decode(value)
+    except msgspec.DecodeError as fault:
+        raise ValueError(f"its series are no columns ({fault})") from fault
+    read = {}
+    for name, column in columns.items():
+        read[name], stride = _column(bytes(column))
+        said = f"readings between: of this record one in {stride} is read"
+        if stride > 1 and said not in more:
+            more.append(said)
+    return read
+
+
+def _column(text: bytes) -> tuple[Any, int]:
+    """A column with every so many of its values, the last among them, and how many that is."""
+    count = text.count(b",") + 1
+    if count <= POINTS or b'"' in text or text.count(b"[") != 1:
+        return json.loads(text), 1
+    stride = -(-count // POINTS)
+    kept, at, begin, end = list[bytes](), 0, 1, len(text) - 1
+    while begin < end:
+        stop = text.find(b",", begin + PIECE, end)
+        values = text[begin : end if stop < 0 else stop].split(b",")
+        kept += values[-at % stride :: stride]
+        at += len(values)
+        begin = end if stop < 0 else stop + 1
+    if (count - 1) % stride:
+        kept.append(values[-1])
+    return json.loads(b"[" + b",".join(kept) + b"]"), stride
+
+
+def _split(value: msgspec.Raw) -> list[msgspec.Raw]:
+    try:
+        return _ROW.decode(value)
+    except msgspec.DecodeError as fault:
+        raise ValueError(f"its findings are no list ({fault})") from fault

@@ -1,0 +1,138 @@
+"""What `flatwater watch --json` wrote, read back and checked: a person may have edited it, or named another file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from flatwater_watch.agent.outcome import Outcome
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.errors import RunError
+from flatwater_watch.faces.record import read_record
+from flatwater_watch.faces.terminal import cost_time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """The readings, as columns of one length. Empty where nothing was read, or by a version that kept none."""
+
+    seconds: tuple[float, ...] = ()
+    steps: tuple[int, ...] = ()
+    resident: tuple[int, ...] = ()
+    """Bytes, without what the watch itself took."""
+    files: tuple[int, ...] = ()
+    """Bytes of mapped files among them."""
+    freed: tuple[int, ...] = ()
+    """Bytes that the program has freed and the allocator keeps; empty where the C library does not tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchRecords:
+    """One watched program."""
+
+    program: str
+    unit: str
+    """What steps are: update, episode, second, ..."""
+    steps: int
+    seconds: float
+    readings: int
+    resident: int
+    grown: int
+    """Resident bytes gained since warm-up."""
+    explained: float
+    """Part of them that has a cause, 0 to 1."""
+    cost_time: str
+    """CPU time that the watch took."""
+    cost_bytes: int
+    processes: int
+    exit_code: int | None
+    """128 and the number of the signal that ended it; None where it was looked at from outside."""
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    unseen: tuple[str, ...]
+    series: Series
+
+
+def read_watch(path: Path) -> WatchRecords:
+    """Read a file that `flatwater watch --json` wrote.
+
+    Raises:
+        RunError: it cannot be read, or it is something else.
+    """
+    try:
+        return watch_of(read_record(path))
+    except OSError as fault:
+        raise RunError(f"{path}: cannot be read ({fault.strerror}).") from fault
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as fault:
+        raise RunError(
+            f"{path}: is not the result of a watch ({type(fault).__name__}: {fault}). Wanted: a file that "
+            "`flatwater watch --json told.json -- python train.py` wrote, or the folder of a run."
+        ) from fault
+
+
+def watch_of(summary: Mapping[str, Any]) -> WatchRecords:
+    """The JSON of `flatwater watch`, checked.
+
+    Raises:
+        KeyError: a key is missing.
+        TypeError: a value is of another kind.
+        ValueError: a number is not finite, a word none of those that are known, or a column too short.
+        AttributeError: a value that must have keys has none.
+        OverflowError: a number is too large.
+    """
+    code, cost = summary.get("exit_code"), {name: _number(each) for name, each in summary["cost"].items()}
+    before: dict[str, Any] = {"state": "grows" if summary["findings"] else "flat", "bytes": 0, "known": [], "next": []}
+    return WatchRecords(
+        program=_text(summary["program"]),
+        unit=_text(summary["unit"]),
+        steps=int(_number(summary["steps"])),
+        seconds=_number(summary["seconds"]),
+        readings=int(_number(summary["readings"])),
+        resident=int(_number(summary["resident_bytes"])),
+        grown=int(_number(summary["resident_growth_bytes"])),
+        explained=_number(summary["explained_share"]),
+        cost_time=cost_time(cost),
+        cost_bytes=int(cost["bytes"]),
+        processes=int(_number(summary["processes"])),
+        exit_code=None if code is None else int(_number(code)),
+        outcome=Outcome.from_json(summary.get("outcome", before)),  # a version before it wrote none
+        findings=tuple(Finding.from_json(record) for record in summary["findings"]),
+        unseen=tuple(_text(sentence) for sentence in summary["unseen"]),
+        series=_series(summary.get("series", {})),
+    )
+
+
+def _series(columns: Mapping[str, Any]) -> Series:
+    if not columns:
+        return Series()
+    freed = columns["freed_bytes"]
+    series = Series(
+        seconds=tuple(_number(value) for value in columns["seconds"]),
+        steps=_counts(columns["steps"]),
+        resident=_counts(columns["resident_bytes"]),
+        files=_counts(columns["file_bytes"]),
+        freed=() if None in freed else _counts(freed),
+    )
+    lengths = {len(series.seconds), len(series.steps), len(series.resident), len(series.files)}
+    if len(lengths | ({len(series.freed)} if series.freed else set())) > 1:
+        raise ValueError("the columns of series are not of one length")
+    return series
+
+
+def _counts(column: list[Any]) -> tuple[int, ...]:
+    return tuple(int(_number(value)) for value in column)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r}: must be a text")
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r}: must be a number")
+    if not isfinite(value):
+        raise ValueError(f"{value!r}: must be finite")
+    return value

@@ -1,0 +1,176 @@
+"""Starts somebody's program with the watch inside, waits for it, and collects what the watch has seen.
+
+The program gets the terminal, the arguments and the environment that it would have without us; its exit code is ours.
+"""
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from flatwater_watch.agent import handover, spool
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.faces.folder import read_spools, sentences_in, told_of, watch_folder
+
+FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
+"""Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same group of processes."""
+KILLED = 128
+NO_PYTHON = "no Python program was seen: it was started with -I, -E or -S, or failed before its first line"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a watched program ended, and what was seen."""
+
+    code: int
+    """Its exit code; 128 and the number of the signal that ended it."""
+    summary: dict[str, Any]
+    """The JSON of `flatwater watch`."""
+
+
+def watch_command(
+    words: Sequence[str], *, unit: str | None = None, limit: int | None = None, reports: spool.Reports | None = None
+) -> Ended:
+    """Run a command with the first Python program in it watched, and wait for its end.
+
+    Args:
+        words: `python train.py ...`, `train.py ...`, `-m module ...`, or any command that starts Python.
+        unit: kind of boundary to tell growth by; None finds it.
+        limit: bytes at which the program would have to stop.
+        reports: told while it runs.
+
+    Raises:
+        ConfigError: there is no such script or command.
+    """
+    command = command_of(words)
+    with watch_folder() as folder:
+        environment = environment_for(folder, unit, limit)
+        code = _run(command, environment, folder, reports)
+        summary = _summary(folder, command, code)
+    return Ended(code, summary)
+
+
+def command_of(words: Sequence[str]) -> list[str]:
+    """The command, with this Python put before a script or a module.
+
+    Raises:
+        ConfigError: nothing is given, or it does not exist.
+    """
+    if not words:
+        raise ConfigError("watch: nothing to run. Write it like: flatwater watch -- python train.py")
+    command = list(words)
+    if words[0] == "-m" or (words[0].endswith(".py") and shutil.which(words[0]) is None):
+        command = [sys.executable, *words]
+    found = shutil.which(command[0])
+    if found is None:
+        raise ConfigError(f"watch: there is no command {command[0]!r}. Give a command, a script (.py) or -m MODULE.")
+    script = _script(command)
+    if script is not None and not (Path(script).is_file() or Path(script, "__main__.py").is_file()):
+        raise ConfigError(f"watch: there is no script {script!r} in {Path.cwd()}. Give a file, or -m MODULE.")
+    return [found, *command[1:]]
+
+
+def _script(command: Sequence[str]) -> str | None:
+    """The script that a Python interpreter is told to run; None where another thing is run."""
+    if not Path(command[0]).name.startswith("python"):
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if word in {"-W", "-X"}:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+        elif word.startswith(("-m", "-c")) or word == "-":
+            return None
+    return None
+
+
+def environment_for(
+    folder: Path, unit: str | None, limit: int | None, own: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The environment of a program that is watched.
+
+    Args:
+        folder: for its notes.
+        unit: as of `watch_command`.
+        limit: as of `watch_command`.
+        own: what it is without the watch.
+    """
+    told = {handover.FOLDER: str(folder), handover.PACKAGE: str(Path(__file__).parents[1])}
+    if unit is not None:
+        told[handover.UNIT] = unit
+    if limit is not None:
+        told[handover.LIMIT] = str(limit)
+    return {**own, **handover.handed_on(told, own.get("PYTHONPATH"))}
+
+
+def _run(command: list[str], environment: dict[str, str], folder: Path, reports: spool.Reports | None) -> int:
+    """The exit code. Output goes where ours goes."""
+    sys.stdout.flush()
+    with _forwarding() as children:
+        child = subprocess.Popen(command, env=environment)  # noqa: S603  (the user's own command)
+        children.append(child)
+        if reports is not None:
+            _report(child.pid, reports, lambda: _summary(folder, command, None))
+        code = child.wait()
+    return KILLED - code if code < 0 else code
+
+
+def _report(pid: int, reports: spool.Reports, known: Callable[[], dict[str, Any]]) -> None:
+    """Tell what is known, again and again, until the program ends. Nothing is done in between."""
+    process = os.pidfd_open(pid)
+    try:
+        while not select.select([process], [], [], reports.every)[0]:
+            reports.tell(known())
+    finally:
+        os.close(process)
+
+
+@contextmanager
+def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Pass signals on to the processes that are put into the list; Ctrl-C is theirs."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        for child in children:
+            with suppress(ProcessLookupError):
+                child.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in FORWARDED}
+    # A handler, not SIG_IGN: that would be inherited, and the program could not be stopped.
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        yield children
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _summary(folder: Path, command: list[str], code: int | None) -> dict[str, Any]:
+    """What the longest of the watched processes left, or knows so far where there is no exit code yet."""
+    found = read_spools(folder)
+    summary = found[0] if found else spool.unwatched("", NO_PYTHON)
+    summary.pop("ended_at", None)
+    if not summary.pop("ended", False) and found and code is not None:
+        missing = "what it did in its last two seconds is missing, in its last ten where it slept"
+        summary["unseen"].append(f"the program ended at once: {missing}")
+    faults, old = sentences_in(folder, "fault"), sentences_in(folder, "old")
+    if not found and (faults or old):  # it was seen, and nothing could be read
+        summary["unseen"].clear()
+    if not found:  # else another program of the command was new enough, and was watched
+        faults += old
+    summary["unseen"] += [*faults, *sentences_in(folder, "unseen")]
+    if workers := read_spools(folder, spool.WORKER):
+        from flatwater_watch.faces.worker_findings import with_workers  # noqa: PLC0415  (most programs have none)
+
+        summary = with_workers(summary, workers)
+    told = told_of(summary, command[1:] or command)
+    return told if code is None else told | {"exit_code": code}

@@ -1,0 +1,101 @@
+"""What `flatwater watch` prints when the program has ended: findings in words, at most 100 columns."""
+
+import textwrap
+from collections.abc import Container, Iterator, Sequence
+from math import inf
+from typing import Any
+
+from flatwater_watch.agent.outcome import Outcome, by_size, shares_of
+from flatwater_watch.diagnose.finding import LABEL, WIDTH, Finding
+from flatwater_watch.faces.changes import changes_of
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import format_bytes, format_duration
+
+OWNING = SHIPPED.owning
+FEW_SECONDS = 5.0
+"""CPU seconds of the watch from which on they are told as a part of the program's."""
+NAMED = 3
+"""Owners of small findings that are named."""
+TOLD_SHARE = 0.02
+"""Of the growth, from which on freed memory and files are told apart from the findings."""
+
+
+def lines_of(
+    summary: dict[str, Any],
+    against: dict[str, Any] | None = None,
+    *,
+    before: Container[tuple[str, str]] = (),
+) -> Iterator[str]:
+    """The summary for a person.
+
+    Args:
+        summary: the JSON of `flatwater watch`.
+        against: that of an earlier run, to compare with.
+        before: verdict and owner of findings that stand above already.
+    """
+    findings = [Finding.from_json(found) for found in summary["findings"]]
+    outcome = Outcome.from_json(summary["outcome"])
+    yield from head_of(summary)
+    yield from _open(outcome)
+    foremost, smaller = by_size(findings)
+    for finding in foremost[: OWNING.told]:
+        yield ""
+        told = (finding.verdict, finding.owner) in before
+        yield from [f"{finding.verdict}: {finding.owner}, told above"] if told else finding.tell()
+    if smaller:
+        yield ""
+        yield from textwrap.wrap(_together(smaller), WIDTH, subsequent_indent="  ")
+    if len(foremost) > OWNING.told:
+        yield f"{len(foremost) - OWNING.told} more are in the JSON"
+    if against is not None:
+        yield ""
+        yield from changes_of(summary, against)
+    if findings or summary["unseen"]:
+        yield ""
+    for sentence in summary["unseen"]:
+        yield from textwrap.wrap(f"not seen: {sentence}", WIDTH, subsequent_indent=" " * LABEL)
+
+
+def _together(smaller: Sequence[Finding]) -> str:
+    """`and 5 smaller, 4% of the growth together: train.A, train.B, train.C and 2 more, in the JSON`."""
+    share = f"{sum(finding.share for finding in smaller):.0%} of the growth"
+    names = ", ".join(finding.owner for finding in smaller[:NAMED])
+    more = f" and {len(smaller) - NAMED} more, in the JSON" if len(smaller) > NAMED else ""
+    return f"and {len(smaller)} smaller, {share}{' together' if len(smaller) > 1 else ''}: {names}{more}"
+
+
+def _open(outcome: Outcome) -> Iterator[str]:
+    """What has no cause, what it is not, and what to try."""
+    if outcome.sentence():
+        yield ""
+        yield from textwrap.wrap(f"open: {outcome.sentence()}", WIDTH, subsequent_indent="  ")
+    for label, sentences in (("  known", outcome.known), ("  try", outcome.next)):
+        for place, sentence in enumerate(sentences):
+            first = (label if place == 0 else "").ljust(LABEL)
+            yield from textwrap.wrap(f"{sentence}.", WIDTH, initial_indent=first, subsequent_indent=" " * LABEL)
+
+
+def head_of(summary: dict[str, Any]) -> list[str]:
+    """What grows most, where, and what to do; then how much was found, in how long, and what the watch took."""
+    findings = [Finding.from_json(found) for found in summary["findings"]]
+    told = Outcome.from_json(summary["outcome"]).head(len(findings))
+    several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
+    steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"
+    ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"
+    if not summary["readings"]:
+        return [f"flatwater: {told}"]
+    found, rest = shares_of(summary["explained_share"], findings)
+    parts = f"{found + rest:.0%} explained"
+    if findings and rest >= TOLD_SHARE:
+        parts = f"{found:.0%} found, {rest:.0%} freed memory and files"
+    grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
+    cost = summary["cost"]
+    counts = f"{told} · {ran} · {grown} · cost {cost_time(cost)}, {format_bytes(cost['bytes'])}"
+    return [f"flatwater: {findings[0].briefly()}", counts] if findings else [f"flatwater: {counts}"]
+
+
+def cost_time(cost: dict[str, Any]) -> str:
+    """CPU time as a part of the program's, or in seconds where these are few: most of a program that only waits."""
+    whole: float | None = cost.get("cpu_seconds")  # not known from outside
+    spent = inf if whole is None else cost["cpu_share"] * whole
+    return f"{spent:.1f} CPU s" if spent < FEW_SECONDS else f"{cost['cpu_share']:.1%} CPU"

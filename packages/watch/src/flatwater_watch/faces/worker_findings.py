@@ -1,0 +1,202 @@
+"""What grows in the workers that a program starts, summed by owner and put beside what grows in the program itself."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flatwater_watch.agent.boundaries import REQUEST
+from flatwater_watch.agent.outcome import OWNER
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.units import format_bytes
+
+DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A finding in one worker."""
+
+    worker: Mapping[str, Any]
+    """Its summary."""
+    finding: Finding
+
+    @property
+    def per_second(self) -> float:
+        """Units that passed in a second."""
+        return float(self.worker["steps"]) / max(float(self.worker["seconds"]), 1e-9)
+
+    @property
+    def bytes(self) -> float:
+        """That came while the worker was watched."""
+        return self.finding.bytes_per_step * float(self.worker["steps"])
+
+
+def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The summary of a program with what grows in its workers.
+
+    Args:
+        summary: of the program's own process.
+        workers: those of its workers, with `ended_at`.
+    """
+    read = [worker for worker in workers if worker["readings"]]
+    told = {"workers": [_line(worker) for worker in read]} if read else {}
+    groups = _groups(read)
+    if not groups:
+        return summary | told
+    summary = _in_time(summary, read)
+    grown = max(0, summary["resident_growth_bytes"])
+    whole = max(1, grown + sum(max(0, worker["resident_growth_bytes"]) for worker in read))
+    merged = _dated([_together(group, summary, whole) for group in groups], summary, read)
+    of_workers = sum(found.share for found in merged)
+    own = [Finding.from_json(found) for found in summary["findings"]]
+    own = [replace(found, share=found.share * grown / whole) for found in own]
+    merged, own = _with_own(merged, own)
+    explained = sum(found.bytes_per_step for found in merged)
+    own = [found for found in own if found.owner != OWNER or explained < WEIGHING.workers_owned * found.bytes_per_step]
+    found = sorted([*own, *merged], key=lambda each: -each.bytes_per_step)
+    share = summary["explained_share"] * grown / whole + of_workers
+    return {
+        **summary,
+        **told,
+        "held": _held(summary, read, {found.owner for found in merged}),
+        "findings": [each.to_json() for each in found],
+        "explained_share": round(min(1.0, share), 4),
+        "resident_growth_bytes": whole,
+        "outcome": summary["outcome"] | {"state": "grows"},
+        "cost": _cost([summary, *read]),
+        "processes": max(summary["processes"], 1 + len(read)),
+        "unseen": [f"in the program's own process: {sentence}" for sentence in summary["unseen"]],
+    }
+
+
+def _with_own(merged: Sequence[Finding], own: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Findings of workers, each with what the program's own process holds of the same; and the rest of its own."""
+    known = {found.fingerprint: found for found in own}
+    both = []
+    for found in merged:
+        mine = known.pop(found.fingerprint, None)
+        if mine is None:
+            both.append(found)
+            continue
+        low, high = (sum(ends) for ends in zip(found.interval, mine.interval, strict=True))
+        both.append(
+            replace(
+                found,
+                bytes_per_step=found.bytes_per_step + mine.bytes_per_step,
+                interval=(low, high),
+                share=min(1.0, found.share + mine.share),
+                what=f"in the program itself, and {found.what}",
+            )
+        )
+    return both, list(known.values())
+
+
+def _in_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The summary by the clock of its workers: a program that only waits for them takes no reading."""
+    last = max(worker["ended_at"] for worker in workers)
+    seconds = last - min(worker["ended_at"] - worker["seconds"] for worker in workers)
+    if summary["unit"] != "second":
+        return summary
+    if {worker["unit"] for worker in workers} == {REQUEST}:  # a server that only starts those who answer
+        steps = sum(worker["steps"] for worker in workers)
+        return summary | {"unit": REQUEST, "seconds": max(round(seconds, 3), summary["seconds"]), "steps": steps}
+    return (
+        summary if summary["seconds"] >= seconds else summary | {"seconds": round(seconds, 3), "steps": round(seconds)}
+    )
+
+
+def _unit_seconds(summary: Mapping[str, Any]) -> float:
+    return 1.0 if summary["unit"] == "second" else summary["seconds"] / max(1, summary["steps"])
+
+
+def _held(summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], owners: Collection[str]) -> dict[str, int]:
+    """Bytes by owner: what the program holds, and what grew in the workers, which have the rest from it."""
+    held = dict(summary["held"])
+    for worker in workers:
+        for owner in worker["held"].keys() & owners:
+            held[owner] = held.get(owner, 0) + worker["held"][owner]
+    return held
+
+
+def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Of the watch in all processes together."""
+    seconds = sum(each["cost"]["cpu_seconds"] for each in summaries)
+    spent = sum(each["cost"]["cpu_share"] * each["cost"]["cpu_seconds"] for each in summaries)
+    return {
+        "cpu_share": round(spent / seconds, 5) if seconds > 0 else 0.0,
+        "cpu_seconds": round(seconds, 3),
+        "bytes": sum(each["cost"]["bytes"] for each in summaries),
+    }
+
+
+def _line(worker: Mapping[str, Any]) -> dict[str, Any]:
+    """A worker in the JSON."""
+    kept = ("unit", "steps", "seconds", "readings", "resident_bytes", "resident_growth_bytes")
+    return {name: worker[name] for name in kept} | {"findings": len(worker["findings"])}
+
+
+def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_Seen]]:
+    """Findings that are the same in several workers; what is too little to be sure of is left out."""
+    groups: dict[str, list[_Seen]] = {}
+    for worker in workers:
+        for found in (Finding.from_json(each) for each in worker["findings"]):
+            if found.verdict != "slowdown":
+                groups.setdefault(found.fingerprint, []).append(_Seen(worker, found))
+    return [group for group in groups.values() if sum(seen.bytes for seen in group) >= 2 * DRIFT.least_bytes]
+
+
+def _at_once(group: Sequence[_Seen]) -> int:
+    """Most workers of a group that lived at the same time: those that follow each other are no sum."""
+    began = [(seen.worker["ended_at"] - seen.worker["seconds"], 1) for seen in group]
+    ended = [(seen.worker["ended_at"], -1) for seen in group]
+    most = now = 0
+    for _, change in sorted(began + ended):
+        now += change
+        most = max(most, now)
+    return max(1, most)
+
+
+def _together(group: Sequence[_Seen], summary: Mapping[str, Any], whole: int) -> Finding:
+    """One finding, at the rate of all workers that live at once, per unit of the program."""
+    first = max(group, key=lambda seen: seen.bytes).finding
+    several = _at_once(group)
+    if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
+        scales = [seen.worker["steps"] / max(1, summary["steps"]) for seen in group]
+    else:
+        scales = [several * _unit_seconds(summary) / len(group) * seen.per_second for seen in group]
+    rates = [(seen.finding.bytes_per_step, *seen.finding.interval) for seen in group]
+    rate, low, high = (sum(scale * each[at] for scale, each in zip(scales, rates, strict=True)) for at in range(3))
+    plateau = first.plateau_bytes
+    each = "in a worker process" if several == 1 else f"in each of {several} worker processes"
+    holds = f", {format_bytes(rate / several)} each" if several > 1 and summary["unit"] != REQUEST else ""
+    return replace(
+        first,
+        unit=summary["unit"],
+        bytes_per_step=rate,
+        interval=(low, high),
+        share=min(1.0, sum(seen.bytes for seen in group) / whole),
+        what=f"{each}{holds}: {first.what}",
+        plateau_bytes=None if plateau is None else plateau * several,
+        plateau_step=None,
+        limit_step=None,
+        limit_time=None,
+    )
+
+
+def _dated(
+    merged: Sequence[Finding], summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]]
+) -> list[Finding]:
+    """With the step at which the program and its workers reach the limit together, where all goes on as it does."""
+    grown = max(0, summary["resident_growth_bytes"])
+    held = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
+    rate = grown / max(1, summary["steps"]) + sum(found.bytes_per_step for found in merged)
+    now = max(worker["ended_at"] for worker in workers)
+    dated = []
+    for found in merged:
+        if found.limit_bytes is not None and rate > 0:
+            left = max(0.0, found.limit_bytes - held) / rate
+            when = now + left * _unit_seconds(summary)
+            found = replace(found, limit_step=summary["steps"] + round(left), limit_time=when)  # noqa: PLW2901
+        dated.append(found)
+    return dated

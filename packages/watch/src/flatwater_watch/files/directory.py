@@ -1,0 +1,219 @@
+"""Whole-object writes to a directory: after a crash a file is there complete, or it is not there.
+
+An object is written to a temporary file beside its place, flushed to the disk, renamed over its place, and the folder
+is flushed. The writer holds a lock on its temporary file while it lives; the kernel drops the lock when the process
+dies, so `remove_strays` can tell a dead writer's leavings from a file in the making.
+
+What the system refuses is raised as a `RunError` with the remedy by every function that writes or removes.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from stat import S_ISREG
+
+from flatwater_watch.errors import RunError
+from flatwater_watch.units import format_bytes
+
+Piece = bytes | bytearray | memoryview
+"""Bytes, or a view of bytes that somebody else holds."""
+
+TEMPORARY = ".tmp"
+"""The suffix of files in the making; their names begin with a dot."""
+
+PIECE = 4 << 20
+"""Bytes written, read or hashed at a time."""
+
+_HELD = re.compile(r"/proc/\d+/fd/\d+")
+_DELETED = " (deleted)"
+"""What Linux says behind the name of a folder that is gone."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def write_object(path: Path, content: Piece | Iterable[Piece]) -> None:
+    """Put `content` at `path`, whole or not at all, and wait until the disk has it.
+
+    Args:
+        path: where it goes. Its folder is created; a file that is there already is replaced in one step.
+        content: bytes, or pieces of them, which are written without being joined.
+
+    Raises:
+        RunError: the disk is full, or the folder cannot be written. The temporary file is removed, and what stood at
+            `path` before still stands there.
+    """
+    pieces = (content,) if isinstance(content, Piece) else content
+    with telling(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_whole(path, pieces)
+
+
+def replace_whole(path: Path, pieces: Iterable[Piece]) -> None:
+    """Put the pieces at `path` in one step, as `write_object` does, in a folder that is there.
+
+    Raises:
+        OSError: the file cannot be written. The temporary file is removed.
+    """
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}"
+    try:
+        _write_through(temporary, pieces)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def open_at_once(path: Path) -> FileIO:
+    """A file to read. A pipe is not waited for: whoever reads asks what kind of file it is."""
+    return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+def read_whole(path: Path, most: int) -> bytes:
+    """A file's content.
+
+    Raises:
+        ValueError: it is no regular file, or is larger than `most` bytes.
+    """
+    with open_at_once(path) as file:
+        status = os.fstat(file.fileno())
+        if not S_ISREG(status.st_mode):
+            raise ValueError("it is no regular file")
+        if status.st_size > most:
+            raise ValueError(f"it is larger than {format_bytes(most)}")
+        return file.read(most + 1)[:most]
+
+
+def _write_through(temporary: Path, pieces: Iterable[Piece]) -> None:
+    with temporary.open("xb") as file:
+        with suppress(OSError):  # some network disks know no locks; strays then stay, which only costs room
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for piece in pieces:
+            view = memoryview(piece)
+            for at in range(0, len(view), PIECE):
+                file.write(view[at : at + PIECE])
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in `folder` as they are now: what was renamed or removed stays so."""
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the disk has a file that somebody else wrote, and its name.
+
+    One that another process has removed since has nothing to wait for but that.
+
+    Raises:
+        RunError: its folder is not there, or the disk fails.
+    """
+    with telling(path):
+        with suppress(FileNotFoundError):
+            _sync(path)
+        _sync(path.parent)
+
+
+def strays(folder: Path, of: str = "") -> list[Path]:
+    """Temporary files in `folder` whose writer is dead; of one name alone where it is given."""
+    if not folder.is_dir():
+        return []
+    ours = re.compile(rf"\.{re.escape(of)}\.[0-9a-f]{{8}}\.tmp" if of else r"\..*\.tmp", re.DOTALL)
+    return [path for path in sorted(folder.iterdir()) if ours.fullmatch(path.name) and _is_abandoned(path)]
+
+
+def remove_strays(folder: Path, of: str = "") -> int:
+    """Remove what dead writers left in `folder`, as `strays` finds it; returns how many files that were."""
+    found = strays(folder, of)
+    with telling(folder):
+        for path in found:
+            path.unlink(missing_ok=True)
+    return len(found)
+
+
+def _is_abandoned(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # a living writer holds it or has just renamed it, or the disk knows no locks
+        return False
+    return True
+
+
+@contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of the body into a `RunError` that names `path` and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(_explain(path, error)) from error
+
+
+@contextmanager
+def telling_that_it_is_gone(held: Path) -> Iterator[None]:
+    """Turn a `FileNotFoundError` of the body into a `RunError` where the folder that is held was deleted."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if held_is_gone(held):
+            raise RunError(_explain(held, error)) from error
+        raise
+
+
+def named(path: Path) -> Path:
+    """The path by the name that its folder has now, where it leads through a folder that a process holds open."""
+    found = _HELD.match(str(path))
+    return Path(found[0]).readlink() / path.relative_to(found[0]) if found else path
+
+
+def same_folder(path: Path, held: Path) -> bool:
+    """Whether the folder that is held still lies at `path`."""
+    try:
+        return path.samefile(held)
+    except OSError:  # nothing lies there, or nothing that may be looked at
+        return False
+
+
+def held_is_gone(held: Path) -> bool:
+    """Whether the folder that is held has no name any more."""
+    name = str(held.readlink())
+    return name.endswith(_DELETED) and not same_folder(Path(name), held)
+
+
+def _explain(path: Path, error: OSError) -> str:
+    held, path = _HELD.match(str(path)), named(path)
+    if held and held_is_gone(Path(held[0])):
+        folder = str(Path(held[0]).readlink()).removesuffix(_DELETED)
+        return (
+            f"{folder}: this folder was deleted, or moved to another disk, while it was written to, so nothing more "
+            "can be saved there. Go on from a copy of it, if there is one."
+        )
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        free = format_bytes(shutil.disk_usage(_standing(path)).free)
+        return (
+            f"{path}: cannot be written: {reason} ({free} free). What was saved before is untouched. "
+            "Free some space, or give a run folder on another disk with --run."
+        )
+    if error.errno in _FORBIDDEN:
+        return f"{path}: cannot be written: {reason}. Make the folder writable, or give another one with --run."
+    return f"{path}: cannot be written: {reason}. Give another run folder with --run."
+
+
+def _standing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

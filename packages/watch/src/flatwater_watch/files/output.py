@@ -1,0 +1,264 @@
+"""A file that the user names for output: looked at before the work begins, written whole, and nothing is lost for it.
+
+One mechanism for every option and every function that writes where a user says. What is written takes the place of its
+own kind alone: a page that of a page, positions that of positions. It never takes the place of anything else, nor a
+name that Flatwater itself uses in the folder of a run, a study or a sweep, and it follows no link.
+
+A result may have taken days. Where its place can no longer be written when it is there, it goes to the `.flatwater`
+folder of the working folder, or to a new folder in the temporary one, and the command says so.
+"""
+
+import errno
+import os
+import re
+import secrets
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.files.directory import TEMPORARY, Piece, replace_whole
+from flatwater_watch.files.regular import append_regular, irregular, open_regular, read_regular
+from flatwater_watch.printable import shown
+
+KEPT = Path(".flatwater")
+"""What is kept below the working folder."""
+HEAD = 64 << 10
+"""Bytes by which a file's kind is known."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is written, and what it may take the place of."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    holds: Callable[[bytes], bool]
+    """Whether a file is of this kind, by its first `HEAD` bytes."""
+
+
+def _like(pattern: bytes) -> Callable[[bytes], bool]:
+    """Begins with what matches."""
+    compiled = re.compile(pattern, re.DOTALL | re.IGNORECASE)
+    return lambda head: compiled.match(head) is not None
+
+
+PAGE = Kind("a page of Flatwater", (".html",), _like(rb"\s*<!doctype html>.*\xc2\xb7 Flatwater</title>"))
+WATCHED = Kind("what a watch has told", (".json",), _like(rb'\{\s*"program":.*"unit":'))
+TOLD = Kind("what a watch tells", (".log", ".txt"), _like(rb"\d{4}-\d\d-\d\d \d\d:\d\d\n"))
+POLICIES = {
+    ".pt2": Kind("an exported program", (".pt2",), _like(rb"PK\x03\x04")),
+    ".onnx": Kind("an ONNX program", (".onnx",), _like(rb"\x08.*(?:pytorch|torch)")),
+    ".safetensors": Kind("an exported policy", (".safetensors",), _like(rb'.{8}\{"__metadata__":\{"flatwater":')),
+}
+
+
+def table_kind(name: str, columns: Iterable[str]) -> Kind:
+    """A CSV table with these columns, and maybe others."""
+    wanted = {*columns}
+
+    def holds(head: bytes) -> bool:
+        first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")
+        return wanted <= {cell.strip().strip('"') for cell in first.split(",")}
+
+    return Kind(name, (".csv",), holds)
+
+
+_RUN = re.compile(rb"^trainer\s*=", re.MULTILINE)
+_RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", "plan.json", ".lock")
+_OWN_FOLDERS = {"checkpoints", "tensorboard", "profile", "wandb", "logs"}
+_OWN_SUFFIXES = {"", ".toml", ".json", ".jsonl", ".parquet", ".npz", ".log", ".txt", ".db", ".png", ".gz"}
+_OWN_PAGE = "report.html"
+_DEEPEST = 3
+"""Folders between a study and a file of a run's."""
+
+
+def own_folder(folder: Path) -> str:
+    """What of Flatwater's a folder is: a run, a sweep or a study; empty where it is none."""
+    if (folder / "base.toml").is_file():
+        kinds = {"space.toml": "a sweep", "study.toml": "a study"}
+        return next((kind for name, kind in kinds.items() if (folder / name).is_file()), "")
+    if not any((folder / mark).exists() for mark in _RUN_MARKS):
+        return ""
+    with suppress(OSError):
+        return "a run" if _RUN.search(read_regular(folder / "config.toml", follow=False)) else ""
+    return ""
+
+
+def own_name(place: Path, beside: Path | None = None) -> str:
+    """Why Flatwater itself uses that name; empty where it does not."""
+    if beside is not None and place == beside.parent.resolve() / beside.name:
+        return ""
+    for folder in [*place.parents][:_DEEPEST]:
+        kind = own_folder(folder)
+        inside = place.relative_to(folder).parts
+        alone = len(inside) == 1
+        name = inside[0]
+        if kind and (
+            (name in _OWN_FOLDERS and not alone)
+            or (alone and (name.startswith(".") or name == _OWN_PAGE or Path(name).suffix in _OWN_SUFFIXES))
+        ):
+            return f"{folder} is the folder of {kind}, which has files of such names itself"
+    return ""
+
+
+def check_output(option: str, path: Path, kind: Kind, *, beside: Path | None = None) -> None:
+    """Find out before the work begins that a file can be written there, and that nothing is lost for it.
+
+    Args:
+        option: that names it.
+        path: the file.
+        kind: of what will be written.
+        beside: the place that it has where no option names one, which is in a run's folder.
+
+    Raises:
+        ConfigError: its name ends otherwise, is a link, another kind of file or a run's own, or its folder is not there
+            or cannot be written.
+    """
+    reason = _refusal(path, kind, beside)
+    if reason:
+        raise ConfigError(f"{option} {path}: {reason}")
+
+
+def _refusal(path: Path, kind: Kind, beside: Path | None) -> str:
+    """Why it cannot be written there; empty where it can."""
+    return next(_objections(path, kind, beside), "")
+
+
+def _objections(path: Path, kind: Kind, beside: Path | None) -> Iterator[str]:
+    """Each is looked for only where there is none before it."""
+    if path.suffix not in kind.suffixes or path.name == path.suffix:
+        yield f"the name must end in {' or '.join(kind.suffixes)}. Name such a file."
+    if not path.name.isprintable():
+        yield f"no file can be written there: its name {shown(path.name)} has characters that none should have."
+    try:
+        place = path.parent.resolve() / path.name
+        mode = _mode(place)
+        head = _head(place) if stat.S_ISREG(mode) else b""
+    except (OSError, RuntimeError, ValueError) as fault:  # too long a name, links in a circle, a NUL character
+        yield f"no file can be written there: {_reason(fault)}. Name another one."
+        return
+    if stat.S_ISLNK(mode):
+        yield f"it is a link, to {place.readlink()}, and links are not followed. Name that file itself, or another."
+    if special := irregular(mode):
+        yield f"no file can be written there: it is {special}. Name a file."
+    if not place.parent.is_dir():
+        yield f"no file can be written there: there is no folder {place.parent}. Name another."
+    if not os.access(place.parent, os.W_OK | os.X_OK) or (mode and not os.access(place, os.W_OK)):
+        yield "no file can be written there: you may not. Name a file in a folder of yours."
+    if own := own_name(place, beside):
+        yield f"no file can be written there: {own}. Name a file elsewhere."
+    if head and not kind.holds(head):
+        yield f"the file that is there is not {kind.name}, and is not replaced. Name another one, or remove it."
+
+
+def _mode(place: Path) -> int:
+    """Of what is there; 0 where nothing is. The name may be too long only for the file beside it that is renamed."""
+    with suppress(FileNotFoundError):
+        place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY}").lstat()
+    try:
+        return place.lstat().st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _head(place: Path) -> bytes:
+    with open_regular(place, follow=False) as file:
+        return file.read(HEAD)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a result is now."""
+
+    path: Path
+    reason: str = ""
+    """Why it is not where the user wanted it."""
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.reason})" if self.reason else str(self.path)
+
+
+def replace_output(path: Path, content: Piece, kind: Kind, *, beside: Path | None = None) -> None:
+    """Write a result whole to the file that was named for it, which is looked at once more.
+
+    Raises:
+        RunError: it cannot be written there, or something else is there by now.
+    """
+    try:
+        with _held(path.parent) as folder:
+            if reason := _refusal(path, kind, beside):
+                raise RunError(f"{path} cannot be written: {reason}")
+            replace_whole(folder / path.name, (content,))
+    except OSError as fault:
+        raise RunError(f"{path} cannot be written: {_reason(fault)}") from fault
+
+
+def write_output(path: Path, content: bytes, kind: Kind, *, beside: Path | None = None) -> Written:
+    """Write a result whole to the file that was named for it, or to the nearest place that takes it.
+
+    Raises:
+        RunError: no place takes it.
+    """
+    try:
+        replace_output(path, content, kind, beside=beside)
+    except RunError as fault:
+        elsewhere = keep(path.name, content)
+        if elsewhere is None:
+            raise RunError(f"{fault}. No other place takes it either.") from fault
+        return Written(elsewhere, str(fault))
+    return Written(path)
+
+
+def keep(name: str, content: bytes) -> Path | None:
+    """Put a result into a new file of `.flatwater`, or else of a new folder in the temporary one.
+
+    Neither follows a link: others may write to the folders above. None where neither takes it.
+    """
+    with suppress(OSError):
+        with suppress(FileExistsError):
+            KEPT.mkdir()
+        return _created(KEPT, name, content)
+    with suppress(OSError):
+        return _created(Path(tempfile.mkdtemp(prefix="flatwater-")), name, content)
+    return None
+
+
+def _created(folder: Path, name: str, content: bytes) -> Path:
+    """A new file in a folder that is no link; beside one of the same name it has another."""
+    with _held(folder, os.O_NOFOLLOW) as door:
+        for tried in (name, f"{Path(name).stem}-{secrets.token_hex(4)}{Path(name).suffix}"):
+            if not os.path.lexists(door / tried):
+                replace_whole(door / tried, (content,))
+                return folder / tried
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+
+
+@contextmanager
+def _held(folder: Path, flags: int = 0) -> Iterator[Path]:
+    """A folder, whatever is put in its place meanwhile."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | flags)
+    try:
+        door = Path(f"/proc/self/fd/{descriptor}")
+        yield door if door.exists() else folder
+    finally:
+        os.close(descriptor)
+
+
+def append_output(path: Path, text: str, kind: Kind) -> None:
+    """Append text to the file that was named for it.
+
+    Raises:
+        OSError: it cannot be opened or written, or something else is there.
+    """
+    if reason := _refusal(path, kind, None):
+        raise OSError(errno.EINVAL, reason, str(path))
+    with append_regular(path) as file:
+        file.write(text.encode(errors="replace"))
+
+
+def _reason(fault: BaseException) -> str:
+    return (fault.strerror if isinstance(fault, OSError) else None) or str(fault)

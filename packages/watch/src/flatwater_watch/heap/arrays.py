@@ -1,0 +1,277 @@
+"""Arrays, tensors and autograd graphs: bytes of storages, each counted once, read without any operation of theirs.
+
+Neither numpy nor torch is imported: an object that gets here has brought its library along.
+"""
+
+import sys
+import weakref
+from bisect import bisect
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from flatwater_watch.heap.raw import c_attribute, dict_of, entries, is_a, mro, name_of, names_of
+from flatwater_watch.heap.view import OPAQUE, Inside, Named, Walk, claim, items, spaced
+
+TENSOR_BYTES = 224
+"""What a tensor takes besides its storage and what Python says: a header of the collector's, TensorImpl, allocations'
+own. These numbers were measured as the resident bytes of many alike (torch 2.13, glibc)."""
+STORAGE_BYTES = 164
+"""The same of a storage besides its data: StorageImpl, and what is lost where the data begins on a cache line."""
+AUTOGRAD_BYTES = 192
+"""What a tensor takes more that may have a gradient, ..."""
+VIEW_BYTES = 320
+"""... and one that is a view of another."""
+BASE_BYTES = 192
+"""A tensor of which there are only views: its TensorImpl."""
+NODE_BYTES = 560
+"""A node of a graph with what leads to the next, ..."""
+SAVED_BYTES = 400
+"""... and a tensor that it saves, besides its storage."""
+ARRAY_BYTES = 48
+"""What a numpy array takes besides its data and what Python says: its shape, allocations' own."""
+
+
+class Graph:
+    """Stands in the walk for the autograd graph of a tensor. Opened last: what has another owner is not the graph's."""
+
+    __slots__ = ("_tensor",)
+
+    def __init__(self, tensor: Any) -> None:  # noqa: ANN401
+        self._tensor = weakref.ref(tensor)
+
+    @property
+    def fn(self) -> Any:  # noqa: ANN401  torch's nodes have no common type
+        """Its last node; None if the tensor is gone: nothing is kept alive that backward would need."""
+        tensor = self._tensor()
+        return None if tensor is None else _graph_of(tensor)
+
+
+def _graph_of(tensor: Any) -> Any:  # noqa: ANN401
+    torch: Any = sys.modules["torch"]
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        return torch._C.TensorBase.grad_fn.__get__(tensor)  # noqa: SLF001
+
+
+def look_array(array: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    """A numpy array: its own bytes, or the base that holds them. A memory-mapped file is no memory of ours."""
+    numpy: Any = sys.modules["numpy"]
+    base = numpy.ndarray.base.__get__(array)
+    size = object.__sizeof__(array)
+    length = numpy.ndarray.size.__get__(array)
+    if base is not None:
+        return Inside("array", size, length, parts=[(".base", base)])
+    address, _ = numpy.ndarray.__array_interface__.__get__(array)["data"]
+    size += claim(walk, address, numpy.ndarray.nbytes.__get__(array) + ARRAY_BYTES)
+    if not numpy.ndarray.dtype.__get__(array).hasobject:
+        return Inside("array", size, length)
+    flat = numpy.ndarray.flat.__get__(array)
+    filled = _filled(flat, length)
+    held = items(walk, (flat[i] for i in range(filled)[spaced(filled, walk.draw)]), filled)
+    if filled < length:
+        return Inside("list", size, filled, capacity=length, **held)
+    return Inside("array", size, length, **held)
+
+
+def _filled(flat: Any, length: int) -> int:  # noqa: ANN401
+    """How many objects stand in an array that is filled from its beginning; all where it is not."""
+    if length == 0 or flat[0] is None or flat[length - 1] is not None:
+        return length
+    return bisect(range(length), 0, key=lambda at: int(flat[at] is None))
+
+
+def look_tensor(tensor: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    """A torch tensor: the bytes of its storage, its gradient, and the graph that made it."""
+    torch: Any = sys.modules["torch"]
+    own = torch._C.TensorBase  # noqa: SLF001  the class whose attributes no subclass has replaced
+    with torch._C.DisableTorchFunction():  # noqa: SLF001  neither a subclass nor a mode of the program is asked
+        storages = storage_bytes(tensor, walk)
+        size = object.__sizeof__(tensor) + TENSOR_BYTES + storages
+        if own._is_view(tensor):  # noqa: SLF001
+            size += VIEW_BYTES + (BASE_BYTES if storages else 0)
+        elif own.requires_grad.__get__(tensor):
+            size += AUTOGRAD_BYTES
+        parts: list[Named] = []
+        fn = own.grad_fn.__get__(tensor)
+        if fn is not None:
+            parts.append((".<graph>", Graph(tensor)))
+        if fn is None or own.retains_grad.__get__(tensor):  # others warn when they are asked
+            gradient = own.grad.__get__(tensor)
+            if gradient is not None:
+                parts.append((".grad", gradient))
+        return Inside("array", size, 0 if _wraps(tensor) else own.numel(tensor), parts=parts)
+
+
+def _wraps(tensor: Any) -> bool:  # noqa: ANN401
+    """Whether it is a wrapper of other tensors (nested, quantised, distributed): these are among its attributes.
+
+    Even its shape and its device may be computed by Python code.
+    """
+    torch: Any = sys.modules["torch"]
+    return bool(torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python))  # noqa: SLF001
+
+
+def storage_bytes(tensor: Any, walk: Walk) -> int:  # noqa: ANN401
+    """Bytes of the tensor's storages that nothing seen earlier holds; a sparse tensor has several."""
+    own: Any = sys.modules["torch"]._C.TensorBase  # noqa: SLF001
+    total = 0
+    for dense in dense_parts(tensor):
+        if not own.is_meta.__get__(dense):
+            address, size = _storage(own.untyped_storage(dense))
+            total += claim(walk, address, size + STORAGE_BYTES)
+    return total
+
+
+def dense_parts(tensor: Any) -> list[Any]:  # noqa: ANN401
+    """The tensors with a storage of which the tensor is made."""
+    if _wraps(tensor):
+        return []
+    torch: Any = sys.modules["torch"]
+    layout = torch._C.TensorBase.layout.__get__(tensor)  # noqa: SLF001
+    if layout is torch.strided:
+        return [tensor]
+    with torch._C._DisableTorchDispatch():  # noqa: SLF001  these are operations, which a mode would see
+        return [getattr(torch._C.TensorBase, name)(tensor) for name in _PARTS.get(str(layout), ())]  # noqa: SLF001
+
+
+_ROWS, _COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+_PARTS = {
+    "torch.sparse_coo": ("_indices", "_values"),
+    "torch.sparse_csr": _ROWS,
+    "torch.sparse_bsr": _ROWS,
+    "torch.sparse_csc": _COLUMNS,
+    "torch.sparse_bsc": _COLUMNS,
+}
+"""The dense tensors of a sparse one, by its layout."""
+
+
+def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
+    """Address and bytes."""
+    own: Any = sys.modules["torch"]._C.StorageBase  # noqa: SLF001
+    return own.data_ptr(storage), own.nbytes(storage)
+
+
+def look_storage(storage: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    """A storage that is held without a tensor."""
+    address, size = _storage(storage)
+    return Inside("array", object.__sizeof__(storage) + claim(walk, address, size), size)
+
+
+class Figures(NamedTuple):
+    """What is told of an array or a tensor."""
+
+    label: str
+    """Type and shape: `float32[64, 504]`."""
+    bytes: int
+    """Of its own elements; 0 where its layout does not tell."""
+    kept: int
+    """Bytes of the storage, or of the base, that it keeps alive."""
+    graphed: bool | None
+    """Whether a tensor carries a graph; None for an array."""
+
+
+def figures_of(array: Any) -> Figures | None:  # noqa: ANN401
+    """The figures of an array or a tensor; None for all other objects."""
+    numpy: Any = sys.modules.get("numpy")
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and is_a(array, torch._C.TensorBase):  # noqa: SLF001
+        return _tensor_figures(array)
+    if numpy is not None and is_a(array, numpy.ndarray):
+        own: Any = numpy.ndarray
+        label = f"{own.dtype.__get__(array)}{list(own.shape.__get__(array))}"
+        return Figures(label, own.nbytes.__get__(array), own.nbytes.__get__(last_base(array)), None)
+    return None
+
+
+def _tensor_figures(tensor: Any) -> Figures:  # noqa: ANN401
+    torch: Any = sys.modules["torch"]
+    own = torch._C.TensorBase  # noqa: SLF001
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        graphed = own.grad_fn.__get__(tensor) is not None
+        if _wraps(tensor):
+            return Figures(name_of(type(tensor)), 0, 0, graphed)
+        dense = own.layout.__get__(tensor) is torch.strided
+        size = own.numel(tensor) * own.element_size(tensor) if dense else 0
+        kept = _storage(own.untyped_storage(tensor))[1] if dense else 0
+        shape = list(own.shape.__get__(tensor))
+        return Figures(f"{str(own.dtype.__get__(tensor)).removeprefix('torch.')}{shape}", size, kept, graphed)
+
+
+def last_base(array: Any) -> Any:  # noqa: ANN401
+    """The numpy array that holds the memory of this one."""
+    numpy: Any = sys.modules["numpy"]
+    base = array
+    while is_a(above := numpy.ndarray.base.__get__(base), numpy.ndarray):
+        base = above
+    return base
+
+
+def saved_tensors(tensor: Any, most: int = 10_000) -> Iterator[Any]:  # noqa: ANN401
+    """What the autograd graph of a tensor saves for its backward; of at most so many nodes."""
+    last = _graph_of(tensor)
+    waiting, seen = [] if last is None else [last], {id(last): last}
+    while waiting and len(seen) < most:
+        node = waiting.pop()
+        yield from _saved(node)[0]
+        for following in _next(node):
+            if id(following) not in seen:
+                seen[id(following)] = following
+                waiting.append(following)
+
+
+def look_graph(graph: Graph, walk: Walk) -> Inside:
+    """A graph, whole: the storages that its nodes save, and what Python functions keep on their context.
+
+    Reads `_raw_saved_*` only, whose `data` is what lies there. `_saved_*` would unpack it: run checkpointed forwards
+    again, and raise where a tensor was changed in place. The parameters at its ends are not the graph's.
+    """
+    torch: Any = sys.modules["torch"]
+    fn = graph.fn
+    if fn is None:
+        return OPAQUE
+    size, count, parts, nodes = 0, 0, [], [fn]
+    for node in nodes:
+        if id(node) in walk.seen or walk.visited >= walk.most:
+            continue
+        walk.seen.add(id(node))
+        walk.visited += 1
+        count += 1
+        size += NODE_BYTES
+        saved, kept = _saved(node)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            size += sum(SAVED_BYTES + storage_bytes(tensor, walk) for tensor in saved)
+        parts += kept
+        nodes += _next(node)
+    walk.kept += nodes  # torch makes their Python side on demand, and an id must not be used twice
+    return Inside("graph", size, count, parts=parts)
+
+
+def _next(node: Any) -> list[Any]:  # noqa: ANN401
+    return [fn for fn, _ in c_attribute(node, "next_functions") or () if fn is not None]
+
+
+def _saved(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
+    """The tensors that a node saves, and the other objects on it."""
+    torch: Any = sys.modules["torch"]
+    tensors, kept = [], []
+    for name in _raw_names(type(node)):
+        raw = _read(node, name)
+        for one in raw if type(raw) is tuple else (raw,):
+            data = None if one is None else one.data
+            if is_a(data, torch._C.TensorBase):  # noqa: SLF001
+                tensors.append(data)
+            elif data is not None:  # what a hook has packed it into
+                kept.append((".<packed>", data))
+    kept += [(f".<context>.{name}", value) for name, value in entries(dict_of(node))]
+    return tensors, kept
+
+
+def _raw_names(kind: type) -> list[str]:
+    return [name for owner in mro(kind) for name, _ in entries(names_of(owner)) if name.startswith("_raw_saved_")]
+
+
+def _read(node: Any, name: str) -> Any:  # noqa: ANN401
+    """The attribute, or None where backward has freed it."""
+    try:
+        return c_attribute(node, name)
+    except RuntimeError:
+        return None

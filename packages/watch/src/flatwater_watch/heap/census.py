@@ -1,0 +1,319 @@
+"""The census: which containers the user's program holds, by path, and how many bytes are below each.
+
+A walk in breadth from the roots, so that an object belongs to the shallowest container that reaches it. Big containers
+are sized from a sample. Instances on like paths ("train.AGENTS[*].history") are one holding.
+
+On a heap of a million objects it takes a second or more. So it can be taken in slices, while the program goes on:
+`begin_census` and `count_`. `walk.py` says what it keeps alive meanwhile.
+"""
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any
+
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.heap.walk import DRAWN, FOLDED, Exploration, Place, explore, explore_, held, rest_
+from flatwater_watch.meters.bound import monotonic, thread_seconds
+
+DRAW, FEW = 24, 6
+"""Items of a big container that are looked at; the second where the first make the walk long, as figures do."""
+
+FIRST_LOOK = 20_000
+"""Objects after which the walk begins again with few."""
+
+BETWEEN_CLOCKS = 4000
+"""Objects added up between two looks at the clock: 2 ms or so."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A container, or all containers on like paths."""
+
+    path: str
+    """Readable, stable over reruns, without indexes: "train.HISTORY", "main() in train.py: agent.memory"."""
+    parent: str | None
+    """Path of the container that holds it; None for a root."""
+    kind: str
+    """list, tuple, dict, set, deque, queue, cache, figures, hooks, closure, array, graph, text, bytes, class,
+    generator, frame, thread or object."""
+    length: int
+    """Items; elements of an array; nodes of a graph or of a linked structure. The mean, where there are several."""
+    capacity: int | None
+    """`maxlen` of a deque, `maxsize` of a queue or cache; None if nothing bounds it."""
+    bytes: int
+    """Everything below it that no earlier holding holds."""
+    instances: int = 1
+    """How many containers on this path there are, estimated."""
+    step: int = 0
+    """At which it was opened: of a census in slices, not that of its beginning."""
+    items: float = 0.0
+    """Of all containers on this path together, estimated: one of many that becomes longer leaves the mean as it is."""
+
+
+@dataclass(frozen=True)
+class Census:
+    """The holdings of one moment, or of the slices in which it was taken."""
+
+    holdings: Mapping[str, Holding]
+    visited: int
+    truncated: bool
+    """Whether the walk stopped at its limit: bytes are too few, and holdings may be missing."""
+    seconds: float
+    """In which the program stood still, all slices together."""
+    live: Mapping[str, Any]
+    """The container on each path, or the longest of several. Strong references: `forget` drops them."""
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """Objects that could not be read, by class and what went wrong: what they hold is not in the holdings."""
+    draw: int = DRAW
+    """Items of a big container that were looked at: estimates of another census are alike if it had as many."""
+
+    def forget(self) -> "Census":
+        """The numbers alone; nothing of the program is kept alive by them."""
+        return replace(self, live={})
+
+
+@dataclass(slots=True)
+class Counting:
+    """A census that is under way."""
+
+    roots: Roots
+    most: int
+    walking: Exploration
+    seconds: float = 0.0
+    explored: bool = False
+    added: int = 0
+    """Rows that were added to those that hold them, the last ones first."""
+    handed: int = 0
+    """Rows whose bytes their paths have."""
+
+
+def take_census(roots: Roots, *, most: int = 200_000) -> Census:
+    """Walk the heap from the roots, at once.
+
+    Args:
+        roots: where to begin.
+        most: objects to visit at most, single numbers and short texts not counted.
+
+    Returns:
+        The holdings, with references to the containers.
+    """
+    census = count_(begin_census(roots, most=most), inf)
+    assert census is not None  # noqa: S101  (its time is not bounded)
+    return census
+
+
+def begin_census(roots: Roots, *, most: int = 200_000, few: bool = False) -> Counting:
+    """A census of which nothing is counted yet, from the roots as they are now.
+
+    Args:
+        roots: as of `take_census`.
+        most: as of `take_census`.
+        few: whether few items are drawn from the beginning, as the walk is known to be long.
+    """
+    with _uncollected():
+        walking = explore(roots, draw=FEW, most=most) if few else explore(roots, draw=DRAW, most=min(FIRST_LOOK, most))
+        return Counting(roots, most, walking)
+
+
+def count_(counting: Counting, seconds: float, step: int = 0) -> Census | None:
+    """Go on with a census for so many seconds. Returns it when it is done; until then, call again.
+
+    Args:
+        counting: from `begin_census`.
+        seconds: CPU seconds of this thread, for which the program stands still, and longer on a busy machine, as does
+            all that it does itself; a single container, or graph, is not interrupted.
+        step: of the program, now.
+    """
+    began = monotonic()
+    with _uncollected():
+        counting.walking.step = step
+        census = _go_on_(counting, thread_seconds() + seconds)
+        if census is None:
+            rest_(counting.walking)
+    counting.seconds += monotonic() - began
+    return None if census is None else replace(census, seconds=counting.seconds)
+
+
+_stopped: list[bool] = []
+"""While a census is being taken: whether it has stopped the collector."""
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What the walk allocates must not start a collection, which would free what is to be counted."""
+    _stopped.append(gc.isenabled())
+    gc.disable()
+    try:
+        yield
+    finally:
+        if _stopped and _stopped.pop():
+            gc.enable()
+
+
+def leave_census() -> None:
+    """Collect again, in a fork that was made while another thread was taking a census: it never ends there."""
+    while _stopped:
+        if _stopped.pop():
+            gc.enable()
+
+
+def _go_on_(counting: Counting, until: float) -> Census | None:
+    if not counting.explored:
+        if not explore_(counting.walking, until):
+            return None
+        if counting.walking.truncated and counting.walking.walk.draw == DRAW:
+            _take_apart(counting.walking)
+            step = counting.walking.step
+            counting.walking = explore(counting.roots, draw=FEW, most=counting.most)
+            counting.walking.step = step
+            return _go_on_(counting, until)
+        counting.explored = True
+    walking = counting.walking
+    if not _add_up_(counting, walking, until) or not _hand_down_(counting, walking, until):
+        return None
+    holdings, live = _holdings(walking.records.values())
+    _take_apart(walking)
+    walk = walking.walk
+    return Census(holdings, walk.visited, walking.truncated, 0.0, live, dict(walk.unread), walk.draw)
+
+
+def _take_apart(walking: Exploration) -> None:
+    """Break the cycles between records, so that they go at once and without the collector."""
+    for record in walking.records.values():
+        record.children.clear()
+
+
+def _add_up_(counting: Counting, walking: Exploration, until: float) -> bool:
+    """Add each row to the one that holds it, from the leaves to the roots. Returns whether all are."""
+    sizes, holders, marks, samples = walking.sizes, walking.holders, walking.marks, walking.samples
+    while counting.added < len(sizes):
+        end = len(sizes) - counting.added
+        first = max(0, end - BETWEEN_CLOCKS)
+        for at in range(end - 1, first - 1, -1):
+            sample = samples.get(at)
+            if sample is not None:
+                sizes[at] += sample.whole()
+            holder = holders[at]
+            if marks[at] & DRAWN:
+                samples[holder].add(sizes[at])
+            elif holder >= 0:
+                sizes[holder] += sizes[at]
+        counting.added += end - first
+        if thread_seconds() >= until:
+            return counting.added == len(sizes)
+    return True
+
+
+def _hand_down_(counting: Counting, walking: Exploration, until: float) -> bool:
+    """Hand the factors of drawn items down, and the bytes of each row to its path. Returns whether all are."""
+    sizes, holders, marks, scales = walking.sizes, walking.holders, walking.marks, walking.weights
+    while counting.handed < len(sizes):
+        end = min(len(sizes), counting.handed + BETWEEN_CLOCKS)
+        for at in range(counting.handed, end):
+            holder, mark = holders[at], marks[at]
+            scale = 1.0 if holder < 0 else scales[holder]
+            if mark & DRAWN:
+                scale *= walking.samples[holder].factor
+            scales[at] = scale  # the weights have been of use
+            if not mark & FOLDED:
+                walking.places[at].bytes += sizes[at] * scale
+        counting.handed = end
+        if thread_seconds() >= until:
+            return end == len(sizes)
+    return True
+
+
+def _holdings(records: Iterable[Place]) -> tuple[dict[str, Holding], dict[str, Any]]:
+    """By path, parents first, and the container on each; without those that went while the census was taken."""
+    holdings, live = dict[str, Holding](), dict[str, Any]()
+    for record in records:
+        container = held(record.longest)
+        if container is not None and (record.parent is None or record.parent.path in holdings):
+            holdings[record.path], live[record.path] = _holding(record), container
+    return holdings, live
+
+
+def _holding(record: Place) -> Holding:
+    weight = max(record.weight, 1.0)
+    length = 1 + record.chain / weight if record.chain else record.length / weight
+    parent = None if record.parent is None else record.parent.path
+    size, instances = round(record.bytes), round(weight)
+    kind, capacity, items = record.kind, record.capacity, length * weight
+    return Holding(record.path, parent, kind, round(length), capacity, size, instances, record.step, items)
+
+
+Counted = Callable[[int, Census], None]
+"""Is told of each census: the step at which it began, and what it counted, with references."""
+
+
+class Censuses:
+    """Takes the censuses of one process, one at a time, in slices."""
+
+    def __init__(self, roots: Roots, counted: Counted) -> None:
+        """Take none yet.
+
+        Args:
+            roots: where they begin.
+            counted: is told of each.
+        """
+        self.seconds = 0.0
+        """CPU seconds that a slice may still take at this step."""
+        self.took = 0.0
+        """CPU seconds of the last one, all slices together: on a busy machine it stands still for longer."""
+        self.spent = 0.0
+        """The same of the one that is under way."""
+        self.libraries: dict[str, Any] = {}
+        """Globals of libraries by path, at which those that follow look as well."""
+        self._roots, self._counted = roots, counted
+        self._counting: Counting | None = None
+        self._counted_whole: Census | None = None
+        self._since = self._step = 0
+        self._few = False
+        """Whether the last one had to begin again with few items: the next need not be so long."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether one waits for its next slice."""
+        return self._counting is not None and self._counted_whole is None
+
+    @property
+    def roots(self) -> Roots:
+        """Where the next one begins."""
+        return replace(self._roots, libraries=tuple(self.libraries.items()))
+
+    def take(self, step: int) -> tuple[int, Census] | None:
+        """Go on with the one that is under way, or begin one.
+
+        Returns:
+            The step at which it began and the census, if it is done; a step has one slice.
+        """
+        if self.seconds <= 0:
+            return None
+        if self._counting is None:
+            self._counting, self._since = begin_census(self.roots, few=self._few), step
+        self._step = step
+        self.go_on(self.seconds)
+        self.seconds = 0.0
+        if self._counted_whole is None:
+            return None
+        census, walk = self._counted_whole, self._counting.walking.walk
+        self._few = walk.draw == FEW and walk.visited > FIRST_LOOK * FEW // DRAW
+        self.took = self.spent
+        self.drop()
+        self._counted(self._since, census)
+        return self._since, census
+
+    def go_on(self, seconds: float) -> None:
+        """A slice of the one that is under way, between two steps; `take` hands it over at the next one."""
+        if self._counting is not None and self._counted_whole is None:
+            began = thread_seconds()
+            self._counted_whole = count_(self._counting, seconds, self._step)
+            self.spent += thread_seconds() - began
+
+    def drop(self) -> None:
+        """Leave the one that is under way."""
+        self._counting = self._counted_whole = None
+        self.spent = 0.0

@@ -1,0 +1,389 @@
+"""What any object holds, with a name for each child; nothing of the user's program is called to find out.
+
+Containers are read through the methods of their builtin type, instances through the descriptors of their `__dict__` and
+slots, closures cell by cell. Classes of libraries are known by module and name, so none is imported.
+"""
+
+import gc
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import islice, repeat
+from typing import Any, NamedTuple
+
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.heap.arrays import Graph, look_array, look_graph, look_storage, look_tensor
+from flatwater_watch.heap.functions import (
+    Cache,
+    function_size,
+    look_bound,
+    look_cache,
+    look_code,
+    look_exception,
+    look_frame,
+    look_function,
+    look_generator,
+    look_method,
+    look_partial,
+    look_traceback,
+    results,
+)
+from flatwater_watch.heap.instances import (
+    attributes,
+    is_opaque_class,
+    look_foreign,
+    look_instance,
+    look_written_bytes,
+    look_written_text,
+)
+from flatwater_watch.heap.raw import (
+    GC_BYTES,
+    c_attribute,
+    dict_of,
+    entries,
+    full_name,
+    loaded,
+    mro,
+    name_of,
+    names_of,
+    settled,
+)
+from flatwater_watch.heap.view import OPAQUE, Inside, Look, Named, Walk, claim, items, spaced
+from flatwater_watch.meters.signals import is_the_programs
+
+_ATOMS = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
+ATOMS = frozenset(map(id, _ATOMS))
+"""Ids of types without children. Only long texts among them are holdings of their own."""
+
+LONG_TEXT = 4096
+"""Bytes from which on a text is told apart from what holds it: it may be one that is added to."""
+
+NAMED_KEYS = 24
+"""Entries up to which a dict of texts is read as a record of named fields, and not as a container of like items."""
+
+FAR_DICT = 200_000
+"""Entries from which on the middle of a dict is not looked at: getting there takes as long as reading it."""
+
+
+def look(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    """Open one object. Its type decides how, the same for all of one walk.
+
+    The edge between the watch and a foreign object: whatever goes wrong with it, the walk goes on without it and notes
+    that it was not read.
+    """
+    kind = type(obj)
+    try:
+        opener = walk.looks.get(id(kind))
+        if opener is None:
+            opener = walk.looks[id(kind)] = _resolve(kind)
+        return opener(obj, walk)
+    except Exception as error:  # the edge to a foreign object: one that fails is counted as unread
+        if is_the_programs(error):  # a signal came meanwhile, for example
+            raise
+        walk.unread[f"{name_of(kind)} ({name_of(type(error))})"] += 1
+        return OPAQUE
+
+
+def _resolve(kind: type) -> Look:
+    """The opener of the first class in the method resolution order that has one, with the instance's attributes."""
+    if kind is not Graph and is_opaque_class(kind):
+        return _look_opaque
+    for owner in mro(kind):
+        opener = _BUILTIN.get(id(owner)) or _of_library(owner)
+        if opener is not None:
+            complete = kind is owner or opener in _COMPLETE or type(opener) is partial
+            return opener if complete else _with_attributes(opener, kind)
+    return look_instance(kind) or look_foreign(kind)
+
+
+def _of_library(kind: type) -> Look | None:
+    """The opener of a library's class; a class that only says that it is one has none."""
+    keeps = CONTAINERS.get(full_name(kind))
+    opener = _LIBRARY.get(full_name(kind)) if keeps is None else partial(_look_container, keeps=keeps)
+    return opener if opener is not None and _is_what_it_says(kind) else None
+
+
+def _is_what_it_says(kind: type) -> bool:
+    module, name = full_name(kind)
+    space = loaded(module)
+    return space is not None and space.get(name) is kind
+
+
+def _with_attributes(opener: Look, kind: type) -> Look:
+    """A subclass of a known class: its items and its own attributes."""
+    read = attributes(kind)
+
+    def opened(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
+        inside = opener(obj, walk)
+        return inside._replace(parts=[*inside.parts, *read(obj)])
+
+    return opened
+
+
+def _look_opaque(_obj: object, _walk: Walk) -> Inside:
+    return OPAQUE
+
+
+def _look_text(text: str | bytes | bytearray, _walk: Walk) -> Inside:
+    builtin = next(kind for kind in (str, bytes, bytearray) if issubclass(type(text), kind))
+    return Inside("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
+
+
+def _look_list(values: list[Any], walk: Walk) -> Inside:
+    count = list.__len__(values)
+    taken = list.__getitem__(values, spaced(count, walk.draw))
+    return Inside("list", list.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+
+
+def _look_tuple(values: tuple[Any, ...], walk: Walk) -> Inside:
+    count = tuple.__len__(values)
+    taken = tuple.__getitem__(values, spaced(count, walk.draw))
+    return Inside("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+
+
+def _look_deque(values: deque[Any], walk: Walk) -> Inside:
+    count = deque.__len__(values)
+    taken = settled(_some_of_deque, values, walk.draw)
+    size = deque.__sizeof__(values) + GC_BYTES
+    return Inside("deque", size, count, capacity=_maxlen(values), **items(walk, taken, count))
+
+
+def _some_of_deque(values: deque[Any], draw: int) -> list[Any]:
+    count = deque.__len__(values)
+    return list(map(deque.__getitem__, repeat(values), range(count)[spaced(count, draw)]))
+
+
+_maxlen = deque.__dict__["maxlen"].__get__
+
+
+def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> Inside:
+    builtin: Any = set if issubclass(type(values), set) else frozenset
+    count = builtin.__len__(values)
+    taken = settled(_some_of_set, builtin, values, walk.draw)
+    return Inside("set", builtin.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+
+
+def _some_of_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:  # noqa: ANN401
+    return list(islice(builtin.__iter__(values), draw))  # in hash order any few are as good
+
+
+def _look_dict(mapping: dict[Any, Any], walk: Walk) -> Inside:
+    count = dict.__len__(mapping)
+    size = dict.__sizeof__(mapping) + GC_BYTES
+    pairs = settled(_some_entries, mapping, count, walk.draw)
+    if count <= NAMED_KEYS and all(type(key) is str for key, _ in pairs):
+        parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in pairs]
+        return Inside("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in pairs)])
+    named = [named for key, value in pairs for named in (("[*]", value), ("[key]", key))]
+    if count <= walk.draw:
+        return Inside("dict", size, count, parts=named)
+    return Inside("dict", size, count, drawn=named, of=count, each=2)
+
+
+def _is_name(key: str) -> bool:
+    """Whether it names a field, and does not number an item."""
+    return len(key) <= NAMED_KEYS and not any(c.isdigit() for c in key)
+
+
+def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[Any, Any]]:
+    if count <= max(draw, NAMED_KEYS):
+        return list(dict.items(mapping))
+    if count <= FAR_DICT:
+        return list(islice(dict.items(mapping), 0, count, -(-count // draw)))
+    half = draw // 2
+    return [*islice(dict.items(mapping), half), *islice(reversed(dict.items(mapping)), half)]
+
+
+def _look_class(cls: type, walk: Walk) -> Inside:
+    """The attributes of the user's own classes, and of those made at run time; others of libraries are not entered.
+
+    What a library writes into a class that it makes at run time comes with each: fields, schemas, validators.
+    """
+    made = _made_at_run_time(cls)
+    if not walk.is_user_class(cls) and not made:
+        return OPAQUE
+    space = entries(names_of(cls))
+    parts = [(f".{name}", value) for name, value in space if not name.startswith("__") or (made and _is_written(value))]
+    tables = sum(dict.__sizeof__(one) for one in gc.get_referents(cls) if type(one) is dict)
+    special = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
+    size = claim(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special)
+    return Inside("class", size, len(parts), parts)
+
+
+def _made_at_run_time(cls: type) -> bool:
+    """Whether its module does not have it by its name: `make_dataclass` and `namedtuple` give theirs to a caller."""
+    module, name = full_name(cls)
+    space = loaded(module)
+    return space is not None and "." not in name and name not in space
+
+
+def _is_written(value: object) -> bool:
+    """Whether a special attribute holds something of its own: no function and no accessor, as each class has them."""
+    kind = type(value)
+    return kind in {dict, list, tuple, set} or full_name(kind)[0] not in {"builtins", "types"}
+
+
+class Keeps(NamedTuple):
+    """Where a container of a library has what it holds."""
+
+    items: str
+    """The attribute with its list, deque, dict or set."""
+    bound: str | None = None
+    """The attribute that says how many items it takes at most; None where nothing bounds it."""
+    waits: bool = False
+    """Whether it is a queue: what it holds waits to be taken."""
+
+
+def register_container(where: str, *, items: str, bound: str | None = None) -> None:
+    """Have the watch of this process look into a class as into a container, and know where it ends.
+
+    Args:
+        where: the class, as `package.module:Class`. It need not be imported yet.
+        items: the attribute with its list, deque, dict or set.
+        bound: the attribute that says how many items it takes at most.
+
+    Raises:
+        ConfigError: `where` is not the name of a class.
+    """
+    module, _, name = where.partition(":")
+    if not (module and name):
+        raise ConfigError(f"where = {where!r}: must be package.module:Class, such as queue:Queue")
+    CONTAINERS[module, name] = Keeps(items, bound)
+
+
+def _look_container(held_by: Any, walk: Walk, *, keeps: Keeps) -> Inside:  # noqa: ANN401
+    """A container of a library, through what it keeps its items in."""
+    fields = attributes(type(held_by))(held_by)
+    held = dict(fields)
+    if f".{keeps.items}" not in held:  # a subclass may keep them in another way
+        return Inside("object", object.__sizeof__(held_by) + GC_BYTES, len(fields), parts=fields)
+    inside = look(held.pop(f".{keeps.items}"), walk)
+    capacity = None if keeps.bound is None else held.pop(f".{keeps.bound}", None)
+    return inside._replace(
+        kind="queue" if keeps.waits else inside.kind,
+        parts=[*inside.parts, *held.items()],
+        capacity=capacity if type(capacity) is int and capacity > 0 else None,
+    )
+
+
+def items_of(value: Any) -> int:  # noqa: ANN401
+    """Items of a container or a cache, without a look at one; -1 of other objects."""
+    kind = type(value)
+    for builtin in (list, dict, set, deque):
+        if issubclass(kind, builtin):
+            return builtin.__len__(value)
+    return results(value) if kind is Cache else -1
+
+
+def kept_in(container: Any) -> Any:  # noqa: ANN401
+    """The list, deque, dict or set in which a container of a library keeps its items; of other objects themselves."""
+    for owner in mro(type(container)):
+        keeps = CONTAINERS.get(full_name(owner))
+        if keeps is not None and _is_what_it_says(owner):
+            held = dict(attributes(type(container))(container))
+            return held.get(f".{keeps.items}", container)
+        if full_name(owner) == ("_queue", "SimpleQueue") and _is_what_it_says(owner):
+            return _waiting(container)
+    return container
+
+
+def _look_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Inside:
+    """A weak reference has bytes of its own and may keep a callback; what it refers to it does not hold."""
+    callback = c_attribute(reference, "__callback__")
+    parts = [] if callback is None else [(".<callback>", callback)]
+    return Inside("object", weakref.ReferenceType.__sizeof__(reference) + GC_BYTES, len(parts), parts)
+
+
+def _look_simple_queue(queue: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    waiting = _waiting(queue)
+    count = len(waiting)
+    taken = waiting[spaced(count, walk.draw)]
+    return Inside("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **items(walk, taken, count))
+
+
+def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
+    """`queue.SimpleQueue` is written in C: the collector alone sees what waits, between attributes and class."""
+    space = loaded("_queue")
+    assert space is not None  # noqa: S101  (it is where the class was found)
+    count = space["SimpleQueue"].qsize(queue)
+    held = gc.get_referents(queue)
+    held.pop()
+    if sys.version_info < (3, 13):
+        held = list(held.pop())  # whose taken items are None
+    del held[: max(0, len(held) - count)]  # in place: one more copy would be as long as the queue
+    return held
+
+
+def _look_module(module: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+    """A torch module: parameters, buffers and submodules under the names by which the program reaches them."""
+    parts: list[Named] = []
+    for name, value in attributes(type(module))(module):
+        if name in {"._parameters", "._buffers", "._modules"} and issubclass(type(value), dict):
+            parts += [("[*]" if key.isdigit() else f".{key}", held) for key, held in entries(value)]
+        else:
+            parts.append((name, value))
+    return Inside("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
+
+
+def _look_columns(table: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+    """A polars frame or series: its columns lie outside Python, and say themselves how large they are."""
+    held = dict_of(table)
+    columns = held.get("_df", held.get("_s"))
+    size, length = (names_of(type(columns))[name] for name in ("estimated_size", "height" if "_df" in held else "len"))
+    return Inside("array", size(columns), length(columns))
+
+
+_Opener = Callable[..., Inside]
+_BUILTIN_TYPES: dict[type, _Opener] = {
+    list: _look_list,
+    tuple: _look_tuple,
+    dict: _look_dict,
+    set: _look_set,
+    frozenset: _look_set,
+    deque: _look_deque,
+    str: _look_text,
+    bytes: _look_text,
+    bytearray: _look_text,
+    type: _look_class,
+    partial: look_partial,
+    BaseException: look_exception,
+    weakref.ReferenceType: _look_reference,
+    Graph: look_graph,
+    types.FunctionType: look_function,
+    types.MethodType: look_method,
+    types.BuiltinFunctionType: look_bound,
+    types.MethodWrapperType: look_bound,
+    types.GeneratorType: look_generator,
+    types.CoroutineType: look_generator,
+    types.AsyncGeneratorType: look_generator,
+    types.FrameType: look_frame,
+    types.TracebackType: look_traceback,
+    types.CodeType: look_code,
+}
+_BUILTIN = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
+_LIBRARY: dict[tuple[str, str], _Opener] = {
+    ("functools", "_lru_cache_wrapper"): look_cache,
+    ("_io", "BytesIO"): look_written_bytes,
+    ("_io", "StringIO"): look_written_text,
+    ("_queue", "SimpleQueue"): _look_simple_queue,
+    ("numpy", "ndarray"): look_array,
+    ("torch._C", "TensorBase"): look_tensor,
+    ("torch.storage", "UntypedStorage"): look_storage,
+    ("torch.nn.modules.module", "Module"): _look_module,
+    ("polars.dataframe.frame", "DataFrame"): _look_columns,
+    ("polars.series.series", "Series"): _look_columns,
+}
+_COMPLETE = {_look_module, _look_class}
+"""Openers that read the attributes themselves."""
+CONTAINERS = {
+    ("queue", "Queue"): Keeps("queue", "maxsize", waits=True),
+    ("asyncio.queues", "Queue"): Keeps("_queue", "_maxsize", waits=True),
+    ("multiprocessing.queues", "Queue"): Keeps("_buffer", waits=True),
+    ("weakref", "WeakKeyDictionary"): Keeps("data"),
+    ("weakref", "WeakValueDictionary"): Keeps("data"),
+    ("_weakrefset", "WeakSet"): Keeps("data"),
+}
+"""Classes of libraries, by module and name, that keep items in an attribute."""

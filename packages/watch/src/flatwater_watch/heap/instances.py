@@ -1,0 +1,254 @@
+"""Attributes of instances, read through the descriptors of their classes: no property, no `__getattr__` runs."""
+
+import gc
+import io
+import sys
+import types
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from flatwater_watch.heap.raw import (
+    counted,
+    entries,
+    full_name,
+    made_in_c,
+    mro,
+    name_of,
+    names_of,
+    plain,
+    referents,
+    sizer,
+)
+from flatwater_watch.heap.view import Inside, Look, Named, Walk, claim
+
+FEW = 16
+"""Instances of each class whose attributes a census reads without making their dicts."""
+MUCH = 4096
+"""Bytes of its own for each that it refers to, from which on an object of C is a buffer, and no container."""
+_StringIO = names_of(io.StringIO)
+_INLINE = sys.version_info < (3, 13)
+"""Whether an instance whose dict was made once keeps it, with slower access to its attributes from then on."""
+_TOOL = "flatwater_watch."
+_OPAQUE_TYPES = frozenset(map(id, (
+    types.ModuleType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GenericAlias,
+)))  # fmt: skip
+_OPAQUE_NAMES = frozenset({
+    ("weakref", "ProxyType"),
+    ("weakref", "CallableProxyType"),
+    ("mmap", "mmap"),
+    ("typing", "_BaseGenericAlias"),
+    ("typing", "_SpecialForm"),
+    ("typing", "TypeVar"),
+    ("re", "Pattern"),
+    ("enum", "Enum"),
+    ("numpy", "dtype"),
+    ("numpy", "ufunc"),
+    ("numpy", "generic"),
+    ("torch", "dtype"),
+    ("torch", "device"),
+    ("torch", "layout"),
+})  # fmt: skip
+"""Known not to lead to the user's data, or to hold it weakly."""
+
+_KINDS = {("threading", "Thread"): "thread"}
+
+
+def is_opaque_class(kind: type) -> bool:
+    """Whether instances are not entered: modules, weak containers, descriptors, and all objects of this tool."""
+    for owner in mro(kind):
+        name = full_name(owner)
+        if name in _OPAQUE_NAMES or id(owner) in _OPAQUE_TYPES or f"{name[0]}.".startswith(_TOOL):
+            return True
+    return False
+
+
+def attributes(kind: type) -> Callable[[Any], list[Named]]:
+    """How to read the attributes of an instance: of its `__dict__`, and of its slots.
+
+    The first few instances of a class keep their values to themselves, where they can, and have no dict afterwards: the
+    environment, the policy, the generator that each step of the program uses are seldom more.
+    """
+    own_dict, slots = None, []
+    for owner in mro(kind):
+        space = names_of(owner)
+        if own_dict is None and type(space.get("__dict__")) is types.GetSetDescriptorType:
+            own_dict = space["__dict__"].__get__
+        if "__slots__" in space:
+            slots += [(f".{name}", d.__get__) for name, d in entries(space) if type(d) is types.MemberDescriptorType]
+
+    dotted = {"[*]": "[*]"}
+    """Names as they stand in paths: made once, for there may be a million instances."""
+    few = FEW if _INLINE and own_dict is not None and not _hides(kind) else 0
+    assigned: list[str] = []
+
+    def read(obj: Any) -> list[Named]:  # noqa: ANN401
+        nonlocal few
+        held: list[tuple[str, Any]] | None = None
+        if few:
+            few -= 1
+            assigned[:] = assigned or _assigned(kind)
+            held = _without_dict(obj, kind, assigned)
+        if held is None:
+            held = [] if own_dict is None else list(dict.items(own_dict(obj)))
+        keyed = ((key if type(key) is str else plain(key, "[*]"), value) for key, value in held)
+        named = [(dotted.get(name) or dotted.setdefault(name, f".{name}"), value) for name, value in keyed]
+        for name, get in slots:
+            try:
+                named.append((name, get(obj)))
+            except AttributeError:  # a slot that was never set
+                continue
+        return named
+
+    return read
+
+
+def _assigned(kind: type) -> list[str]:
+    """Names of attributes that the class's functions use, those of `__init__` first, and nothing computes."""
+    spaces = [names_of(owner) for owner in mro(kind)]
+    functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
+    functions.sort(key=lambda function: plain(function.__name__) != "__init__")
+    held = {name: value for space in reversed(spaces) for name, value in entries(space)}
+    names = dict.fromkeys(name for function in functions for name in function.__code__.co_names)
+    return [name for name in names if name not in held or not _computes(type(held[name]))]
+
+
+def _computes(kind: type) -> bool:
+    """Whether objects of a class are descriptors: methods, properties and their like."""
+    return any("__get__" in names_of(owner) or "__set__" in names_of(owner) for owner in mro(kind))
+
+
+def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:  # noqa: ANN401
+    """The attributes of an instance that has no dict; None where it has one, or the names do not lead to all."""
+    values = [value for value in gc.get_referents(obj) if value is not kind]
+    if len(values) == 1 and type(values[0]) is dict:
+        return None
+    left = counted(map(id, values))
+    found: list[tuple[str, Any]] = []
+    for name in names:
+        if len(found) == len(values):
+            break
+        try:
+            value = object.__getattribute__(obj, name)
+        except AttributeError:
+            continue
+        if left[id(value)] > 0:  # else it is the class's
+            left[id(value)] -= 1
+            found.append((name, value))
+    return found if len(found) == len(values) else None
+
+
+def _hides(kind: type) -> bool:
+    """Whether an instance may hold more than its attributes show: what C keeps, or what the class has hidden.
+
+    A class hides its instances' dict, or a slot, where another descriptor has the same name.
+    """
+    return any(made_in_c(owner) or _hidden(names_of(owner)) for owner in mro(kind) if owner is not object)
+
+
+def _hidden(space: Mapping[str, Any]) -> bool:
+    if "__dict__" in space and type(space["__dict__"]) is not types.GetSetDescriptorType:
+        return True
+    slots = space.get("__slots__", ())
+    names = (slots,) if type(slots) is str else slots
+    if type(names) is not tuple and type(names) is not list:
+        return True
+    members = sum(type(value) is types.MemberDescriptorType for value in space.values())
+    return members < sum(type(name) is not str or name not in {"__dict__", "__weakref__"} for name in names)
+
+
+def look_instance(kind: type) -> Look | None:
+    """How to open an instance of a class written in Python; None for others.
+
+    Where the class extends one of C, which may hold more than its attributes show, the collector is asked as well.
+    """
+    bases = [owner for owner in mro(kind) if owner is not object]
+    if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
+        return None
+    read, size_of = attributes(kind), sizer(kind)
+    name = next((_KINDS[full] for full in map(full_name, bases) if full in _KINDS), "object")
+    hidden = _hides(kind)
+    has_dict = any("__dict__" in names_of(owner) for owner in bases)
+
+    def opened(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
+        parts = read(obj)
+        count = len(parts)
+        if hidden:
+            parts += _referents(obj)
+        if id(kind) not in walk.seen and walk.is_user_class(kind):
+            claim(walk, id(kind), 0)  # the instances that are looked at may stand for others, which share it
+            parts.append((".<class>", kind))
+        size = size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
+        return (
+            Inside("bytes", size, size, parts)
+            if hidden and _is_buffer(size, count)
+            else Inside(name, size, count, parts)
+        )
+
+    return opened
+
+
+_DICT_BYTES, _ENTRY_BYTES = 64, 8
+"""An instance's dict shares its keys with the class: a header, and a pointer for each value."""
+
+
+def _is_buffer(size: int, parts: int) -> bool:
+    return size > MUCH * max(1, parts)
+
+
+def look_foreign(kind: type) -> Look:
+    """How to open an object of a class written in C: what the collector sees of it, and a buffer that it exports."""
+    size_of = sizer(kind)
+    exports = _exports(kind)
+
+    def opened(obj: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+        parts = _referents(obj)
+        size = max(size_of(obj), _buffer_bytes(obj) if exports else 0)
+        if not parts or _is_buffer(size, len(parts)):
+            return Inside("bytes", size, size, parts)
+        return Inside("object", size, len(parts), parts)
+
+    return opened
+
+
+def look_written_text(out: io.StringIO, _walk: Walk) -> Inside:
+    """A text that is written to. It keeps lines that were not joined yet, of which its size does not tell."""
+    size = io.StringIO.__sizeof__(out)
+    with suppress(ValueError):  # it is closed, and keeps nothing
+        size = max(size, _StringIO["tell"](out))
+    return Inside("bytes", size, size, parts=_referents(out))
+
+
+def look_written_bytes(out: io.BytesIO, _walk: Walk) -> Inside:
+    """Bytes that are written to. From Python 3.13 on the collector sees the buffer, which the size has."""
+    # Before the parts: what they refer to as well is not the buffer's own any more, and its size leaves that out.
+    size = io.BytesIO.__sizeof__(out)
+    own = size > io.BytesIO.__basicsize__
+    parts = [(name, held) for name, held in _referents(out) if not (own and type(held) is bytes)]
+    return Inside("bytes", size, size, parts)
+
+
+def _referents(obj: Any) -> list[Named]:  # noqa: ANN401
+    return [(f".<{name_of(type(held))}>", held) for held in referents(obj)]
+
+
+def _exports(kind: type) -> bool:
+    """Whether instances may export a buffer without running Python code."""
+    if kind is memoryview:
+        return False
+    named = (names_of(owner).get(name) for owner in mro(kind) for name in ("__buffer__", "__release_buffer__"))
+    return all(one is None or type(one) is types.WrapperDescriptorType for one in named)
+
+
+def _buffer_bytes(obj: Any) -> int:  # noqa: ANN401
+    try:
+        with memoryview(obj) as view:
+            return view.nbytes
+    except (TypeError, BufferError, ValueError):
+        return 0

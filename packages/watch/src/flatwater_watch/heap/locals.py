@@ -1,0 +1,61 @@
+"""The local variables of a frame, read so that the program's own `locals()` stays as it is.
+
+Up to Python 3.12 a function's frame keeps one dict, and whoever asks for its locals has that dict overwritten: what
+the program wrote into its `locals()` would change under it, and so would what a debugger or a tracer is about to write
+back into the variables. From 3.13 on `f_locals` is a view, and nothing is kept.
+"""
+
+import ctypes
+import sys
+from types import CodeType, FrameType
+from typing import Any, ClassVar
+
+from flatwater_watch.heap.raw import plain
+
+_KEEPS = sys.version_info < (3, 13)
+_FIRST = 3 if sys.version_info < (3, 12) else 5
+"""Pointers of an interpreter's frame before that to its dict: both versions are released, and change no more."""
+
+
+class _Running(ctypes.Structure):
+    """The beginning of `_PyInterpreterFrame` in Python 3.11 and 3.12."""
+
+    _fields_: ClassVar = [("before", ctypes.c_void_p * _FIRST), ("locals", ctypes.py_object)]
+
+
+class _Frame(ctypes.Structure):
+    """The beginning of `PyFrameObject` in Python 3.11 and 3.12."""
+
+    _fields_: ClassVar = [
+        ("head", ctypes.c_char * object.__basicsize__),
+        ("back", ctypes.c_void_p),
+        ("running", ctypes.POINTER(_Running)),
+    ]
+
+
+def locals_of(frame: FrameType) -> dict[str, Any]:
+    """The local variables of a function's frame, without leaving references to them behind."""
+    if not _KEEPS:
+        return dict(frame.f_locals)
+    kept = _kept(frame)
+    before = {} if kept is None else dict.copy(kept)
+    now = frame.f_locals
+    found = dict(now)
+    dict.clear(now)
+    dict.update(now, before)
+    return found
+
+
+def _kept(frame: FrameType) -> dict[str, Any] | None:
+    """The dict that the frame keeps; None where nobody has asked for its locals yet."""
+    seen = _Frame.from_address(id(frame))
+    try:
+        # No other thread runs between these three: none is a call, and only after calls may another one take over.
+        return seen.running.contents.locals  # type: ignore[no-any-return]
+    except ValueError:  # a null pointer
+        return None
+
+
+def function_name(code: CodeType) -> str:
+    """Its qualified name without the functions around it: `Agent.act`, `main.step`."""
+    return plain(code.co_qualname).replace("<locals>.", "")

@@ -1,0 +1,303 @@
+"""Where the walk over the heap begins: globals of the user's modules, locals of frames and tasks, known registries.
+
+Nothing here calls into the user's program: module and instance namespaces are read as dicts, never through attributes,
+so lazily importing modules stay asleep and no property runs.
+"""
+
+import atexit
+import inspect
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, count
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from flatwater_watch.heap.locals import function_name, locals_of
+from flatwater_watch.heap.raw import dict_of, entries, loaded, names_of, namespace, plain, thread_name
+from flatwater_watch.heap.tasks import contexts, suspended_frames
+
+_SEPARATORS = tuple({os.sep, os.altsep or os.sep})
+_STDLIB = tuple(sorted({str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib")}))
+_INSTALLED = ("site-packages", "dist-packages")
+_TYPED_IN = ("<string>", "<stdin>", "<ipython-input")
+"""How Python names the file of code that has none: `python -c`, the prompt, a notebook's cell."""
+_threads: dict[int, threading.Thread] = vars(threading)["_active"]
+_TOOL = str(Path(__file__).parents[1])
+"""The folder of the finder itself, which never counts."""
+TRAINERS = ("flatwater", "flatwater_trading")
+"""Libraries wherever they lie: where they are installed for development, that is outside of site-packages."""
+OURS = (Path(_TOOL).name, *TRAINERS)
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Where the walk begins."""
+
+    packages: tuple[str, ...] = ()
+    """Library packages whose code counts as the user's as well, such as "flatwater" in its own runs."""
+    named: tuple[tuple[str, Any], ...] = ()
+    """Objects that are held outside of the program's own variables, each with its path: a test's fixtures."""
+    libraries: tuple[tuple[str, Any], ...] = ()
+    """Globals of libraries, each with its path: theirs is what nothing of the user's reaches."""
+
+
+@lru_cache(maxsize=16_384)
+def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
+    """Whether code of this file is the user's: in neither the standard library nor an installed package.
+
+    Args:
+        file: as in `co_filename` or `__file__`.
+        packages: installed packages that count as the user's too.
+    """
+    if file.startswith("<"):
+        return file.startswith(_TYPED_IN)
+    path = os.path.abspath(file)  # noqa: PTH100  a Path costs ten times as much, and this runs for each module
+    if _within(path, _TOOL):
+        return False
+    if any(_within(path, folder) for package in packages for folder in _folders(package)):
+        return True
+    library = any(_within(path, folder) for folder in (*_STDLIB, *_trainers()))
+    return not library and not any(f"{sep}{name}{sep}" in path for name in _INSTALLED for sep in _SEPARATORS)
+
+
+def _within(path: str, folder: str) -> bool:
+    return path.startswith(folder) and path[len(folder) :].startswith(_SEPARATORS)
+
+
+def _trainers() -> list[str]:
+    return [folder for package in TRAINERS for folder in _folders(package)]
+
+
+def _folders(package: str) -> list[str]:
+    space = loaded(package) or {}
+    return [os.path.abspath(folder) for folder in space.get("__path__", ())]  # noqa: PTH100
+
+
+def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
+    """Namespaces of the user's code, by module name: of loaded modules, and those that running code has for globals.
+
+    A profiler, a tracer or `exec` runs code in a dict that is no module's.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    libraries: set[str] = set()
+    known: set[int] = set()
+    """Ids of the modules' namespaces."""
+    mixed = {*OURS, *(package.partition(".")[0] for package in roots.packages)}
+    for name, module in list(sys.modules.items()):
+        if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
+            continue
+        names, top = namespace(module), name.partition(".")[0]
+        if id(names) in known:
+            continue
+        known.add(id(names))
+        if top in libraries:
+            continue
+        file = names.get("__file__")
+        if name == "__main__" or (type(file) is str and is_user_file(file, roots.packages)):
+            found[name] = names
+        elif name == top and file is not None and top not in mixed:
+            libraries.add(name)  # what lies below it is the library's as well
+    return found | _executed(roots, found, known)
+
+
+def _executed(roots: Roots, modules: Mapping[str, dict[str, Any]], known: set[int]) -> dict[str, dict[str, Any]]:
+    """Globals of the user's running code that are no loaded module's namespace, by the name that they have for one.
+
+    A program that a profiler or tracer runs calls itself `__main__`, where the tool stands: it takes the tool's place.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for frame in _running(roots):
+        names, file = frame.f_globals, frame.f_code.co_filename
+        if id(names) in known:
+            continue
+        known.add(id(names))
+        name = plain(names.get("__name__"), Path(file).stem)
+        if name in found or (name in modules and not _is_tool(modules[name])):
+            name = _unused(Path(file).stem, (*found, *modules))
+        found[name] = names
+    return found
+
+
+def _is_tool(names: Mapping[str, Any]) -> bool:
+    """Whether the namespace is that of installed code: of the main program, if it is no user's."""
+    file = names.get("__file__")
+    return type(file) is str and not is_user_file(file)
+
+
+def _unused(name: str, names: Collection[str]) -> str:
+    """The name, with a number where another one has it."""
+    return next(each for each in chain([name], (f"{name}~{n}" for n in count(2))) if each not in names)
+
+
+def spoken_name(module: str, names: Mapping[str, Any]) -> str:
+    """How a path names the module: what has no name of its own by its file, which is the same when it is imported."""
+    # Python takes `__file__` away when a script has ended, and leaves its loader.
+    file = names.get("__file__") or dict_of(names.get("__loader__")).get("path")
+    nameless = module == "__main__" or module.startswith("<")
+    return Path(file).stem if nameless and type(file) is str else module
+
+
+def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+    """The roots in groups; what a group reaches is its own before the next group begins.
+
+    Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
+    and must not take over the path of what the outer ones hold: each is a group, outermost first. A coroutine has the
+    same paths while it runs and while it waits. What libraries hold is the last: only what nothing of the user's
+    reaches is told as theirs.
+
+    Args:
+        roots: whose frames are the user's.
+        modules: from `user_modules`.
+    """
+    frames = [frame for frame in _running(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
+    outermost = _locals(frames[0]) if frames else []
+    yield [*_globals(modules), *outermost, *registries(), *roots.named]
+    for frame in frames[1:]:
+        yield _locals(frame)
+    yield _waiting(roots, {id(frame) for frame in frames})
+    yield [(f"context variable {variable.name}", value) for variable, value in contexts()]
+    # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
+    others = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
+    yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in others]
+    yield [*roots.libraries]
+    for frame in _stacks(_of_libraries):
+        yield _locals(frame, _package(frame))
+
+
+def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
+    """Each root with its path: "train.HISTORY", "play() in train.py: losses", "pyplot's figures"."""
+    for tier in tiers(roots, user_modules(roots)):
+        yield from tier
+
+
+def _globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for module, names in modules.items():
+        spoken = spoken_name(module, names)
+        for name, value in entries(names):
+            if not name.startswith("__") or name == "__warningregistry__":
+                yield f"{spoken}.{name}", value
+
+
+def _running(roots: Roots) -> list[FrameType]:
+    """Frames of the user's code, outermost first, the main thread before the others."""
+    return _stacks(lambda file: is_user_file(file, roots.packages))
+
+
+def _stacks(taken: Callable[[str], bool]) -> list[FrameType]:
+    """Frames of the files that are taken, outermost first, the main thread before the others."""
+    frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
+    main = threading.main_thread().ident
+    order = sorted(frames, key=lambda thread: (thread != main, thread))
+    found = [frame for thread in order for frame in _stack(frames[thread], taken)]
+    frames.clear()  # this very frame is among them: a cycle, which would keep the program's objects until a collection
+    return found
+
+
+def _stack(innermost: FrameType, taken: Callable[[str], bool]) -> list[FrameType]:
+    found: list[FrameType] = []
+    frame: FrameType | None = innermost
+    while frame is not None:
+        if taken(frame.f_code.co_filename):
+            found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
+def _locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
+    """Local variables with their paths; the place is the file's name, if no other is given."""
+    where = f"{function_name(frame.f_code)}() in {place or Path(frame.f_code.co_filename).name}"
+    return [(f"{where}: {name}", value) for name, value in locals_of(frame).items() if not name.startswith(".")]
+
+
+def _of_libraries(file: str) -> bool:
+    """Whether code is a library's: neither the user's, nor Python's own beginning, nor this tool's."""
+    if file.startswith("<") or is_user_file(file):
+        return False
+    path = os.path.abspath(file)  # noqa: PTH100
+    return not any(_within(path, folder) for folder in (_TOOL, *_trainers()))
+
+
+def _package(frame: FrameType) -> str:
+    """The library that a frame belongs to: "torch", "asyncio"."""
+    return plain(frame.f_globals.get("__name__"), Path(frame.f_code.co_filename).stem).partition(".")[0]
+
+
+def is_of_library_call(path: str) -> bool:
+    """Whether a path begins at a local variable of a library's function: only while that is called is it there."""
+    where, told, _ = path.partition(": ")
+    _, called, place = where.rpartition("() in ")
+    return bool(told and called) and loaded(place) is not None
+
+
+def _waiting(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:
+    """Local variables of the user's coroutines that wait. No frame is kept: it would hold them when they have ended."""
+    frames = [frame for frame in suspended_frames() if id(frame) not in running]
+    users = [frame for frame in frames if is_user_file(frame.f_code.co_filename, roots.packages)]
+    return [root for frame in users for root in _locals(frame)]
+
+
+def _digitless(name: str) -> str:
+    """`Thread-12 (worker)` as `Thread (worker)`: the same thread has another number in the next run."""
+    return "".join(c for c in name if not c.isdigit()).replace("- ", " ").strip("-_ ")
+
+
+class Callback:
+    """Stands for a function that C code keeps with its arguments, and shows to nobody: their number is all it tells."""
+
+
+_KNOWN = (
+    ("matplotlib._pylab_helpers", "Gcf.figs", "pyplot's figures"),
+    ("logging", "root.handlers", "logging's handlers"),
+    ("gc", "garbage", "gc's uncollectable objects"),
+    ("gc", "callbacks", "gc's callbacks"),
+    ("multiprocessing.process", "_children", "multiprocessing's children"),
+    ("torch.nn.modules.module", "_global_forward_hooks", "torch's global forward hooks"),
+    ("torch.nn.modules.module", "_global_forward_pre_hooks", "torch's global forward pre-hooks"),
+    ("torch.nn.modules.module", "_global_backward_hooks", "torch's global backward hooks"),
+    ("torch.nn.modules.module", "_global_backward_pre_hooks", "torch's global backward pre-hooks"),
+    ("torch.optim.optimizer", "_global_optimizer_pre_hooks", "torch's global optimizer pre-hooks"),
+    ("torch.optim.optimizer", "_global_optimizer_post_hooks", "torch's global optimizer post-hooks"),
+    ("gymnasium.envs.registration", "registry", "gymnasium's registry"),
+    ("sqlalchemy.pool.base", "_pool_registry", "sqlalchemy's pools"),
+    ("weakref", "finalize._registry", "finalizers of weakref.finalize"),
+    ("structlog._output", "WRITE_LOCKS", "structlog's WRITE_LOCKS"),
+    ("linecache", "cache", "linecache's files"),
+)
+"""Module, where in it, and the name that people know it by."""
+
+
+_AT_EXIT = "atexit's callbacks"
+_LABELS = (_AT_EXIT, *(label for _, _, label in _KNOWN))
+
+
+def lies_in_registry(path: str) -> bool:
+    """Whether a path begins at a registry: what libraries put there as they are loaded, they put there once."""
+    return path.startswith(_LABELS)
+
+
+def registries() -> list[tuple[str, Any]]:
+    """The registries of those libraries that are loaded."""
+    found = []
+    for module, dotted, label in _KNOWN:
+        space = loaded(module)
+        value = None if space is None else _read(space, dotted.split("."))
+        if value is not None:
+            found.append((label, value))
+    return [*found, (_AT_EXIT, [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001
+
+
+def _read(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there
+    """The value, or None in a version of the library that has none there."""
+    value: Any = None
+    for name in names:
+        if name not in space:
+            return None
+        value = space[name]
+        space = names_of(value) if issubclass(type(value), type) else dict_of(value)
+    return value

@@ -1,0 +1,114 @@
+"""Coroutines that tasks of asyncio and trio wait in: their frames are on no thread's stack, and hold what they work on.
+
+Context variables as well: a context is no object that a variable of the program holds.
+
+Nothing of the program runs: tasks are asked by the methods of the builtin type, coroutines by those of theirs.
+"""
+
+import gc
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextvars import Context, ContextVar, copy_context
+from itertools import islice
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
+from typing import Any
+
+from flatwater_watch.heap.locals import locals_of
+from flatwater_watch.heap.raw import c_attribute, dict_of, full_name, loaded, plain, settled
+
+MOST, DEEPEST = 2000, 100
+"""Tasks that are looked at, and coroutines that wait for each other in one of them."""
+_SETS = ("_all_tasks", "_scheduled_tasks")
+"""Where `asyncio.tasks` keeps weak references to all tasks: up to Python 3.11, and from 3.12 on."""
+_WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper"})
+"""Builtin types between a coroutine and the generator that it waits for, which no attribute names."""
+
+
+def suspended_frames() -> Iterator[FrameType]:
+    """Frames of all tasks' coroutines, those of a task outermost first; the running ones are among them."""
+    for task in _tasks():
+        yield from _chain(_coroutine(task))
+
+
+def contexts() -> Iterator[tuple[ContextVar[Any], Any]]:
+    """Context variables with their values: of the code that runs now, and of each task."""
+    held = (one for task in _tasks() for one in gc.get_referents(task) if type(one) is Context)
+    for context in (copy_context(), *held):
+        yield from context.items()
+
+
+def _tasks() -> list[Any]:
+    space = loaded("asyncio.tasks") or {}
+    known = [dict_of(space[name]).get("data", ()) for name in _SETS if name in space]
+    held = [alive() for tasks in known for alive in settled(_first_of, tasks)]
+    tasks = {id(task): task for task in (*_main_tasks(), *held, *_tasks_of_trio()) if task is not None}
+    return list(tasks.values())
+
+
+def _first_of(tasks: Iterable[Any]) -> list[Any]:
+    return list(islice(tasks, MOST))
+
+
+def _main_tasks() -> list[Any]:
+    """The task of each loop that is to complete, which asyncio's functions have for a variable.
+
+    Its coroutine keeps the other tasks as a rule, and a set of many tasks has no order.
+    """
+    builtin: Any = (loaded("_asyncio") or {}).get("Task")
+    found: list[Any] = []
+    frames = {} if builtin is None else sys._current_frames()  # noqa: SLF001  the documented way to see other threads
+    while frames:  # no variable has one of them: this very frame is among them, and would keep itself and its callers
+        found += _tasks_in(frames.popitem()[1], builtin)
+    return found
+
+
+def _tasks_in(innermost: FrameType, builtin: type) -> list[Any]:
+    """Tasks among the local variables of asyncio's functions, in a stack."""
+    found: list[Any] = []
+    frame: FrameType | None = innermost
+    while frame is not None:
+        if plain(dict.get(frame.f_globals, "__package__")) == "asyncio":
+            found += [value for value in locals_of(frame).values() if issubclass(type(value), builtin)]
+        frame = frame.f_back
+    return found
+
+
+def _tasks_of_trio() -> list[Any]:
+    """Tasks of the run that is under way in this thread."""
+    context: Any = (loaded("trio._core._run") or {}).get("GLOBAL_RUN_CONTEXT")
+    if not issubclass(type(context), threading.local):
+        return []
+    try:
+        runner = threading.local.__getattribute__(context, "runner")  # C code, and its `__dict__` is another one
+    except AttributeError:  # no run is under way
+        return []
+    tasks = c_attribute(runner, "tasks")
+    # Which task of several is the owner must not hang on the order of a set: the one that began first.
+    return sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MOST] if type(tasks) is set else []
+
+
+def _coroutine(task: Any) -> Any:  # noqa: ANN401
+    builtin = (loaded("_asyncio") or {}).get("Task")
+    if builtin is not None and issubclass(type(task), builtin):
+        return builtin.get_coro(task)
+    return dict_of(task).get("_coro") or c_attribute(task, "coro")  # a task that is written in Python
+
+
+def _chain(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401
+    """The frames of a coroutine, and of what it waits for."""
+    for _ in range(DEEPEST):
+        frame: FrameType | None = None
+        if type(waiting) is CoroutineType:
+            frame, waiting = waiting.cr_frame, waiting.cr_await
+        elif type(waiting) is GeneratorType:
+            frame, waiting = waiting.gi_frame, waiting.gi_yieldfrom
+        elif type(waiting) is AsyncGeneratorType:
+            frame, waiting = waiting.ag_frame, waiting.ag_await
+        elif full_name(type(waiting))[1] in _WRAPPERS:
+            kinds = (AsyncGeneratorType, CoroutineType, GeneratorType)
+            waiting = next((held for held in gc.get_referents(waiting) if type(held) in kinds), None)
+        else:
+            return
+        if frame is not None:
+            yield frame

@@ -1,0 +1,388 @@
+"""The walk behind a census: in breadth from the roots, in slices that may lie steps of the program apart.
+
+Objects stand in columns, not in nodes: a million nodes would set off collections of the whole heap.
+
+Between two slices the program goes on, and what waits to be opened should not live longer for it. Arrays and tensors
+are held weakly meanwhile, graphs by their tensors. Containers are held, until the end of a slice finds that nobody else
+does; it asks 8000 of them, in turn. An object that is made between two slices where a freed one was may pass for that
+one.
+"""
+
+import sys
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from flatwater_watch.heap.arrays import Graph
+from flatwater_watch.heap.children import ATOMS, LONG_TEXT, look
+from flatwater_watch.heap.raw import full_name, mro
+from flatwater_watch.heap.roots import Roots, tiers, user_modules
+from flatwater_watch.heap.view import OPAQUE, Inside, Named, Walk, allotted
+from flatwater_watch.meters.bound import thread_seconds
+
+DEEP = 12
+"""Hops from the root after which paths get no longer: a chain of cells, not a place with a name."""
+
+
+class Place:
+    """A path, with what was found on it."""
+
+    __slots__ = ("bytes", "capacity", "chain", "children", "depth", "key", "kind", "length", "longest", "most",
+                 "parent", "path", "step", "weight")  # fmt: skip
+
+    def __init__(self, path: str, parent: "Place | None", key: tuple[str, int], depth: int) -> None:
+        self.path, self.parent, self.key, self.depth = path, parent, key, depth
+        self.longest: Any = None
+        """The container with the most items of those here, which stands for all: another one may be empty."""
+        self.most = 0
+        """Items in it."""
+        self.kind = ""
+        self.capacity: int | None = None
+        self.step = 0
+        """At which the first container was opened."""
+        self.length = 0.0
+        self.weight = 0.0
+        """Containers here, each counted for the unseen ones that it stands for."""
+        self.bytes = 0.0
+        self.chain = 0.0
+        """Objects of a linked structure that lie below the first of it."""
+        self.children: dict[tuple[str, int], Place] = {}
+
+
+class Sample:
+    """The items of a big container that were looked at."""
+
+    __slots__ = ("factor", "most", "of", "sum", "taken")
+
+    def __init__(self, taken: int, of: int) -> None:
+        self.taken, self.of = taken, of
+        """Items; an entry of a dict is one, with its key and its value."""
+        self.sum = self.most = 0.0
+        self.factor = 1.0
+        """What they are multiplied by to stand for all."""
+
+    def add(self, size: float) -> None:
+        """Count an item, or a part of one."""
+        self.sum += size
+        self.most = max(self.most, size)
+
+    def whole(self) -> float:
+        """Bytes of all items, to be asked once all that were looked at are in."""
+        whole = estimate(self.sum, self.most, self.taken, self.of)
+        self.factor = whole / self.sum if self.sum else 1.0
+        return whole
+
+
+def estimate(total: float, most: float, taken: int, count: int) -> float:
+    """Bytes of `count` items of which `taken` were measured.
+
+    An object that is larger than the other items are counts once: the first of many views is the one that the base they
+    share is counted with.
+    """
+    if taken < 2:  # noqa: PLR2004  one item stands for itself
+        return total
+    others = (total - most) / (taken - 1)
+    return total / taken * count if most <= others else most + others * (count - 1)
+
+
+def new_place(name: str, kind: type, parent: Place) -> Place:
+    """The record of a child: its own, or one of those above, as `head.next.next` is on the path `head.next`."""
+    key = (name, id(kind))
+    found: Place | None = parent
+    while found is not None:
+        alike = found.key == key and not name.startswith("[") if parent.depth < DEEP else found.key[1] == id(kind)
+        if alike:
+            break
+        found = found.parent
+    if found is None:
+        found = parent if parent.depth >= DEEP else Place(parent.path + name, parent, key, parent.depth + 1)
+    parent.children[key] = found
+    return found
+
+
+CHECKED = 8000
+"""Waiting objects of which a rest asks whether anybody else holds them: 2 ms or so."""
+BETWEEN_CLOCKS = 32
+"""Objects opened between two looks at the clock: 0.3 ms or so."""
+
+
+DRAWN, FOLDED = 1, 2
+"""Marks: an item that stands for others; an object below another one of its own path."""
+
+
+@dataclass(slots=True)
+class Exploration:
+    """A walk that is under way, or done. The columns have a row for each object, in the order of the walk."""
+
+    walk: Walk
+    groups: deque[list[Named]]
+    """Roots that are not reached yet, by the group in which they come."""
+    objects: list[Any] = field(default_factory=list)
+    """None where it is not needed any more, or gone."""
+    holders: "array[int]" = field(default_factory=lambda: array("l"))
+    """The row of the holder; -1 for a root."""
+    places: list[Place] = field(default_factory=list)
+    marks: bytearray = field(default_factory=bytearray)
+    weights: "array[float]" = field(default_factory=lambda: array("d"))
+    """Objects that it stands for, itself included."""
+    sizes: "array[float]" = field(default_factory=lambda: array("d"))
+    """Its own bytes and those of its parts; of what is opened, so the length of this column is the next row."""
+    samples: dict[int, Sample] = field(default_factory=dict)
+    """By row, of the containers of which items were drawn."""
+    late: list[tuple[Graph, int, Place, int, float]] = field(default_factory=list)
+    """Rows to come: graphs are put off until everything else has its owner."""
+    records: dict[str, Place] = field(default_factory=dict)
+    truncated: bool = False
+    step: int = 0
+    """Of the program, now."""
+    rested: int = 0
+    """Rows whose objects were let go at the last rest, ..."""
+    queued: int = 0
+    """... rows that were there, ..."""
+    checked: int = 0
+    """... and the row after the last one of which it was asked whether anybody else holds its object."""
+    entered: dict[str, Place] = field(default_factory=dict)
+    """By path, with a container since the last rest."""
+    lightened: int = 0
+    """Records up to which it was asked at the last rest."""
+    data: dict[int, bool] = field(default_factory=dict)
+    """By id of a class, whether its objects are held weakly."""
+
+
+def explore(roots: Roots, *, draw: int, most: int) -> Exploration:
+    """A walk that stands at its roots.
+
+    Args:
+        roots: where to begin. Variables are those of now, whenever the walk gets to them.
+        draw: items of a big container that are looked at.
+        most: objects to visit at most.
+    """
+    modules = user_modules(roots)
+    walk = Walk(draw, lambda cls: full_name(cls)[0] in modules, most)
+    return Exploration(walk, deque(tiers(roots, modules)))
+
+
+def explore_(walking: Exploration, until: float) -> bool:
+    """Go on until a time of `thread_seconds`, or to the end. Returns whether it has ended."""
+    while _open_(walking, until):
+        if walking.groups and not walking.truncated:
+            _begin_group_(walking, walking.groups.popleft())
+        elif walking.late and not walking.truncated:
+            for row in walking.late:
+                _append_(walking, *row)
+            walking.late.clear()
+        else:
+            return True
+    return False
+
+
+def _begin_group_(walking: Exploration, group: Iterable[Named]) -> None:
+    """Append the roots that were not reached from an earlier group."""
+    seen = walking.walk.seen
+    for path, place in group:
+        obj = held(place)
+        small = obj is None or (id(type(obj)) in ATOMS and obj.__sizeof__() < LONG_TEXT)
+        if not small and id(obj) not in seen:
+            seen.add(id(obj))
+            _append_(walking, obj, -1, Place(path, None, (path, id(type(obj))), 0), 0, 1.0)
+
+
+def _append_(  # noqa: PLR0917  (a row)
+    walking: Exploration, obj: object, holder: int, record: Place, mark: int, weight: float
+) -> None:
+    walking.objects.append(obj)
+    walking.holders.append(holder)
+    walking.places.append(record)
+    walking.marks.append(mark)
+    walking.weights.append(weight)
+
+
+def _open_(walking: Exploration, until: float) -> bool:
+    """Open the objects that wait, until none does or the time is over. Returns whether none does."""
+    walk, objects, sizes = walking.walk, walking.objects, walking.sizes
+    while len(sizes) < len(objects):
+        for at in range(len(sizes), min(len(sizes) + BETWEEN_CLOCKS, len(objects))):
+            if walk.visited >= walk.most:
+                walking.truncated = True
+                return True
+            obj = objects[at]
+            if type(obj) is Weak:
+                obj = obj()
+            inside = look(obj, walk)
+            sizes.append(allotted(inside.size))
+            if inside is not OPAQUE:
+                walk.visited += 1
+                _enter_(walking, at, obj, inside)
+                if inside.parts:
+                    _offer_(walking, at, inside.parts)
+                if inside.drawn:
+                    walking.samples[at] = Sample(len(inside.drawn) // inside.each, inside.of)
+                    _offer_drawn_(walking, at, inside.drawn)
+        if thread_seconds() >= until:
+            return len(sizes) == len(objects)
+    return True
+
+
+def _enter_(walking: Exploration, at: int, obj: Any, inside: Inside) -> None:  # noqa: ANN401
+    """Write down what was found in the object."""
+    weight, path = walking.weights[at], walking.places[at].path
+    record = walking.places[at] = walking.records.setdefault(path, walking.places[at])
+    if walking.marks[at] & FOLDED:
+        record.chain += weight
+        return
+    gone = record.longest is None or held(record.longest) is None
+    if gone:
+        record.step = walking.step
+    if gone or inside.length > record.most:
+        record.longest, record.most = obj, inside.length
+        walking.entered[path] = record
+        record.kind, record.capacity = _kind(record, inside), inside.capacity
+    record.length += inside.length * weight
+    record.weight += weight
+
+
+def _kind(record: Place, inside: Inside) -> str:
+    if inside.kind in {"dict", "list"} and record.path.endswith("hooks"):
+        return "hooks"
+    return "figures" if record.path == "pyplot's figures" else inside.kind
+
+
+def _offer_(walking: Exploration, at: int, parts: Iterable[Named]) -> None:
+    """Count atoms at once, and append the other children that were not seen."""
+    above, weight, size = walking.places[at], walking.weights[at], 0
+    for name, obj in parts:
+        kind = type(obj)
+        own = _unseen_(walking.walk, obj, kind)
+        if own >= 0:
+            size += own
+        elif kind is Graph:
+            record = above.children.get((name, id(kind))) or new_place(name, kind, above)
+            walking.late.append((obj, at, record, FOLDED * (record.depth <= above.depth), weight))
+        else:
+            record = above.children.get((name, id(kind))) or new_place(name, kind, above)
+            _append_(walking, obj, at, record, FOLDED * (record.depth <= above.depth), weight)
+    walking.sizes[at] += size
+
+
+def _offer_drawn_(walking: Exploration, at: int, drawn: Sequence[Named]) -> None:
+    """The same, of items that stand for others."""
+    above, sample = walking.places[at], walking.samples[at]
+    weight = walking.weights[at] * sample.of / sample.taken
+    for name, obj in drawn:
+        kind = type(obj)
+        own = _unseen_(walking.walk, obj, kind)
+        if own > 0:
+            sample.add(own)
+        elif own < 0:
+            record = above.children.get((name, id(kind))) or new_place(name, kind, above)
+            _append_(walking, obj, at, record, DRAWN | FOLDED * (record.depth <= above.depth), weight)
+
+
+def _unseen_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
+    """Bytes of an atom, 0 for what was seen, -1 for what is to be opened."""
+    if id(obj) in walk.seen:
+        return 0
+    if id(kind) in ATOMS:
+        if obj is None or obj is True or obj is False:
+            return 0
+        size: int = obj.__sizeof__()
+        if size < LONG_TEXT:
+            walk.seen.add(id(obj))
+            return allotted(size)
+    walk.seen.add(id(obj))
+    return -1
+
+
+# --- rest ---
+
+
+class Weak(weakref.ref[Any]):
+    """A weak reference of ours: the program's own are objects of its."""
+
+    __slots__ = ()
+
+
+def held(place: Any) -> Any:  # noqa: ANN401
+    """The object, where a walk that has rested holds it weakly; None if it is gone."""
+    return place() if type(place) is Weak else place
+
+
+def rest_(walking: Exploration) -> None:
+    """Hold as little as can be, until the walk goes on."""
+    objects, opened = walking.objects, len(walking.sizes)
+    objects[walking.rested : opened] = [None] * (opened - walking.rested)
+    for at in range(max(opened, walking.queued), len(objects)):
+        if _is_data(walking, type(objects[at])):
+            objects[at] = Weak(objects[at])
+    first = walking.checked if opened <= walking.checked < len(objects) else opened
+    for at, count in enumerate(map(sys.getrefcount, islice(objects, first, first + CHECKED)), first):
+        if count <= _SOLE and not _is_ours(objects[at]):
+            objects[at] = None
+    walking.rested, walking.queued, walking.checked = opened, len(objects), first + CHECKED
+    _lighten_(walking)
+    walking.groups = deque([(root[0], _lighter(walking, root[1])) for root in group] for group in walking.groups)
+    # Nodes of graphs keep what backward needs. Their ids may be used again now: that counts 200 bytes twice.
+    walking.walk.seen.difference_update(map(id, walking.walk.kept))
+    walking.walk.kept.clear()
+
+
+def _lighten_(walking: Exploration) -> None:
+    """Hold the longest container of each path that is new weakly, or not at all; and of some older ones, in turn."""
+    records = list(walking.records.values())
+    first = walking.lightened if walking.lightened < len(records) else 0
+    walking.lightened = first + CHECKED
+    asked = dict.fromkeys((*walking.entered.values(), *records[first : walking.lightened]))
+    walking.entered.clear()
+    for record in asked:
+        record.longest = _lighter(walking, record.longest)
+
+
+def _is_data(walking: Exploration, kind: type) -> bool:
+    weakly = walking.data.get(id(kind))
+    if weakly is None:
+        weakly = walking.data[id(kind)] = any(full_name(owner) in _DATA for owner in mro(kind))
+    return weakly
+
+
+def _lighter(walking: Exploration, obj: Any) -> Any:  # noqa: ANN401
+    """What is to be held instead of an object that one place of ours has."""
+    if _is_ours(obj):
+        return obj
+    if _references(obj) <= _SOLE_GIVEN:
+        return None
+    return Weak(obj) if _is_data(walking, type(obj)) else obj
+
+
+def _references(obj: object) -> int:
+    return sys.getrefcount(obj)
+
+
+_DATA = {("numpy", "ndarray"), ("torch._C", "TensorBase")}
+
+
+def _is_ours(obj: object) -> bool:
+    return type(obj) is Weak or type(obj) is Graph
+
+
+def _calibrated() -> int:
+    """What `getrefcount` counts for an object that only a list holds, under `map`."""
+    (count,) = map(sys.getrefcount, [object()])
+    return count
+
+
+def _calibrated_given() -> int:
+    """The same in `_references`, for an argument of an argument."""
+    record = Place("", None, ("", 0), 0)
+    record.longest = object()
+
+    def given(obj: object) -> int:
+        return _references(obj)
+
+    return given(record.longest)
+
+
+_SOLE, _SOLE_GIVEN = _calibrated(), _calibrated_given()

@@ -1,0 +1,149 @@
+"""The allocator's totals, from a copy of this process that asks for them and ends: no Python runs in it.
+
+clone(2) begins with a function of one argument, here glibc's own `mallinfo2`: on x86-64 a function that returns a large
+struct is handed the address to put it at as a hidden first argument (System V AMD64 ABI, 3.2.3). That address is in
+memory which both processes share. The program stands still while its page tables are copied, once.
+"""
+
+import ctypes
+import functools
+import mmap
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+from flatwater_watch.meters.allocator import Mallinfo2, likely_seconds, main_heap, totals_of
+from flatwater_watch.meters.bound import monotonic, system
+from flatwater_watch.meters.fork import driver_beside
+from flatwater_watch.meters.mappings import in_ram, note_present, pages_of
+from flatwater_watch.meters.proc import ANY_KIND, sleeps
+
+FLAGS = 0x00000400 | 0x00800000
+"""clone(2), CLONE_FILES and CLONE_UNTRACED: a file that the program closes is closed, though the copy lives, and no
+debugger takes it for a thread. Without a signal for its end, `wait` and SIGCHLD leave it out."""
+ROOM = 1 << 18
+"""Bytes of shared memory for the answer, at their beginning, and for the copy's stack, which begins at their end.
+Behind it comes a byte for each page of the heap, which stays as it was found: none of this is in it."""
+PATIENCE, TIMES = 5.0, 20
+"""Seconds after which a copy is killed whatever it does, at least, and as a multiple of the CPU seconds that an answer
+takes."""
+
+
+class _Signals(ctypes.Structure):
+    """A `sigset_t` of glibc."""
+
+    _fields_ = [("bits", ctypes.c_ulong * 16)]
+
+
+_EVERY_SIGNAL = _Signals((ctypes.c_ulong(-1).value,) * 16)
+
+
+class Clone:
+    """A copy of this process, a child that only who asks for children of any kind sees, as `ps` does.
+
+    It hears no signal that can be blocked. If another thread held a lock of malloc when it was made, it waits for ever,
+    and is killed by the next call of `ended` or `stop`: ask for its end now and then, as it would outlive this process.
+    """
+
+    def __init__(self) -> None:
+        """Begin it: that is the pause.
+
+        Raises:
+            OSError: there is no memory for it, the system forbids it, a driver does not bear it, or this is no glibc on
+                x86-64.
+        """
+        if (driver := driver_beside()) is not None:
+            raise OSError(f"no copy beside {driver}")
+        libc, heap = _libc(), main_heap()
+        if libc is None or heap is None:
+            raise OSError("this machine's functions do not answer where they are told to")
+        self._owner = system.getpid()
+        self._until = monotonic() + max(PATIENCE, TIMES * likely_seconds())
+        self._seconds: float | None = None
+        self._first, self._end = heap
+        self._shared = mmap.mmap(-1, ROOM + pages_of(self._first, self._end - self._first))
+        shared = ctypes.addressof(ctypes.c_char.from_buffer(self._shared))
+        self._noted = note_present(self._first, self._end - self._first, shared + ROOM)
+        self._pid = _begun(libc, shared)
+
+    def ended(self) -> bool:
+        """Whether it is over; one that waits for a lock or takes far too long is killed."""
+        self._look()
+        if self._pid and (sleeps(self._pid) or monotonic() >= self._until):
+            self.stop()
+        return not self._pid
+
+    def answer(self) -> tuple[int, int, float]:
+        """Bytes in use and free when it began, and the CPU seconds that it took; call it when it has ended.
+
+        Raises:
+            RuntimeError: it was killed, or somebody else has waited for it.
+        """
+        if self._seconds is None:
+            raise RuntimeError("a copy of this process ended without an answer")
+        found = Mallinfo2.from_buffer_copy(self._shared)
+        totals = totals_of(found, self._touched(found.keepcost))
+        return totals.in_use, totals.free, self._seconds
+
+    def stop(self) -> None:
+        """End it, done or not. In a fork of the process that began it, only forget it."""
+        self._look()
+        if self._pid:
+            system.kill(self._pid, signal.SIGKILL)
+            with suppress(ChildProcessError):  # another thread has waited for it
+                system.waitpid(self._pid, ANY_KIND)
+            self._pid = 0
+
+    def _look(self) -> None:
+        """See whether it has ended, and if so, how."""
+        if system.getpid() != self._owner:
+            self._pid = 0
+        if not self._pid:
+            return
+        try:
+            pid, status, spent = system.wait4(self._pid, ANY_KIND | system.WNOHANG)
+        except ChildProcessError:  # the program has waited for it
+            self._pid = 0
+            return
+        if pid:
+            self._pid = 0
+            self._seconds = None if status else spent.ru_utime + spent.ru_stime
+
+    def _touched(self, top: int) -> int:
+        """How much of so many bytes at the end of the heap had a page in RAM."""
+        if not self._noted:
+            return top
+        pages = pages_of(max(self._first, self._end - top), min(top, self._end - self._first))
+        return min(top, in_ram(self._shared[-pages:] if pages else b"").count(1) * mmap.PAGESIZE)
+
+
+def _begun(libc: ctypes.PyDLL, shared: int) -> int:
+    """The id of a copy that has begun, all signals blocked: a handler of the program's would run in it too.
+
+    Args:
+        libc: whose functions keep the interpreter's lock, so that no thread that has it is within malloc.
+        shared: address of the memory for its answer. Its lowest byte, which is 0, is also the code it ends with.
+    """
+    before = _Signals()
+    libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(_EVERY_SIGNAL), ctypes.byref(before))
+    try:
+        pid: int = libc.clone(_asks(libc), ctypes.c_void_p(shared + ROOM), FLAGS, ctypes.c_void_p(shared))
+    finally:
+        libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(before), None)
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), "no copy of this process")
+    return pid
+
+
+def _asks(libc: ctypes.PyDLL) -> Any:  # noqa: ANN401  (a function of C)
+    """What a copy runs."""
+    return libc.mallinfo2
+
+
+@functools.cache
+def _libc() -> ctypes.PyDLL | None:
+    """The C library, where it is known how its functions take arguments; `main_heap` says that it is glibc."""
+    if system.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
+        return None
+    return ctypes.PyDLL(None, use_errno=True)

@@ -1,0 +1,235 @@
+"""What full collections free: two readings around each, taken where the collector tells of itself.
+
+The callback is a C function. Most collections are of young objects, and end there; no tracer sees a frame for them.
+"""
+
+import ctypes
+import gc
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, repeat
+from math import inf
+from statistics import median
+from types import CodeType, FrameType, FunctionType, MethodType
+
+from flatwater_watch.meters.allocator import last_seconds, used
+from flatwater_watch.meters.bound import monotonic
+from flatwater_watch.meters.untraced import unbroken, unseen
+
+KEPT = 16
+"""Collections that are remembered: the newest, as those of a phase that is over say nothing of the next one."""
+SHARE = 0.005
+"""Part of the time that readings may take: a program that collects all the time has few of its collections read."""
+DEAR = 0.05
+"""CPU seconds of a reading from which on none is taken: the program stands still for it."""
+FULL = 2
+"""The oldest generation."""
+
+_YOUNG = {f"{phase}{generation:c}": "" for phase in ("start", "stop") for generation in range(FULL)}
+
+
+@dataclass(frozen=True)
+class Collection:
+    """One full collection."""
+
+    number: int
+    """Of all full ones since the beginning, with those that were not read."""
+    seconds: float
+    """Monotonic time at which it began."""
+    before: int
+    """Anonymous resident bytes then, without those that the allocator has freed and kept."""
+    after: int
+    """The same at its end."""
+
+
+@dataclass(frozen=True)
+class Teeth:
+    """Memory that rises from one full collection to the next, and falls at each: medians."""
+
+    freed: float
+    """Bytes that a collection frees."""
+    rise: float
+    """Bytes that come from the end of one to the beginning of the next; infinite where no two in a row were read."""
+    held: float
+    """Bytes that are there when one begins."""
+    since: float
+    """Bytes that have come since the last one: no median."""
+    seconds: float
+    """From one to the next."""
+
+
+class Collector:
+    """Hears of the full collections of this process, whichever thread makes them."""
+
+    def __init__(self, run: Callable[[Callable[[], None]], None], read: Callable[[], int] = used) -> None:
+        """Hear nothing yet.
+
+        Args:
+            run: does what it is given, and lets pass only what signal handlers of the program raise.
+            read: says how many bytes are in use.
+        """
+        self._run, self._read = run, read
+        self._heard: deque[Collection] = deque(maxlen=KEPT)
+        self._open: tuple[int, float, int] | None = None
+        """Full collections before the one that goes on, when it began, and the bytes then."""
+        self._first = self._count()
+        self._start: tuple[Collection, ...] = ()
+        """What was in use at the mark, as if a collection had freed nothing then."""
+        self._due = 0.0
+        self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
+        self._turns = unbroken(self._tell, _hand_on)
+        next(self._turns)
+        self._callback = _of_full(unseen(partial(next, self._turns), _request_all))
+        self.over = False
+        """Whether it hears no more."""
+
+    def listen(self) -> None:
+        """Begin, after all callbacks that there are."""
+        self._callbacks.append(self._callback)
+
+    def mark(self) -> None:
+        """Read what is in use now, with which the next collection is compared. Those before are forgotten."""
+        self._run(self._mark)
+
+    def _mark(self) -> None:
+        self._heard.clear()
+        if _is_dear():
+            return
+        now = self._read()
+        self._start = (Collection(self._count() - self._first, monotonic(), now, now),)
+
+    def close(self) -> None:
+        """Hear no more. Callbacks are compared by identity: those of the program may compare as they like."""
+        self.over = True
+        for place, callback in enumerate(self._callbacks):
+            if callback is self._callback:
+                del self._callbacks[place]
+                break
+        with suppress(ValueError):  # in a turn, where the watch has failed
+            self._turns.close()
+
+    @staticmethod
+    def _count() -> int:
+        """Full collections of the process that have ended; when the collector tells of an end, that one has."""
+        return int(gc.get_stats()[FULL]["collections"])
+
+    def _tell(self) -> None:
+        """A full collection begins or ends."""
+        if not self.over:
+            self._run(self._hear)
+
+    def _hear(self) -> None:
+        now, ended, began = monotonic(), self._count(), self._open
+        self._open = None
+        if _is_dear():
+            return
+        if began is not None and ended > began[0]:
+            self._heard.append(Collection(ended - self._first, began[1], began[2], self._read()))
+        elif now >= self._due:
+            self._open = ended, now, self._read()
+        else:
+            return
+        self._due = max(self._due, now + (monotonic() - now) / SHARE)
+
+    def teeth(self, fewest: int) -> Teeth | None:
+        """What collections free; None where fewer were seen, nothing is known before one, or it takes long to see.
+
+        Args:
+            fewest: collections, one at least.
+
+        Raises:
+            OSError: there is no /proc.
+        """
+        heard = list(self._heard)
+        if len(heard) < fewest or _is_dear():
+            return None
+        known = [*self._start, *heard]
+        turns = known[-1].number - known[0].number
+        if turns == 0:
+            return None
+        pairs = [(one, two) for one, two in pairwise(known) if two.number == one.number + 1]
+        rises = [two.before - one.after for one, two in pairs]
+        return Teeth(
+            freed=median(each.before - each.after for each in heard),
+            rise=median(rises) if rises else inf,
+            held=median(each.before for each in heard),
+            since=self._read() - heard[-1].after,
+            seconds=(known[-1].seconds - known[0].seconds) / turns,
+        )
+
+
+def _is_dear() -> bool:
+    return (last_seconds() or 0.0) > DEAR
+
+
+def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:
+    """A callback of the collector's, of C functions alone, that acts where a full collection begins or ends.
+
+    It formats an object by the word `start` or `stop` and the generation; a dict knows those of young collections, and
+    asks `act` for the others. The generation is a character, and no function is `str`: to write a number, or to ask an
+    object for its text, Python runs signal handlers, and what they raise would be lost here.
+    """
+    acting = map({False: ""}.__getitem__, iter(act, None))  # formatting must give a text
+    known = type("Known", (dict,), {"__missing__": staticmethod(partial(next, acting))})(_YOUNG)
+    asked = type("Asked", (), {"__format__": staticmethod(known.__getitem__)})()
+    return partial("{0:{1}{2[generation]:c}}".format, asked)
+
+
+class _Raising:
+    """Raises in the main thread, between two instructions of the program, what a signal handler of its own has raised.
+
+    The interpreter asks whether it is true, as soon as it may. While a callback of the collector is on the stack, it
+    is false: what is raised below the collector is lost. It is requested again at the end of ours, and at once below
+    one of the program's.
+    """
+
+    def __init__(self, fault: BaseException) -> None:
+        self.fault: BaseException | None = fault
+        """None once it is raised."""
+
+    def __bool__(self) -> bool:
+        frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
+        below = {code for each in gc.callbacks if (code := _code_of(each)) is not None}
+        while frame is not None and self.fault is not None:
+            if frame.f_code is _TURN:
+                return False
+            if frame.f_code in below:
+                _request(_ASK, self)
+                return False
+            frame = frame.f_back
+        fault, self.fault = self.fault, None
+        if fault is None:
+            return False
+        _waiting.remove(self)
+        _over.append(self)
+        raise fault
+
+
+_ASK = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+_request = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object)(("Py_AddPendingCall", ctypes.pythonapi))
+"""The interpreter holds no reference to the object."""
+_waiting = list[_Raising]()
+_over = deque[_Raising](maxlen=300)
+"""Another request of theirs may be left, before 32 later ones (300 in Python 3.13)."""
+_request_all: Callable[[], None] = partial(
+    next, map(deque[int](maxlen=0).extend, map(map, repeat(partial(_request, _ASK)), repeat(_waiting)))
+)
+"""Of C functions alone, as no handler may run after the last turn."""
+
+
+def _hand_on(fault: BaseException) -> None:
+    """Raise it as soon as no callback of the collector is on the stack."""
+    _waiting.append(_Raising(fault))
+
+
+def _code_of(callback: object) -> CodeType | None:
+    """Of a function or a method; no attribute of the program's own classes is asked for."""
+    function = callback.__func__ if type(callback) is MethodType else callback
+    return function.__code__ if type(function) is FunctionType else None
+
+
+_TURN = unbroken.__code__

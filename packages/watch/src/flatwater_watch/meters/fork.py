@@ -1,0 +1,253 @@
+"""Work in a fork of this process: what it imports and allocates is gone when it ends."""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+from flatwater_watch.meters.bound import end_process, fork, monotonic, read_file, read_to_end, system
+from flatwater_watch.meters.proc import cpu_seconds_of
+from flatwater_watch.meters.unwarned import hear_again
+
+LONGEST = 60
+"""Seconds after which a detached fork ends by itself, whatever it waits for."""
+BUSY = 3.0
+"""Times as long as its work takes that a fork is waited for: others want the cores too."""
+PAUSE = 0.1
+"""Seconds between two looks at how much it has worked."""
+CHUNK = 1 << 16
+ID = 4
+"""Bytes in which a fork tells its process id."""
+FIRST, MOST = 3, 1 << 16
+"""Descriptors that it closes: all after stderr."""
+
+LIBRARIES = {
+    "jaxlib": "JAX",  # warns at each fork, and hangs in some
+    "tensorflow": "TensorFlow",
+    "grpc": "gRPC",
+    "cupy": "CUDA",
+}
+"""Module -> library that does not bear a fork, ..."""
+DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
+"""... and drivers, by a file that is mapped. Devices write to pages of the process by themselves: once a copy of it was
+made, what the process writes may go to another page than what the device reads."""
+
+_as_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode
+"""Bound here: a program may replace `json.dumps` and `json.loads`."""
+_UNHEARD: Any = ("ignore", None, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
+
+Work = Callable[[], Any]
+"""Returns whatever JSON can hold."""
+
+
+def in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+    """Run `work` in a fork and return what it returned, by way of JSON.
+
+    The fork has one thread and must not wait for another one's lock: no parallel kernels, no backward pass on data.
+
+    Raises:
+        RuntimeError: it raised or was killed; its traceback is on stderr.
+    """
+    reads, writes = system.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = _forked()
+    if child == 0:
+        system.close(reads)
+        _answer(work, writes)
+    system.close(writes)
+    try:
+        answer = read_to_end(reads)
+    finally:
+        system.close(reads)
+    _, status = system.waitpid(child, 0)
+    if status or not answer:
+        raise RuntimeError(f"a fork of this process ended with {system.waitstatus_to_exitcode(status)}")
+    return _from_json(answer.decode())
+
+
+class Detached:
+    """Work in a fork that this process does not wait for.
+
+    The fork is no child of this process, which may wait for its own or count them: a fork between the two ends at once.
+    It holds no file of the process open, prints nothing, and hears no Ctrl-C of its terminal. Work as for `in_fork`.
+    """
+
+    def __init__(self, work: Work) -> None:
+        """Fork twice, and go on: that is the pause.
+
+        Raises:
+            OSError: there is no memory for a fork, or a library of the program does not bear one.
+        """
+        if (library := not_to_fork_beside()) is not None:
+            raise OSError(f"no fork beside {library}")
+        self._owner = system.getpid()
+        self._answer = b""
+        self._reads, writes = system.pipe()
+        try:
+            child = _forked()
+            if child == 0:
+                _detach(work, writes)
+        except OSError:
+            system.close(self._reads)
+            raise
+        finally:
+            system.close(writes)
+        self._pid = int.from_bytes(system.read(self._reads, ID))
+        _reap(child)
+        if not self._pid:  # nothing was written: the fork could not fork
+            system.close(self._reads)
+            raise OSError("a fork of this process could not fork")
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """Whether the work is done, waiting for it so long at most."""
+        until = monotonic() + seconds
+        while self._reads >= 0:
+            if not _readable(self._reads, max(0.0, until - monotonic())):
+                return False
+            piece = system.read(self._reads, CHUNK)
+            self._answer += piece
+            if not piece:
+                self._leave()
+        return True
+
+    def worked(self, seconds: float) -> bool:
+        """Whether the work is done, waiting until it has had so many CPU seconds, and three times as many at most."""
+        until = monotonic() + BUSY * seconds
+        while not self.ended(PAUSE):
+            if monotonic() >= until or cpu_seconds_of(self._pid) >= seconds:
+                return self.ended()
+        return True
+
+    def answer(self) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+        """What the work returned; call it when it has ended.
+
+        Raises:
+            RuntimeError: it raised, was killed or stopped.
+        """
+        if not self.ended() or not self._answer:
+            raise RuntimeError("a fork of this process ended without an answer")
+        return _from_json(self._answer.decode())
+
+    def stop(self) -> None:
+        """End the work, done or not. In a fork of the process that began it, only forget it."""
+        if system.getpid() != self._owner:
+            self._leave()
+        elif not self.ended():
+            with suppress(ProcessLookupError):
+                system.killpg(self._pid, signal.SIGKILL)  # the forks of its own are in its group
+            self._leave()
+        self._answer = b""
+
+    def _leave(self) -> None:
+        if self._reads >= 0:
+            system.close(self._reads)
+            self._reads = -1
+            _reap(self._pid)  # where this is process 1, as in a container, it is a child after all
+
+
+def not_to_fork_beside() -> str | None:
+    """A library in this process whose threads make a fork hang or its driver fail; None where none is known."""
+    for module, library in LIBRARIES.items():
+        if module in sys.modules:
+            return library
+    return driver_beside()
+
+
+def driver_beside() -> str | None:
+    """A driver in this process that bears no copy of it, whatever runs in that; None where none is known."""
+    mapped = read_file("/proc/self/maps")
+    return next((driver for file, driver in DRIVERS.items() if file in mapped), None)
+
+
+def _forked() -> int:
+    """Fork in one call of C: 0 in the child.
+
+    Python 3.12 and later warn there of locks that other threads hold; `work` takes none of theirs. The list of filters
+    is changed alone: `warnings.simplefilter` would have each module forget what it has warned of, and the program would
+    show warnings of its own again.
+    """
+    filters = cast("list[Any]", warnings.filters)
+    filters.insert(0, _UNHEARD)
+    try:
+        return fork()
+    except RuntimeError:  # Python 3.12.0 and 3.12.1 refuse it from the end of the main code on
+        return _forked_at_the_end()
+    finally:
+        with suppress(ValueError):  # a hook of the program may have cleared the list
+            filters.remove(_UNHEARD)
+        hear_again()
+
+
+def _forked_at_the_end() -> int:
+    """Fork as `os.fork` does (Modules/posixmodule.c, `os_fork_impl`), in a process that ends: 0 in the child."""
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    child: int = ctypes.PyDLL(None).fork()  # it keeps the interpreter's lock
+    if child == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        python.PyOS_AfterFork_Parent()
+    if child < 0:
+        raise OSError("no memory for a fork")
+    return child
+
+
+def _reap(child: int) -> None:
+    """Wait for a process that ends, unless it is no child, or the program has said that its children be forgotten."""
+    with suppress(ChildProcessError):
+        system.waitpid(child, 0)
+
+
+def _readable(pipe: int, seconds: float) -> bool:
+    waiting = select.poll()  # `select` itself knows the first 1024 descriptors only
+    waiting.register(pipe, select.POLLIN)
+    return bool(waiting.poll(1000 * seconds))
+
+
+def _detach(work: Work, pipe: int) -> None:
+    """In the first fork: make the one that works, tell its id before it can answer, and end."""
+    code = 1
+    try:
+        child = _forked()
+        if child == 0:
+            _work_apart(work, pipe)
+        code = 0
+    finally:
+        end_process(code)
+
+
+def _work_apart(work: Work, pipe: int) -> None:
+    """In the second fork: let go of the terminal and of the program's files, tell the id, work."""
+    system.setsid()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(LONGEST)
+    system.write(pipe, system.getpid().to_bytes(ID))
+    nothing = system.open(os.devnull, system.O_RDWR)
+    for standard in (0, 1, 2):
+        system.dup2(nothing, standard)
+    system.closerange(FIRST, pipe)
+    system.closerange(pipe + 1, MOST)
+    sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)  # the program's may have been other files
+    _answer(work, pipe)
+
+
+def _answer(work: Work, pipe: int) -> None:
+    """In the fork: work, write, end, without running what the parent has registered for its own end."""
+    code = 1
+    try:
+        system.write(pipe, _as_json(work()).encode())
+        code = 0
+    except (BrokenPipeError, KeyboardInterrupt):  # nobody waits for it any more; Ctrl-C is its parent's to tell
+        pass
+    except BaseException:  # noqa: BLE001  (the edge of a process)
+        traceback.print_exc()
+    finally:
+        end_process(code)

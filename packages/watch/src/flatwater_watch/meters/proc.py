@@ -1,0 +1,143 @@
+"""What Linux tells of processes in `/proc`, read without any library: the watch runs in interpreters that have none."""
+
+from collections import defaultdict
+
+from flatwater_watch.meters.bound import names_in, process_id, read_text, system
+
+KIB = 1024
+ANY_KIND = 0x40000000
+"""wait(2), `__WALL`: children of any kind."""
+_PARENT, _EXIT_SIGNAL = 1, 35
+"""Where `/proc/PID/stat` (proc(5)) has them, behind the name of the program, ..."""
+_NONE = "0"
+"""... and no signal, ..."""
+_USER_TICKS, _FOREIGN_TICKS = 11, 15
+"""... and from where to where the ticks of CPU time, utime, stime, cutime and cstime, ..."""
+_THREADS = 17
+"""... and how many threads there are."""
+
+
+def counters_of(path: str) -> dict[str, int]:
+    """The lines `Name: 12 kB` of a file such as `/proc/self/status` in bytes; other lines are left out.
+
+    Raises:
+        OSError: there is no such file, the process has ended, or it belongs to another user.
+    """
+    found: dict[str, int] = {}
+    for line in read_text(path).splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words[1:] == ["kB"]:
+            found[name] = found.get(name, 0) + int(words[0]) * KIB
+    return found
+
+
+def available_bytes() -> int:
+    """What the machine can give without swapping."""
+    return counters_of("/proc/meminfo")["MemAvailable"]
+
+
+def below(pid: int | None = None) -> list[int]:
+    """The processes that one has started, this one by default, and those that these have started; in that order.
+
+    Without those whose end sends no signal: they are copies that answer for a watched process (`allocator_clone`).
+    """
+    children = defaultdict[int, list[int]](list)
+    for name in names_in("/proc"):
+        if name.isdecimal():
+            try:
+                status = _status(int(name))
+            except OSError:  # it ended meanwhile
+                continue
+            if status[_EXIT_SIGNAL] != _NONE:
+                children[int(status[_PARENT])].append(int(name))
+    found = [process_id() if pid is None else pid]
+    for process in found:
+        found += children[process]
+    return found[1:]
+
+
+def has_children() -> bool:
+    """Whether this process has any, in a microsecond. Nothing is waited for: one that has ended stays to be asked."""
+    try:
+        system.waitid(system.P_ALL, 0, system.WEXITED | system.WNOHANG | system.WNOWAIT | ANY_KIND)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def switches_of(pid: int) -> int | None:
+    """How often the main thread of a process has given its core away; None while it has one, or if nothing tells."""
+    try:
+        lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
+        own, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
+    except (OSError, KeyError):  # it has ended; or a system that only looks like Linux
+        return None
+    return own + forced if lines["State"].split()[0] == "S" else None
+
+
+def threads_here() -> int:
+    """Threads of this process, also those that Python has not started."""
+    return int(_status(process_id())[_THREADS])
+
+
+def sleeps(pid: int) -> bool:
+    """Whether the main thread of a process waits for something other than a disk; False where it has ended."""
+    try:
+        return _status(pid)[0] == "S"
+    except OSError:
+        return False
+
+
+def stands_still(pid: int) -> bool:
+    """Whether a signal has stopped the process; False where it has ended."""
+    try:
+        return _status(pid)[0] == "T"
+    except OSError:
+        return False
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """CPU seconds that a process has had, with those of its own that have ended; 0 where it has ended itself."""
+    try:
+        ticks = sum(map(int, _status(pid)[_USER_TICKS:_FOREIGN_TICKS]))
+    except OSError:
+        return 0.0
+    return ticks / int(system.sysconf("SC_CLK_TCK"))
+
+
+def _status(pid: int) -> list[str]:
+    """State, parent and what follows them in `/proc/PID/stat`."""
+    # The name of a program comes before them, in parentheses, and may have spaces and parentheses.
+    return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def command_of(pid: int) -> list[str]:
+    """The words of its command line; of a process without one its name in brackets, as `ps` shows it.
+
+    Raises:
+        OSError: it has ended.
+    """
+    words = read_text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
+    return words if words != [""] else [f"[{read_text(f'/proc/{pid}/comm').strip()}]"]
+
+
+def owner_of(pid: int) -> tuple[int, int]:
+    """The user and the group that a process acts as. `/proc/PID` itself is root's where it may not be dumped.
+
+    Raises:
+        OSError: it has ended.
+    """
+    lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/status").splitlines())
+    return int(lines["Uid"].split()[1]), int(lines["Gid"].split()[1])
+
+
+def ticks_of_cores() -> dict[int, int]:
+    """Ticks since boot that each core was not idle, by its number. Waiting for a disk leaves a core free."""
+    busy = {}
+    for line in read_text("/proc/stat").splitlines():
+        name, *numbers = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, _idle, _iowait, irq, softirq, steal, *_guests = map(int, numbers)
+            busy[int(name[3:])] = user + nice + system + irq + softirq + steal
+    return busy

@@ -1,0 +1,58 @@
+"""Exceptions that are the program's although they come up within the watch.
+
+Signal handlers run wherever the main thread is, and another thread may put an exception into it, by which time limits
+are made (`PyThreadState_SetAsyncExc`): both come up in the watch's code as they come up in that of the program.
+"""
+
+import os
+import sys
+from _signal import getsignal, valid_signals  # type: ignore[import-not-found]  # those of `signal` make enums, by functions that a program may replace
+from collections.abc import Collection
+from types import CodeType, FunctionType, MethodType
+
+_PLACES = (__file__.rpartition("/meters/")[0], os.__file__.rpartition("/")[0], "<frozen ")
+"""Where the code lies that the watch runs: its own, and that of the standard library."""
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+_OTHERS = sys.stdlib_module_names | {"flatwater", "flatwater_watch", "flatwater_trading"}
+_STOPS = (KeyboardInterrupt, SystemExit)
+"""Standard exceptions that no fault is."""
+_module_of = vars(type)["__module__"].__get__
+"""The name of a class's module, whatever its metaclass says."""
+
+
+def handlers() -> set[CodeType]:
+    """The code of the program's signal handlers, a time limit for example."""
+    known = [getsignal(number) for number in valid_signals()]
+    functions = [handler.__func__ if type(handler) is MethodType else handler for handler in known]
+    return {function.__code__ for function in functions if type(function) is FunctionType}
+
+
+def is_the_programs(fault: BaseException, program: Collection[CodeType] = ()) -> bool:
+    """Whether an exception that came up within the watch was raised for the program, which must get it.
+
+    Args:
+        fault: as it was caught.
+        program: code that the watch calls for the program.
+    """
+    if type(fault) in _STOPS:
+        return True
+    theirs, strange, trace = {*program, *handlers()}, False, fault.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code in theirs:
+            return True
+        strange = strange or not code.co_filename.startswith(_PLACES)
+        trace = trace.tb_next
+    # Strange code: an object that lies, or a function that the program has put in place of a builtin one.
+    return not strange and _is_of_the_user(type(fault))
+
+
+def _is_of_the_user(kind: type) -> bool:
+    """Whether a class is of the user's own code. Of a library's exceptions, a function in C may have raised it."""
+    name = str(_module_of(kind))
+    if name == "__main__":
+        return True
+    if name.partition(".")[0] in _OTHERS or (module := sys.modules.get(name)) is None:
+        return False
+    file = vars(module).get("__file__")
+    return type(file) is str and not any(folder in file for folder in _INSTALLED)

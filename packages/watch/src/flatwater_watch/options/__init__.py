@@ -1,0 +1,1 @@
+"""Options of commands: declared with a dataclass, bounded, read from the command line."""

@@ -1,0 +1,123 @@
+"""The range of a number, declared with its field, and checked in one place for files, options and code alike.
+
+    rate: Annotated[float, Bounds(0, 100, above=True)] = 1e-4
+
+No field of a configuration does without: a number that is not finite, or too large to be meant, is refused before
+anything is allocated for it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from numbers import Real
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+from flatwater_watch.errors import require
+
+E = TypeVar("E")
+
+_SHORT = 1 << 16
+"""Powers of two from here on are written as such."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """All numbers from `low` to `high`."""
+
+    low: float
+    high: float
+    above: bool = False
+    """Without `low` itself."""
+    below: bool = False
+    """Without `high` itself."""
+    words: tuple[str, ...] = ()
+    """What may stand there instead of a number."""
+
+    def allow(self, value: Any) -> bool:  # noqa: ANN401  (what a user may have given)
+        """Whether it is a number in the range, or a word; infinities and NaN are in none."""
+        if not isinstance(value, Real):
+            return value in self.words
+        number: Any = value
+        low = self.low < number if self.above else self.low <= number
+        high = number < self.high if self.below else number <= self.high
+        return bool(low and high)  # NaN is below nothing and above nothing, and the ends are finite
+
+    def __str__(self) -> str:
+        if not self.above and not self.below:
+            return " or ".join((f"{_end(self.low)} to {_end(self.high)}", *self.words))
+        return (
+            f"{'above' if self.above else 'at least'} {_end(self.low)} and "
+            f"{'below' if self.below else 'at most'} {_end(self.high)}"
+        )
+
+
+Count = Annotated[int, Bounds(1, 1 << 20)]
+"""How many of a thing there are that each take memory or time of their own."""
+Number = Annotated[int, Bounds(1, 1 << 40)]
+"""How often something happens, or how much of it."""
+OptionalNumber = Annotated[int, Bounds(0, 1 << 40)]
+"""The same, where 0 turns it off."""
+Seed = Annotated[int, Bounds(-(1 << 40), 1 << 40)]
+Workers = Annotated[int | Literal["auto"], Bounds(1, 1 << 10, words=("auto",))]
+"""Processes that compute a run together; auto takes one for each core that is free at the start."""
+Share = Annotated[float, Bounds(0, 1)]
+Rate = Annotated[float, Bounds(0, 100, above=True)]
+"""Learning rates and the like: above 0."""
+Weight = Annotated[float, Bounds(0, 1e6)]
+"""What something counts; 0 turns it off."""
+
+
+def check_fields(instance: Any, table: str) -> None:  # noqa: ANN401  (any dataclass)
+    """Hold every field against what is declared with it."""
+    check_values(type(instance), {f.name: getattr(instance, f.name) for f in fields(instance)}, table)
+
+
+def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
+    """The same for values that a class shall be made from."""
+    declared = bounds_of(cls)
+    for name, value in values.items():
+        path = f"{table}.{name}" if table else name
+        if name in declared:
+            for where, number in _numbers(path, value):
+                require(declared[name].allow(number), where, number, str(declared[name]))
+        for where, text in _numbers(path, value):
+            if isinstance(text, str | Path):
+                require(_can_be_kept(str(text)), where, text, "text in UTF-8, without the NUL character")
+
+
+@cache
+def bounds_of(cls: type) -> Mapping[str, Bounds]:
+    """The bounds by field, of all fields of a dataclass that have some."""
+    found = ((f.name, declared_extras(f.type, Bounds)) for f in fields(cls))
+    return {name: bounds[0] for name, bounds in found if bounds}
+
+
+def declared_extras(annotation: Any, kind: type[E]) -> list[E]:  # noqa: ANN401  (any annotation)
+    """What stands beside a type in `Annotated`, at any depth, of one kind; the outermost first."""
+    beside = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+    own = [extra for extra in beside if isinstance(extra, kind)]
+    return own + [extra for part in get_args(annotation) for extra in declared_extras(part, kind)]
+
+
+def _numbers(path: str, value: object) -> Iterator[tuple[str, object]]:
+    """The value, or each of several; a number that is left out has nothing to be checked."""
+    if isinstance(value, tuple):
+        for at, item in enumerate(value):
+            yield from _numbers(f"{path}[{at}]", item)
+    elif value is not None:
+        yield path, value
+
+
+def _can_be_kept(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of a command line that are no UTF-8
+        return False
+    return "\0" not in text
+
+
+def _end(number: float) -> str:
+    if isinstance(number, int) and abs(number) >= _SHORT and abs(number).bit_count() == 1:
+        return f"{'-' if number < 0 else ''}2**{abs(number).bit_length() - 1}"
+    return str(number) if isinstance(number, int) else f"{number:g}"

@@ -1,0 +1,118 @@
+"""`@config` marks a frozen, keyword-only value; the sentence under each of its fields is help text and comment."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from types import MappingProxyType
+from typing import Any, TypeVar, dataclass_transform, overload
+
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.options.bounds import check_fields
+from flatwater_watch.printable import shown
+
+T = TypeVar("T")
+
+
+@overload
+def config(cls: type[T], /) -> type[T]: ...
+@overload
+def config(*, table: str = ..., removed: Mapping[str, str] = ...) -> Callable[[type[T]], type[T]]: ...
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def config(
+    cls: type[Any] | None = None, /, *, table: str = "", removed: Mapping[str, str] = MappingProxyType({})
+) -> Any:
+    """A frozen, keyword-only, slotted dataclass: compared by value, never changed after it was checked.
+
+    Each field is held against the bounds declared with it; then the class's own `__post_init__` checks what must fit
+    together.
+
+    Args:
+        cls: the class.
+        table: where its settings stand in a run's configuration, for messages: `learner`, `env.fit`.
+        removed: settings that there were, with a sentence each for those who still have them in a file: since when
+            there is none, and what to change.
+    """
+    return _declared(cls, table, removed) if cls is not None else lambda later: _declared(later, table, removed)
+
+
+def removed_settings(cls: type[Any]) -> Mapping[str, str]:
+    """The settings that a configuration's class had once, and what to change."""
+    found: Mapping[str, str] = cls.__removed__
+    return found
+
+
+def variant(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
+    """The class that is built from these values: one with `__variant__` may have more settings for some of them."""
+    has_some = any("__variant__" in vars(each) for each in cls.__mro__)
+    found: type[Any] = cls.__variant__(given) if has_some else cls
+    return found
+
+
+def absent_settings(cls: type[Any]) -> Mapping[str, str]:
+    """Settings of others that a configuration's class does not have, though people may look for them, and why."""
+    known = {each.name for each in fields(cls)}
+    found: Mapping[str, str] = next((vars(each)["absent"] for each in cls.__mro__ if "absent" in vars(each)), {})
+    return {name: reason for name, reason in found.items() if name not in known}
+
+
+def _declared(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
+    together: Callable[[object], None] | None = next(
+        (vars(each)["__post_init__"] for each in cls.__mro__ if "__post_init__" in vars(each)), None
+    )
+
+    def check(self: object) -> None:
+        check_fields(self, table)
+        if together is not None:
+            together(self)
+
+    cls.__post_init__ = check
+    cls.__removed__ = removed
+    return dataclass(frozen=True, kw_only=True, slots=True)(cls)
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """Field name -> its documentation, inherited fields included, for the fields that have one."""
+    documented: dict[str, str] = {}
+    for declaring in reversed(cls.__mro__[:-1]):
+        documented |= _own_docs(declaring)
+    return documented
+
+
+def _own_docs(cls: type) -> dict[str, str]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except OSError:  # a class made in an interactive session has no source
+        return {}
+    body = tree.body[0]
+    if not isinstance(body, ast.ClassDef):
+        return {}
+    documented = {}
+    for declared, sentence in zip(body.body, body.body[1:], strict=False):
+        match declared, sentence:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                documented[name] = inspect.cleandoc(text)
+    return documented
+
+
+def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401  (any settings)
+    """Refuse a table in which something was set: a value that differs from its default counts as given.
+
+    Args:
+        config: the settings of a table that nobody reads.
+        table: its dotted path.
+        because: follows on "must be left at its default (...) ": under which other setting, and what to change.
+
+    Raises:
+        ConfigError: names the first setting that was given.
+    """
+    untouched = type(config)()  # settings have defaults
+    for f in fields(config):
+        given, default = getattr(config, f.name), getattr(untouched, f.name)
+        if given != default:
+            raise ConfigError(
+                f"{table}.{f.name} = {shown(given)}: must be left at its default ({shown(default)}) {because}"
+            )

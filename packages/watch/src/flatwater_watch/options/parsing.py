@@ -1,0 +1,197 @@
+"""How the command line is read: by tyro, with the field documentation as help and messages that say what is wanted."""
+
+import contextlib
+import inspect
+import os
+import re
+import shutil
+import textwrap
+import types
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
+
+from flatwater_watch.options.bounds import bounds_of, check_values
+from flatwater_watch.options.declare import field_docs
+from flatwater_watch.printable import shown
+from flatwater_watch.streams import complaints
+from flatwater_watch.terminal import WIDTH, PrintableStream
+
+C = TypeVar("C")
+NARROWEST = 40
+"""Columns: help is printed as for a terminal of so many, where it has fewer."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def read_options(
+    interface: type[C],
+    program: str,
+    options: Sequence[str],
+    default: C | None = None,
+    *,
+    more: str = "",
+    later: Collection[str] = (),
+) -> C:
+    """The options as an instance of the command's dataclass; prints help or what is wrong, and exits, where asked to.
+
+    Args:
+        interface: the command; the docstrings of the class and of its fields are the help.
+        program: how the command is called, such as `flatwater resume`.
+        options: the words after it.
+        default: values of the fields that no option gives; None takes those of the class.
+        more: help after the docstring of the class.
+        later: fields that the help shows after the others.
+    """
+    markers = (tyro.conf.PositionalMetavarFromFieldName, tyro.conf.HelptextFromCommentsOff)
+    # A setting that a file turned on must have a flag that turns it off; a command has no file.
+    pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)
+    with (
+        contextlib.redirect_stderr(PrintableStream(complaints())),
+        _terminal_of_tyro(),
+    ):  # tyro repeats words that it does not know
+        read = tyro.cli(
+            interface,
+            prog=program,
+            args=options,
+            description=_wrapped(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(more)}".strip()),
+            config=(*markers, *pairs),
+            registry=_registry(interface, later),
+            default=tyro.MISSING_NONPROP if default is None else default,
+        )
+    check_values(type(read), vars(read), "")
+    return read
+
+
+@contextlib.contextmanager
+def _terminal_of_tyro() -> Iterator[None]:
+    """Tell tyro, which asks the environment, of a terminal that it can print to.
+
+    It knows nothing of NO_COLOR (no-color.org), only of dumb terminals; and in a column or two it never ends.
+    """
+    before = {name: os.environ.get(name) for name in ("TERM", "COLUMNS")}
+    if os.environ.get("NO_COLOR") and before["TERM"] is not None:
+        os.environ["TERM"] = "dumb"
+    os.environ["COLUMNS"] = str(max(NARROWEST, shutil.get_terminal_size().columns))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _wrapped(text: str) -> str:
+    """Paragraphs as wide as the terminal, up to `WIDTH`; tyro wraps everything else itself."""
+    width = min(shutil.get_terminal_size().columns, WIDTH)
+    # tyro joins lines again, but not those that begin with a space.
+    shown = ""
+    for part in text.split("\n\n"):
+        lead = "  " if part.startswith("$ ") else ""  # a command to copy
+        gap = ("\n" if lead else "\n\n") if shown else ""
+        shown += gap + textwrap.fill(part, width, initial_indent=lead, subsequent_indent=f"{lead}  ")
+    return shown
+
+
+def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:
+    registry = ConstructorRegistry()
+    registry.struct_rule(lambda info: _documented(info, later if info.type is interface else ()))
+    registry.primitive_rule(_number)
+    registry.primitive_rule(_path)
+    registry.primitive_rule(_optional)
+    return registry
+
+
+def _documented(info: StructTypeInfo, later: Collection[str]) -> StructConstructorSpec | None:
+    """A dataclass, each field with its sentences as one paragraph: tyro would keep the breaks of the source."""
+    if not is_dataclass(info.type):
+        return None
+    docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
+    plain = get_type_hints(info.type)
+    found = []
+    for f in sorted(fields(info.type), key=lambda field: field.name in later):
+        default = _default(f, info.type, info.default)
+        # The sentences of a field that may be left out say what that means; "(default: None)" would not.
+        kind: Any = plain[f.name] if f.name in bounds_of(info.type) else hints[f.name]
+        if is_dataclass(default):  # a file or an option may have brought a class with more settings
+            kind = type(default)
+        if f.metadata or (get_origin(kind) is Literal and len(get_args(kind)) == 1):  # there is nothing to choose
+            kind = Annotated[kind, tyro.conf.Suppress]
+        if default is None or default == ():
+            kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
+        help_text = " ".join(docs.get(f.name, "").split()) or None  # None stands for a group's own docstring
+        found.append(StructFieldSpec(name=f.name, type=kind, default=default, helptext=help_text))
+    return StructConstructorSpec(instantiate=info.type, fields=tuple(found))
+
+
+def _default(declared: Field[Any], declared_in: type, instance: object) -> object:
+    if isinstance(instance, declared_in):
+        return getattr(instance, declared.name)
+    if declared.default is not MISSING:
+        return declared.default
+    return declared.default_factory() if declared.default_factory is not MISSING else tyro.MISSING
+
+
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+
+
+def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """`--seed 1.5` is told as a person would, not as Python does."""
+    if info.type not in _NUMBERS:
+        return None
+    return _primitive(info.type.__name__.upper(), lambda word: _parsed(info.type, word))
+
+
+def _parsed(kind: type[int] | type[float], word: str) -> float:
+    try:
+        return kind(word)
+    except ValueError as wrong:
+        raise ValueError(f"{shown(word)} is not {_NUMBERS[kind]}") from wrong
+
+
+def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """A file or a folder of this machine: `s3://bucket/run` would become a folder of the name `s3:`."""
+    return _primitive("PATH", _local) if info.type is Path else None
+
+
+def _local(word: str) -> Path:
+    if _URL.match(word):
+        raise ValueError(f"{shown(word)} is a URL, and a path on this machine is wanted here")
+    return Path(word)
+
+
+def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """`X | None` is shown as `X`: the field says what leaving it out means. The word `None` is understood as well."""
+    options = [option for option in get_args(info.type) if option is not types.NoneType]
+    if get_origin(info.type) not in (Union, types.UnionType) or len(options) != 1 or options[0] not in (int, str, Path):
+        return None
+    kind = options[0]
+
+    def parse(word: str) -> object:
+        if word == "None":
+            return None
+        return _parsed(int, word) if kind is int else _local(word) if kind is Path else word
+
+    return _primitive(kind.__name__.upper(), parse)
+
+
+def _primitive(metavar: str, parse: Callable[[str], object]) -> PrimitiveConstructorSpec[Any]:
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: parse(words[0]),
+        is_instance=lambda _: True,
+        str_from_instance=lambda value: [str(value)],
+    )

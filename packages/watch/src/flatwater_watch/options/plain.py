@@ -1,0 +1,64 @@
+"""Options that need no parser: each a known name with a value of a plain kind.
+
+The parser takes a tenth of a second of CPU, which a command that stands before each run of somebody's program should
+not cost. Whatever is not plain, such as help or a mistake, is the parser's to read and to tell.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from flatwater_watch.options.bounds import check_values
+
+C = TypeVar("C")
+HIDDEN = {"hidden": True}
+"""Metadata of a field that is no option."""
+
+
+def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
+    """The options as an instance of a command's dataclass; None where a word is not plain.
+
+    Raises:
+        ConfigError: a value is out of bounds.
+    """
+    hints = get_type_hints(interface)
+    kinds = {f"--{each.name}": hints[each.name] for each in fields(interface) if not each.metadata}  # type: ignore[arg-type]
+    try:
+        read = dict(_read(kinds, iter(options)))
+    except (KeyError, ValueError, StopIteration, RuntimeError):
+        return None
+    if len(read) < sum(word.startswith("--") for word in options):  # one is given twice
+        return None
+    made = interface(**read)
+    check_values(interface, vars(made), "")
+    return made
+
+
+def _read(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    for word in words:
+        name, equals, value = word.partition("=")
+        name = f"--{name[2:].replace('-', '_')}"
+        kind = kinds[name if word.startswith("--") else ""]
+        if kind is not bool:
+            yield name[2:], _value(kind, value if equals else next(words), joined=bool(equals))
+        elif equals:
+            raise ValueError(word)
+        else:
+            yield name[2:], True
+
+
+def _value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401  (a type, and a value of it)
+    if not joined and word.startswith("-") and word != "-":
+        raise ValueError(word)
+    others = [each for each in get_args(kind) if each is not NoneType] if get_origin(kind) is not Literal else []
+    if len(others) == 1:
+        return None if word == "None" else _value(others[0], word, joined=joined)
+    if get_origin(kind) is Literal:
+        return get_args(kind)[get_args(kind).index(word)]
+    if kind is Path and "://" in word:
+        raise ValueError(word)
+    if kind in {str, int, float, Path}:
+        return kind(word)
+    raise ValueError(word)

@@ -1,0 +1,1 @@
+"""Web pages from blocks of plain data."""

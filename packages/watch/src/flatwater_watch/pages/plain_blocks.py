@@ -1,0 +1,198 @@
+"""Blocks of a page as plain values for JSON and back, checked: a file of anybody's making becomes blocks or is refused.
+
+A value of a class is a mapping that names the class under `is`; fields that have their default are left out. Markup of
+a recipe's own becomes its text: a page that is made from a file runs nothing that the file brings.
+"""
+
+import re
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import date, datetime
+from functools import cache
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from markupsafe import Markup
+
+from flatwater_watch.files.content import is_number
+from flatwater_watch.forms import is_specification
+from flatwater_watch.pages.blocks import Block, Card, Cards, Folded, Heading, Lines, Listing, Paragraph, Piece, Table
+from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Spans
+from flatwater_watch.printable import printable, shown
+
+NAME, DATE = "is", "date"
+KINDS: Mapping[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Card, Cards, Folded, Heading, Lines, Listing, Paragraph, Piece, Table),
+        *(Axis, Band, Bars, Chart, Dots, Grid, Line, Spans),
+    )
+}
+_COLOUR = re.compile(r"--[a-z0-9-]{1,40}|#[0-9a-fA-F]{6}")
+_LINK = re.compile(r"(https?://[!-~]*|#[!-~]*|[!-9;-~]*)")
+"""What a click may lead to: a page of the web, or one beside this one; no script."""
+MOST_PIXELS = 4096
+SequenceType = get_origin(Sequence[int])
+
+
+def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
+    """A block, or a value of one, for JSON.
+
+    Raises:
+        TypeError: it is none.
+    """
+    match value:
+        case Markup():
+            return value.striptags()
+        case None | bool() | str():
+            return value
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value) if isfinite(value) else None
+        case date():
+            return {DATE: value.isoformat()}
+    return _inside(value)
+
+
+def _inside(value: object) -> Any:  # noqa: ANN401  (JSON)
+    if type(value).__name__ in KINDS and is_dataclass(value) and not isinstance(value, type):
+        given = {each.name: getattr(value, each.name) for each in fields(value)}
+        kept = {each.name: to_plain(given[each.name]) for each in fields(value) if not _is_default(each, given)}
+        return {NAME: type(value).__name__} | kept
+    if isinstance(value, Iterable):
+        return [to_plain(each) for each in value]
+    raise TypeError(f"{shown(value)}: expected a block of flatwater.reports, got a {type(value).__name__}")
+
+
+def _is_default(each: "Field[Any]", given: Mapping[str, object]) -> bool:
+    value = given[each.name]
+    return each.default is not MISSING and type(value) is type(each.default) and value == each.default
+
+
+def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSON, and a type)
+    """A value of the type that `hint` names, once it fits.
+
+    Raises:
+        ValueError: it does not.
+    """
+    origin = get_origin(hint)
+    if hint is Any:
+        return _scalar(content)
+    if origin in {Union, types.UnionType}:
+        return _one_of(content, get_args(hint))
+    if origin is not None:
+        return _generic(content, origin, get_args(hint))
+    return _built(hint, content) if hint in KINDS.values() else _leaf(content, hint)
+
+
+def _generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
+    if origin is Literal and content in kinds:
+        return content
+    if origin is SequenceType and isinstance(content, list):
+        return [from_plain(each, kinds[0]) for each in content]
+    if origin is tuple and isinstance(content, list) and len(content) == len(kinds):
+        return tuple(from_plain(each, kind) for each, kind in zip(content, kinds, strict=True))
+    raise ValueError(f"{shown(content)}: expected {shown(kinds)}")
+
+
+def _leaf(content: object, kind: Any) -> object:  # noqa: ANN401  (a type)
+    if kind is float and is_number(content) and not isinstance(content, bool):
+        return content
+    if kind is str and isinstance(content, str):
+        return printable(content)
+    if kind is types.NoneType and content is None:
+        return None
+    if kind in {bool, int} and type(content) is kind and is_number(content):
+        return content
+    raise ValueError(f"{shown(content)}: expected {kind.__name__}")
+
+
+def _scalar(content: object) -> object:
+    """A place on an axis: a text, a number, a date, or none."""
+    if isinstance(content, dict) and content.keys() == {DATE} and isinstance(content[DATE], str):
+        text = content[DATE]
+        return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
+    if content is None or is_number(content):
+        return content
+    return from_plain(content, str)
+
+
+def _one_of(content: object, kinds: Sequence[Any]) -> object:
+    for kind in kinds:
+        ours = kind in KINDS.values()
+        if not ours or (isinstance(content, dict) and content.get(NAME) == kind.__name__):
+            try:
+                return from_plain(content, kind)
+            except ValueError:
+                if ours:  # what is wrong inside of it says more
+                    raise
+    raise ValueError(f"{shown(content)}: expected a block, or a part of one")
+
+
+def _built(kind: type[Any], content: object) -> object:
+    if not isinstance(content, dict) or content.get(NAME) != kind.__name__:
+        raise ValueError(f"{shown(content)}: expected a {kind.__name__}")
+    hints, given = _hints(kind.__name__), {name: each for name, each in content.items() if name != NAME}
+    if strange := given.keys() - hints.keys():
+        raise ValueError(f"{shown(min(strange))}: {kind.__name__} has no such field")
+    values = {name: from_plain(each, hints[name]) for name, each in given.items()}
+    try:
+        found = kind(**values)
+    except TypeError as fault:
+        raise ValueError(f"{kind.__name__}: {fault}") from fault
+    _require_drawable(found)
+    return found
+
+
+@cache
+def _hints(name: str) -> Mapping[str, Any]:
+    kind: Any = KINDS[name]
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind)}
+
+
+def _require_drawable(found: object) -> None:
+    """What types do not say: columns of one length, colours, forms, links, sizes.
+
+    Raises:
+        ValueError: it cannot be drawn.
+    """
+    match found:
+        case Piece():
+            _require(_LINK.fullmatch(found.href) is not None, "href", found.href)
+        case Line() | Dots():
+            _require_mark(found, (found.x, found.y), (found.said,))
+        case Band():
+            _require_mark(found, (found.x, found.low, found.high), ())
+        case Bars():
+            _require_mark(found, (found.at, found.values), (found.low, found.high, found.labels))
+            _require(bool(found.low) == bool(found.high), "low", found.low)
+        case Spans():
+            _require_mark(found, (found.rows, found.starts, found.ends), (found.said,))
+            kinds = {isinstance(each, date) for each in (*found.starts, *found.ends)}
+            alike = len(kinds) < 2 and all(isinstance(each, date) or is_number(each) for each in found.starts)  # noqa: PLR2004
+            _require(alike and all(isinstance(each, date) or is_number(each) for each in found.ends), "ends", "others")
+        case Chart() | Grid():
+            _require(0 < found.height <= MOST_PIXELS, "height", found.height)
+            _require(found.weight > 0, "weight", found.weight)
+        case Table():
+            _require(len(found.titles) > 0, "titles", found.titles)
+
+
+def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401
+    lengths = {*map(len, columns), *(len(each) for each in others if each)}
+    _require(len(lengths) == 1, "columns of lengths", sorted(lengths))
+    colours = [mark.colour] if isinstance(mark.colour, str) else list(mark.colour)
+    _require(isinstance(mark.colour, str) or len(colours) == len(columns[0]), "colours", len(colours))
+    for colour in colours:
+        _require(_COLOUR.fullmatch(colour) is not None, "colour", colour)
+    if isinstance(mark, Line | Dots | Bars):
+        _require(is_specification(mark.form.removeprefix(",")), "form", mark.form)
+
+
+def _require(holds: bool, name: str, given: object) -> None:  # noqa: FBT001  (a condition, as assert has it)
+    if not holds:
+        raise ValueError(f"{name} = {shown(given)}: cannot be drawn")

@@ -1,0 +1,189 @@
+"""Charts as plotly.js takes them, for a page.
+
+plotly.js reads tags in names, texts, ticks and titles, so these are escaped. `meta` has a name as it is, for the
+legend, which is text.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from html import escape
+from typing import Any
+
+from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Line, Mark, Spans, finite
+
+FEW = 8
+"""Rounds of which each has its own mark on the axis."""
+DECADES = 10.0
+"""Values that differ by more than this factor have a mark for each power of ten on a logarithmic axis."""
+SYMBOLS = {"circle": "circle", "up": "triangle-up", "down": "triangle-down"}
+DAY = 86_400_000
+"""Milliseconds, in which plotly.js measures a span of dates."""
+
+Trace = dict[str, Any]
+
+
+def for_plotly(chart: Chart) -> dict[str, Any]:
+    """The chart as the browser gets it."""
+    traces = [_closed(mark, trace) for mark in chart.marks for trace in _traces(mark, chart)]
+    lying = [mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.across)]
+    above = [value for mark in chart.marks if isinstance(mark, Line) for value in finite(mark.y) if value and value > 0]
+    layout = {
+        "xaxis": _axis(chart.x),
+        "yaxis": _axis(chart.y, decades=max(above, default=1.0) > DECADES * min(above, default=1.0)),
+        "hovermode": "closest" if len(lying) == len(chart.marks) or chart.y.rows else "x unified",
+        "barmode": _barmode(chart.marks),
+        "bargap": 0.12 if chart.x.kind == "round" else 0.3,
+        "shapes": [_upright(place) for place in chart.uprights],
+    }
+    return {"data": traces, "layout": _escaped(layout)}
+
+
+def _closed(mark: Mark, trace: Trace) -> Trace:
+    """The trace with what all have, and every text escaped."""
+    known = {key: _escaped(_plain(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
+    return trace | known | {"name": escape(mark.name), "meta": mark.name}
+
+
+def _plain(values: Sequence[Any]) -> list[Any]:
+    return [str(value) if isinstance(value, date) else value for value in values]
+
+
+def _barmode(marks: Sequence[Mark]) -> str:
+    if any(isinstance(mark, Spans) for mark in marks):
+        return "overlay"
+    return "stack" if any(isinstance(mark, Line | Bars) and mark.stacked for mark in marks) else "group"
+
+
+def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
+    match mark:
+        case Line():
+            yield _line(mark, chart)
+        case Band():
+            shape = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": mark.x}
+            yield shape | {"y": finite(mark.low), "showlegend": False}
+            yield shape | {"y": finite(mark.high), "fill": "tonexty", "fillcolor": mark.colour}
+        case Dots():
+            size = 11 if mark.symbol == "up" else 8  # seen below one that points down at the same place
+            marker = {"color": mark.colour, "size": size, "symbol": SYMBOLS[mark.symbol]}
+            yield {
+                "type": "scatter",
+                "mode": "markers",
+                "x": mark.x,
+                "y": finite(mark.y),
+                "text": mark.said,
+                "marker": marker | {"line": {"color": "--card", "width": 1}},
+                "cliponaxis": False,
+                "hovertemplate": f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_more(mark.said)}",
+            }
+        case Bars():
+            yield from _bars(mark, chart)
+        case Spans():
+            yield _spans(mark, chart)
+
+
+def _line(mark: Line, chart: Chart) -> Trace:
+    values = finite(mark.y)
+    alone = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
+    common: Trace = {"x": mark.x, "y": values, "text": mark.said}
+    common["hovertemplate"] = f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_more(mark.said)}"
+    if mark.stacked and len(mark.x) == 1:  # an area of one point has no width
+        return common | {"type": "bar", "marker": {"color": mark.colour}, "width": 0.5}
+    common |= {"type": "scatter", "zorder": int(mark.front)}
+    if mark.stacked:
+        line = {"width": 0.5, "color": mark.colour}
+        return common | {"mode": "lines", "stackgroup": "all", "line": line, "fillcolor": mark.colour}
+    line = {"color": mark.colour, "width": mark.width} | ({"dash": "dash"} if mark.dashed else {})
+    mode = "markers" if alone else "lines+markers" if mark.dots else "lines"
+    return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": 7 if alone else 5}}
+
+
+def _bars(mark: Bars, chart: Chart) -> Iterator[Trace]:
+    along, places = (chart.x, chart.y) if mark.across else (chart.y, chart.x)
+    at, values = places.placed(mark.at), finite(mark.values)
+    trace: Trace = {"type": "bar", "text": mark.labels, "marker": {"color": mark.colour, "line": {"width": 0}}}
+    trace |= {"x": values, "y": at, "orientation": "h"} if mark.across else {"x": at, "y": values}
+    if mark.labels:
+        trace |= {"textposition": "outside", "cliponaxis": False, "constraintext": "none"}
+    place, value = ("y", "x") if mark.across else ("x", "y")
+    named = f"%{{{place}}}: " if places.rows else ""
+    trace["hovertemplate"] = f"{named}%{{{value}:{mark.form}}}{escape(along.unit)}"
+    if mark.low:
+        ends = list(zip(mark.low, mark.values, mark.high, strict=True))
+        trace[f"error_{value}"] = {
+            "type": "data",
+            "symmetric": False,
+            "arrayminus": finite(None if low is None or middle is None else middle - low for low, middle, _ in ends),
+            "array": finite(None if high is None or middle is None else high - middle for _, middle, high in ends),
+            "color": "--ink",
+            "thickness": 1.2,
+            "width": 3,
+        }
+        trace["textposition"] = "none"
+        # Beside the end of the interval, not on it.
+        spot = {"x": finite(mark.high), "y": at} if mark.across else {"x": at, "y": finite(mark.high)}
+        side = {"mode": "text", "textposition": "middle right" if mark.across else "top center", "cliponaxis": False}
+        yield {"type": "scatter", "text": mark.labels, "hoverinfo": "skip", "showlegend": False} | side | spot
+    yield trace
+
+
+def _spans(mark: Spans, chart: Chart) -> Trace:
+    lengths = [
+        (end - start).days * DAY if isinstance(start, date) else end - start
+        for start, end in zip(mark.starts, mark.ends, strict=True)
+    ]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": chart.y.placed(mark.rows),
+        "base": mark.starts,
+        "x": lengths,
+        "width": mark.thick,
+        "text": mark.said,
+        "textposition": "none",
+        "marker": {"color": mark.colour, "line": {"width": 0}},
+        "hovertemplate": f"%{{y}}{_more(mark.said)}",
+    }
+
+
+def _more(said: Sequence[str]) -> str:
+    return " · %{text}" if said else ""
+
+
+def _upright(place: object) -> dict[str, Any]:
+    line = {"color": "--quiet", "width": 1}
+    at = str(place)
+    return {"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1, "line": line, "opacity": 0.35}
+
+
+def _axis(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
+    found: dict[str, Any] = {"ticksuffix": axis.unit} if axis.unit else {}
+    if axis.title:
+        found["title"] = {"text": axis.title}
+    if axis.zero:
+        found["zeroline"] = True
+    if axis.from_zero:
+        found["rangemode"] = "tozero"
+    if axis.span is not None:
+        found["range"] = list(axis.span)
+    if axis.rows:
+        found |= {"tickvals": [*range(len(axis.rows))], "ticktext": [*axis.rows], "showgrid": False}
+        found["range"] = [-0.5, len(axis.rows) - 0.5]
+    if axis.kind == "round":
+        first, last = axis.span or (0, FEW)
+        found |= {"tickformat": "d"} | ({"dtick": 1} if last - first < FEW else {})
+    elif axis.kind == "date":
+        found["type"] = "date"
+    elif axis.kind == "log":
+        found |= {"type": "log"} | ({"dtick": 1} if decades else {})
+    return found
+
+
+def _escaped(item: object) -> object:
+    match item:
+        case str():
+            return escape(item)
+        case Mapping():
+            return {key: _escaped(value) for key, value in item.items()}
+        case list() | tuple():
+            return [_escaped(value) for value in item]
+    return item

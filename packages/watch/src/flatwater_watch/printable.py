@@ -1,0 +1,40 @@
+"""Text that comes from elsewhere, made safe to show: no terminal obeys it, and no value fills the screen.
+
+Class names, file names, TOML keys, column names and the words of a store are chosen by others. A terminal takes control
+characters in them as orders: to move the cursor, to set its title, to answer as if the user had typed.
+"""
+
+import re
+
+MOST = 200
+"""Characters of a value that are shown in a message."""
+
+# C0 without line break and tab, DEL, C1, line ends and what turns the direction of text around, and surrogates, which
+# stand for bytes of a file name that are no UTF-8 and which no stream takes.
+_ORDERS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""The text with each character that a terminal would obey as its code: `\x1b`."""
+    return _ORDERS.sub(_code, text)
+
+
+def _code(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004
+
+
+def shown(value: object) -> str:
+    """A value as Python writes it, without secrets, and short: its middle is left out where it is long."""
+    from flatwater_watch.masking import masked  # noqa: PLC0415  (5 ms of patterns, and each watched program loads this module)
+
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python converts
+        return "a number of thousands of digits"
+    except RecursionError:
+        return "values nested too deeply to be shown"
+    text = masked(text)
+    return text if len(text) <= MOST else f"{text[: MOST // 2]} … {text[-MOST // 4 :]} ({len(text):,} characters)"

@@ -1,0 +1,141 @@
+"""A reading of a process, and short series of all that a monitor watches."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from flatwater_watch.series.slope import Series, Slope, robust_slope, thinned
+from flatwater_watch.thresholds import SHIPPED
+
+CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
+
+SOON = 20
+"""Readings that are all judged; after that each series is judged at every fourth, in turn."""
+TURNS = 4
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Numbers of one moment, read once a step."""
+
+    step: int
+    resident: int
+    file_mapped: int
+    in_use: int | None
+    """The C allocator's bytes handed out; None where it does not tell."""
+    free: int | None
+    """Its bytes freed and kept."""
+    owned: Mapping[str, int]
+    """Resident bytes by owner, of what the program declares."""
+    planned: Mapping[str, int]
+    """Bytes that each owner will have in the end."""
+    limit: int | None
+    """Resident bytes at which the process must stop."""
+    rates: Mapping[str, float]
+    """Steps per CPU second, by phase."""
+
+    @property
+    def owned_bytes(self) -> int:
+        """Of all that the program declares."""
+        return sum(self.owned.values())
+
+    @property
+    def unaccounted(self) -> int:
+        """What neither files, nor the program's books, nor the allocator's free list explain."""
+        return self.resident - self.file_mapped - self.owned_bytes - (self.free or 0)
+
+    @property
+    def material(self) -> float:
+        """Bytes that a rise must reach to be told."""
+        return max(DRIFT.least_bytes, DRIFT.least_share * self.resident)
+
+    @property
+    def room(self) -> bool:
+        """Whether the limit is far enough for an investigation."""
+        return self.limit is None or self.limit - self.resident >= CASE.headroom * self.limit
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the whole process grows."""
+
+    step: int
+    resident: int
+    limit: int | None
+    whole: Slope
+    """Of the resident bytes."""
+    unit: str
+
+
+@dataclass
+class Record:
+    """The readings so far, each series thinned."""
+
+    readings: int = 0
+    resident: Series = field(default_factory=Series)
+    unaccounted: Series = field(default_factory=Series)
+    live: Series = field(default_factory=Series)
+    """The C allocator's bytes in use, without what the program declares: less noisy than the pages."""
+    free: Series = field(default_factory=Series)
+    file_mapped: Series = field(default_factory=Series)
+    declared: Series = field(default_factory=Series)
+    """What the program declares, all together."""
+    owned: dict[str, Series] = field(default_factory=dict)
+    """The same, by owner; steps at which no owner changed are left out."""
+    costs: dict[str, Series] = field(default_factory=dict)
+    """CPU seconds per step, by phase: they rise in a straight line where a rate falls ever more slowly."""
+    owned_before: Mapping[str, int] = field(default_factory=dict)
+    drifted: Counter[str] = field(default_factory=Counter)
+    """Judgements in a row that found a drift, by what was judged."""
+
+    def add(self, reading: Reading) -> None:
+        """Append a reading to each series."""
+        step = reading.step
+        self.readings += 1
+        self.resident.add(step, reading.resident)
+        self.unaccounted.add(step, reading.unaccounted)
+        self.live.add(step, 0 if reading.in_use is None else reading.in_use - reading.owned_bytes)
+        self.free.add(step, reading.free or 0)
+        self.file_mapped.add(step, reading.file_mapped)
+        self.declared.add(step, reading.owned_bytes)
+        if reading.owned != self.owned_before:
+            for path, size in reading.owned.items():
+                self.owned.setdefault(path, Series()).add(step, size)
+            self.owned_before = dict(reading.owned)
+        for phase, rate in reading.rates.items():
+            if rate > 0:
+                self.costs.setdefault(phase, Series()).add(step, 1 / rate)
+
+    def due(self, turn: int) -> bool:
+        """Whether a series is to be judged now; long ones take turns, as nothing much changes from one reading on."""
+        return self.readings <= SOON or self.readings % TURNS == turn % TURNS
+
+    @property
+    def swing(self) -> float:
+        """Bytes between the most and the least that nothing accounts for."""
+        return max(self.unaccounted.values) - min(self.unaccounted.values)
+
+    @property
+    def fall(self) -> float:
+        """Most bytes that nothing accounts for and that were freed between two readings."""
+        return max((one - two for one, two in pairwise(self.unaccounted.values)), default=0.0)
+
+    def fell(self, since: int, least: float) -> bool:
+        """Whether so many bytes that nothing accounts for were freed between two readings since a step."""
+        series = self.unaccounted
+        first = bisect_left(series.steps, since)
+        return any(one - two >= least for one, two in pairwise(series.values[first:]))
+
+    def growth(self, reading: Reading, unit: str) -> Growth:
+        """How the whole process grows now."""
+        return Growth(reading.step, reading.resident, reading.limit, recent_slope(self.resident), unit)
+
+
+def recent_slope(series: Series) -> Slope:
+    """Over the recent half of a long series, and all of a short one."""
+    if len(series.steps) <= 1:
+        return Slope(0.0, 0.0, 0.0)
+    first = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.unheld))
+    return robust_slope(thinned(series.steps[first:], DRIFT.judged), thinned(series.values[first:], DRIFT.judged))

@@ -1,0 +1,234 @@
+"""Whether a series of numbers rises or falls for good: a robust slope with its interval, and four conditions on it.
+
+Warm-up is recognised, not configured: only the recent half of a series is judged, and a rise that slows down within it
+is left alone. A leak and a buffer that fills rise in a straight line.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import sqrt
+from statistics import NormalDist, median, median_low
+
+from flatwater_watch.heap.raw import counted
+from flatwater_watch.thresholds import SHIPPED
+
+DRIFT, FILLING = SHIPPED.drift, SHIPPED.filling
+
+POINTS = 200
+"""Longer series are thinned to this many: the pairs grow with the square."""
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Change per step, with bounds at 95 %."""
+
+    per_step: float
+    low: float
+    high: float
+    span: float = 0.0
+    """Steps over which it was measured."""
+
+
+@dataclass
+class Series:
+    """Readings of one number. Bounded: the older half is thinned when there are more than 200."""
+
+    steps: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+    def add(self, step: float, value: float) -> None:
+        """Append a reading; `step` is later than the one before."""
+        self.steps.append(step)
+        self.values.append(value)
+        if len(self.steps) > POINTS:
+            del self.steps[1 : POINTS // 2 : 2]
+            del self.values[1 : POINTS // 2 : 2]
+
+
+def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: float = 0.95) -> Slope:
+    """The median of the slopes of all pairs (Theil 1950), with the rank interval of Sen (1968).
+
+    Outliers in up to 29 % of the points do not move it far. The interval takes the slopes whose ranks lie
+    z·s/2 around the middle, where s is the deviation of Kendall's statistic, corrected for tied values.
+
+    Args:
+        steps: where the values were read; not all equal.
+        values: as many.
+        confidence: of the interval.
+    """
+    steps, values = thinned(steps), thinned(values)
+    n = len(steps)
+    slopes = sorted(
+        (values[j] - values[i]) / (steps[j] - steps[i])
+        for i in range(n)
+        for j in range(i + 1, n)
+        if steps[i] != steps[j]
+    )
+    ties = sum(_ties(k) for series in (steps, values) for k in _tied(series))
+    deviation = sqrt(max(0, _ties(n) - ties) / 18)
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * deviation
+    first = max(0, round((len(slopes) - reach) / 2) - 1)
+    last = min(len(slopes) - 1, round((len(slopes) + reach) / 2))
+    return Slope(median(slopes), slopes[first], slopes[last], steps[-1] - steps[0])
+
+
+def drifting(
+    steps: Sequence[float],
+    values: Sequence[float],
+    *,
+    least: float,
+    fewest: int = DRIFT.fewest,
+    confidence: float = 0.95,
+) -> Slope | None:
+    """The slope of the recent part of a series if it rises for good, None if it does not.
+
+    The recent part are the points in the second half of the steps, and the last twelve points of a longer series. It
+    rises for good if the lower bound of its slope is positive, it rises by a material amount, in most of five equal
+    parts, and does not slow down.
+
+    Args:
+        steps: where the values were read, ascending.
+        values: as many.
+        least: the rise within the recent part that is material.
+        fewest: points that the recent part must have.
+        confidence: with which the slope must be positive.
+    """
+    if len(steps) < fewest:
+        return None
+    half = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
+    found = _straight(steps[half:], values[half:], least, confidence)
+    late = len(steps) - max(DRIFT.late, fewest)
+    if found is not None or late <= half:
+        return found
+    # What began late must stand out from all of the recent half: twelve points of mere noise often make a line.
+    noise = DRIFT.stands_out * median(beside_level(values[half:]))
+    return _straight(steps[late:], values[late:], max(least, noise), confidence)
+
+
+def _straight(steps: Sequence[float], values: Sequence[float], least: float, confidence: float) -> Slope | None:
+    """The slope of a window if it rises throughout, materially, beyond its noise, and without slowing down."""
+    steps, values = thinned(steps, DRIFT.judged), thinned(values, DRIFT.judged)
+    if not _rises_throughout(values, least):  # the cheap condition first
+        return None
+    slope = robust_slope(steps, values, confidence)
+    stands_out = slope.per_step * slope.span >= max(least, DRIFT.stands_out * median(beside_line(steps, values, slope)))
+    return slope if slope.low > 0 and stands_out and _steady(steps, values) else None
+
+
+def filling(steps: Sequence[float], values: Sequence[float], *, now: float, least: float) -> Slope | None:
+    """The rate at which a buffer of a known size is filled, None if it is not, or has stopped.
+
+    Its touched bytes are not noisy: they rise when the program writes where it never wrote, and stay. But they rise in
+    stairs, by a huge page of 2 MiB or by many, so that few readings make no line. Less proof is needed, then, than for
+    growth without a cause: since the buffer last fell, or first rose, three rises in each half, a material
+    amount altogether, no long landing at the end, and no fading. The true rate lies within one stair of the rise.
+
+    Args:
+        steps: where the bytes were read, ascending; those at which nothing rose may be left out.
+        values: as many.
+        now: the latest step, at or after the last of them.
+        least: the rise that is material; two of them are asked for.
+    """
+    if len(values) < FILLING.points or values[-1] - min(values) < 2 * least:  # the cheap condition first
+        return None
+    fell = max((at for at in range(1, len(values)) if values[at] < values[at - 1]), default=0)
+    rises = [at for at in range(fell + 1, len(values)) if values[at] > values[at - 1]]
+    if len(rises) < 2 * FILLING.rises or len(values) - rises[0] < FILLING.points - 1:
+        return None
+    first = rises[0] - 1
+    early = [at for at in rises if steps[at] <= (steps[first] + now) / 2]
+    if min(len(early), len(rises) - len(early)) < FILLING.rises:
+        return None
+    rise, half, span = values[-1] - values[first], values[early[-1]] - values[first], now - steps[first]
+    longest = max(steps[two] - steps[one] for one, two in pairwise([first, *rises]))
+    if rise < 2 * least or rise - half < FILLING.fading * half or now - steps[rises[-1]] > FILLING.landing * longest:
+        return None
+    stair = max(values[at] - values[at - 1] for at in rises)
+    return Slope(rise / span, (rise - stair) / span, (rise + stair) / span, span)
+
+
+def stairs(steps: Sequence[float], values: Sequence[float], least: float) -> tuple[list[float], list[float]]:
+    """The points at which the value has changed by a part of `least`; the last one too after the longest landing.
+
+    What grows once an epoch, and is read at every update, rises in stairs: most neighbours are equal, and the slopes
+    between them say nothing. One point for each stair is a line again.
+    """
+    kept = [0] if values else []
+    for at in range(1, len(values)):
+        if abs(values[at] - values[kept[-1]]) >= DRIFT.stair * least:
+            kept.append(at)
+    longest = max((steps[later] - steps[earlier] for earlier, later in pairwise(kept)), default=0)
+    if kept and steps[-1] - steps[kept[-1]] > longest:
+        kept.append(len(values) - 1)
+    return [steps[at] for at in kept], [values[at] for at in kept]
+
+
+def rising_lately(values: Sequence[float], least: float) -> bool:
+    """Whether the last five values, or five over the recent half, rise by half of `least`: cheap, and no proof.
+
+    The rise must also be three times the usual difference of two neighbours, which noise rarely is.
+    """
+    n = len(values)
+    if n < DRIFT.fewest:
+        return False
+    parts = [values[-DRIFT.fewest :]] + ([thinned(values[n // 2 :], DRIFT.fewest)] if n > 2 * DRIFT.fewest else [])
+    rising = [part for part in parts if part[-1] - part[0] >= least / 2 and _ordered(part)]
+    if not rising:
+        return False
+    usual = median(abs(later - earlier) for earlier, later in pairwise(values))
+    return any(part[-1] - part[0] >= DRIFT.noise * usual for part in rising)
+
+
+def thinned(series: Sequence[float], most: int = POINTS) -> Sequence[float]:
+    """At most so many values, evenly chosen, the first and the last among them."""
+    n = len(series)
+    return series if n <= most else [series[i * (n - 1) // (most - 1)] for i in range(most)]
+
+
+def _ordered(values: Sequence[float]) -> bool:
+    """Whether all pairs but one rise."""
+    pairs = [values[j] > values[i] for i in range(len(values)) for j in range(i + 1, len(values))]
+    return sum(pairs) >= len(pairs) - 1
+
+
+def most_rise(levels: Sequence[float]) -> bool:
+    """Whether most of the differences of five successive levels take part in their rise."""
+    mean = (levels[-1] - levels[0]) / (len(levels) - 1)
+    rising = sum(later - earlier >= DRIFT.takes_part * mean for earlier, later in pairwise(levels))
+    return mean > 0 and rising >= DRIFT.blocks_rising
+
+
+def beside_line(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
+    """How far each value lies from the line of that slope."""
+    return beside_level([value - slope.per_step * step for step, value in zip(steps, values, strict=True)])
+
+
+def beside_level(values: Sequence[float]) -> list[float]:
+    """How far each value lies from their median."""
+    middle = median(values)
+    return [abs(value - middle) for value in values]
+
+
+def _rises_throughout(values: Sequence[float], least: float) -> bool:
+    """Whether the medians of the blocks rise, in most steps, and by about `least` together."""
+    n = len(values)
+    blocks = [median_low(values[i * n // DRIFT.blocks : (i + 1) * n // DRIFT.blocks]) for i in range(DRIFT.blocks)]
+    return blocks[-1] - blocks[0] >= least / 2 and most_rise(blocks)
+
+
+def _steady(steps: Sequence[float], values: Sequence[float]) -> bool:
+    middle = len(steps) // 2
+    first = robust_slope(steps[: middle + 1], values[: middle + 1])
+    second = robust_slope(steps[middle:], values[middle:])
+    return second.per_step >= DRIFT.steady * first.per_step
+
+
+def _ties(k: int) -> int:
+    """18 times the variance that k values have in Kendall's statistic; that k tied ones take from it."""
+    return k * (k - 1) * (2 * k + 5)
+
+
+def _tied(series: Sequence[float]) -> list[int]:
+    return [k for k in counted(series).values() if k > 1]

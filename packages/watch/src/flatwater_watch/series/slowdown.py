@@ -1,0 +1,74 @@
+"""Whether the steps of a phase take ever more time. Pure.
+
+CPU time is far noisier than bytes: a machine's own speed changes by a fifth from second to second, and by half while
+others work on it. So nothing short is judged: the mean cost of a step over equal stretches, from the beginning or from
+the middle on, must rise throughout and nearly double.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import median
+
+from flatwater_watch.series.slope import Series, beside_level, beside_line, most_rise, robust_slope, thinned
+from flatwater_watch.thresholds import SHIPPED
+
+DRIFT, SLOWER = SHIPPED.drift, SHIPPED.slower
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """Mean CPU seconds per step."""
+
+    before: float
+    """Over the first stretch of the window."""
+    now: float
+    """Over the last."""
+
+
+def slowdown(costs: Series) -> Slowdown | None:
+    """How far a step's cost has risen and rises still; None where it does not.
+
+    Args:
+        costs: the mean CPU seconds per step since the reading before, at each reading.
+    """
+    steps, values = costs.steps, costs.values
+    if len(steps) <= SLOWER.fewest:
+        return None
+    middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
+    windows = [
+        first for first in (max(1, len(steps) // SLOWER.beginning), middle) if len(steps) - first >= SLOWER.fewest
+    ]
+    found = (_within(steps[first:], values[first:]) for first in windows)
+    return next((slower for slower in found if slower is not None), None)
+
+
+def _within(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
+    means = _stretches(steps, costs)
+    early, late = means[DRIFT.blocks // 2] - means[0], means[-1] - means[DRIFT.blocks // 2]
+    if means[-1] < (1 + SLOWER.rise) * means[0] or late < SLOWER.still * early or not most_rise(means):
+        return None
+    steps, costs = thinned(steps, DRIFT.judged), thinned(costs, DRIFT.judged)
+    slope = robust_slope(steps, costs, DRIFT.sure)
+    beside = beside_line(steps, costs, slope)
+    if slope.low <= 0 or slope.per_step * slope.span < DRIFT.stands_out * median(beside):
+        return None
+    jumps = (sum(beside_level(costs[:at])) + sum(beside_level(costs[at:])) for at in range(2, len(costs) - 1))
+    return Slowdown(means[0], means[-1]) if sum(beside) <= SLOWER.as_good * min(jumps) else None
+
+
+def _stretches(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
+    """Mean cost of a step over equal stretches: readings are closer together at some times than at others."""
+    spent = [
+        0.0,
+        *accumulate(cost * (to - since) for cost, (since, to) in zip(costs[1:], pairwise(steps), strict=True)),
+    ]
+
+    def until(step: float) -> float:
+        at = max(1, bisect_left(steps, step))
+        return spent[at] - costs[at] * (steps[at] - step)
+
+    length = (steps[-1] - steps[0]) / DRIFT.blocks
+    sums = [until(steps[0] + i * length) for i in range(DRIFT.blocks)] + [spent[-1]]
+    return [(to - since) / length for since, to in pairwise(sums)]

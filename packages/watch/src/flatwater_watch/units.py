@@ -1,0 +1,92 @@
+"""Bytes and durations, for people."""
+
+import re
+import time
+
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.printable import shown
+
+_STEPS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_SIZES = dict(_STEPS) | {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1, "": 1}
+_UNITS = {unit.lower(): size for unit, size in _SIZES.items()}
+_MOST = 1 << 60
+_WHOLE = 1000
+"""From this number on all digits are shown."""
+_HOUR, _DAY = 3600.0, 86400.0
+_SECONDS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": _HOUR, "d": _DAY}
+_AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+
+
+def format_bytes(count: float) -> str:
+    """`1536` as `1.50 KiB`; below 1 KiB as `12 B`."""
+    for unit, size in _STEPS:
+        if abs(count) >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count:.0f} B"
+
+
+def short_bytes(count: float) -> str:
+    """`1536` as `1.5 KiB`: three digits are enough where the exact number stands elsewhere."""
+    number, unit = format_bytes(count).split()
+    return f"{float(number):.3g} {unit}" if abs(float(number)) < _WHOLE else f"{float(number):.0f} {unit}"
+
+
+def parse_bytes(text: str) -> int:
+    """`8GiB`, `500 MB` or `1024` as a number of bytes.
+
+    Raises:
+        ConfigError: the text is not a number followed by a known unit.
+    """
+    found = _AMOUNT.fullmatch(text)
+    if found is None or found[2].lower() not in _UNITS:
+        raise ConfigError(f"{shown(text)} is not an amount of memory. Write it like 8GiB, 500MB or 1024.")
+    amount = float(found[1]) * _UNITS[found[2].lower()]
+    if amount > _MOST:
+        raise ConfigError(f"{shown(text)} is more memory than any machine has. Write it like 8GiB, 500MB or 1024.")
+    return round(amount)
+
+
+def format_duration(seconds: float) -> str:
+    """`5025` as `1 h 23 min`, `83` as `1 min 23 s`, `4.2` as `4.2 s`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def parse_duration(text: str, named: str) -> float:
+    """`90s`, `10m` or `1.5h` as seconds.
+
+    Args:
+        text: number and unit.
+        named: the option that it comes from.
+
+    Raises:
+        ConfigError: the text is not a number above 0 followed by a known unit.
+    """
+    found = _AMOUNT.fullmatch(text)
+    if found is None or found[2] not in _SECONDS or float(found[1]) <= 0:
+        raise ConfigError(f"{named} {shown(text)}: is not a length of time. Write it like 90s, 10m or 1h.")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def two_digits(count: float) -> str:
+    """`6938` as `6900`: a forecast is no better than that."""
+    number = float(f"{count:.2g}")
+    return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number}"
+
+
+def clock_words(at: float, now: float | None = None) -> str:
+    """A moment to come: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, or `in about 3 years`."""
+    left = at - (time.time() if now is None else now)
+    if left >= 300 * _DAY:
+        return f"in about {two_digits(left / (365 * _DAY))} years" if left >= 550 * _DAY else "in about a year"
+    grain = 60.0 if left < 2 * _HOUR else 600.0 if left < 20 * _HOUR else _HOUR
+    moment = time.localtime(round(at / grain) * grain)
+    if left >= 6 * _DAY:
+        return f"about {moment.tm_mday} {time.strftime('%B', moment)}"
+    return time.strftime("about %H:%M" if left < 20 * _HOUR else "about %H:%M on %A", moment)

@@ -1,0 +1,155 @@
+"""The newest items of containers: without reading the others, and while other threads put and take."""
+
+import queue
+import sys
+import threading
+import tracemalloc
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from flatwater_watch.diagnose.contents import newest_items
+from flatwater_watch.diagnose.owners import lengths_of
+from flatwater_watch.heap.census import take_census
+from flatwater_watch.heap.children import look
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.heap.view import Walk
+
+MANY = 40_000
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "put"),
+    [
+        (queue.Queue, "queue", queue.Queue.put),
+        (queue.LifoQueue, "queue", queue.Queue.put),
+        (queue.SimpleQueue, "queue", queue.SimpleQueue.put),
+        (deque, "deque", deque.append),
+        (dict, "dict", lambda held, text: held.setdefault(text, text)),
+        (OrderedDict, "dict", lambda held, text: held.setdefault(text, text)),
+        (lambda: cache(lambda text: [text]), "cache", lambda kept, text: kept(text)),
+    ],
+)
+def test_the_newest_are_taken_without_a_copy_of_all(
+    make: Callable[[], Any], kind: str, put: Callable[[Any, str], object]
+) -> None:
+    """Each look while allocations are traced would take as long as all that was ever put."""
+    container = make()
+    for n in range(MANY):
+        put(container, f"item {n}")
+    tracemalloc.start(1)
+    newest = newest_items(container, kind, 6)
+    length = lengths_of([container])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [each[0] if kind == "cache" else each for each in newest] == [f"item {n}" for n in range(MANY - 6, MANY)]
+    assert length == [MANY]
+    assert peak < MANY * (9 if make is queue.SimpleQueue else 1)  # of that one a list of pointers is made
+
+
+class Named(queue.SimpleQueue):  # type: ignore[type-arg]  # of anything
+    """A queue with an attribute."""
+
+    def __init__(self) -> None:
+        self.name = ["not an item"]
+
+
+@pytest.mark.parametrize("kind", [queue.SimpleQueue, Named])
+def test_what_waits_in_a_simple_queue_is_what_was_put_and_not_taken(kind: type) -> None:
+    """Classes too, which the collector is asked for nowhere else; and nothing else that the queue refers to."""
+    waiting = kind()
+    for item in ("taken", "first", int, None, kind, [2]):
+        waiting.put(item)
+    waiting.get()
+    assert newest_items(waiting, "queue", 9) == ["first", int, None, kind, [2]]
+    assert lengths_of([waiting]) == [5]
+    while not waiting.empty():
+        waiting.get()
+    assert newest_items(waiting, "queue", 9) == []
+    assert lengths_of([waiting]) == [0]
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_of_a_set_those_are_the_newest_that_were_made_under_the_trace(kind: type) -> None:
+    held = {f"old {n}" for n in range(3 * MANY)}
+    tracemalloc.start(1)
+    held |= {f"new {n}" for n in range(MANY)}
+    newest = newest_items(kind(held), "set", 6)
+    tracemalloc.stop()
+    assert [text[:3] for text in newest] == ["new"] * 6
+    assert len(newest_items(kind(held), "set", 6)) == 6
+
+
+def test_one_that_is_shorter_than_asked_gives_all() -> None:
+    assert newest_items(deque("ab"), "deque", 6) == ["a", "b"]
+    assert newest_items({"a"}, "set", 6) == ["a"]
+    assert newest_items(queue.Queue(), "queue", 6) == []
+
+
+def churned(
+    put: Callable[[int], object], take: Callable[[], object], over: threading.Event, most: int = 300
+) -> threading.Thread:
+    """A thread that puts so many items and takes them again: more than are looked at, and fewer."""
+
+    def run() -> None:
+        while not over.is_set():
+            for n in range(most):
+                put(n)
+            for _ in range(most):
+                take()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def churning() -> Iterator[dict[str, tuple[Any, str]]]:
+    """Containers that threads fill and empty, which take turns after a few bytecodes."""
+    waiting, names, few = queue.Queue[list[int]](), dict[str, list[int]](), dict[str, list[int]]()
+    kept, row, rows = deque[list[int]](), set[tuple[int]](), OrderedDict[int, list[int]]()
+    over = threading.Event()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [
+        churned(lambda n: waiting.put([n]), waiting.get, over),
+        churned(lambda n: kept.append([n]), kept.popleft, over),
+        churned(lambda n: names.__setitem__(f"name {n}", [n]), names.popitem, over),
+        churned(lambda n: few.__setitem__("abcdefgh"[n], [n]), few.popitem, over, 8),
+        churned(lambda n: rows.__setitem__(n, [n]), lambda: rows.popitem(last=False), over),
+        churned(lambda n: row.add((n,)), row.pop, over),
+    ]
+    yield {
+        "queue": (waiting, "queue"),
+        "deque": (kept, "deque"),
+        "names": (names, "dict"),
+        "few": (few, "dict"),
+        "rows": (rows, "dict"),
+        "set": (row, "set"),
+    }
+    over.set()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(before)
+
+
+def test_containers_that_other_threads_change_are_read_all_the_same(churning: dict[str, tuple[Any, str]]) -> None:
+    unread = dict[str, dict[str, int]]()
+    for _ in range(150):
+        for name, (container, kind) in churning.items():
+            walk = Walk(24, lambda _: True, 3000)
+            look(container, walk)
+            if walk.unread:
+                unread[name] = dict(walk.unread)
+            newest_items(container, kind, 6)  # raises nothing
+            lengths_of([container])
+    assert unread == {}
+
+
+def test_a_census_beside_such_threads_leaves_nothing_out(churning: dict[str, tuple[Any, str]]) -> None:
+    roots = Roots(named=(("held", churning),))
+    unread = [what for _ in range(3) for what in take_census(roots).unread]
+    assert [what for what in unread if what.endswith(("(RuntimeError)", "(IndexError)"))] == []

@@ -1,0 +1,311 @@
+"""From owners and numbers to verdicts, plateaus and the step at which the limit is reached."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.judge import (
+    foremost,
+    in_order,
+    judge_leaf,
+    judge_owner,
+    judge_phase,
+    judge_rest,
+    limit_step,
+    together,
+    wants_line,
+    with_line,
+)
+from flatwater_watch.diagnose.owners import Owner
+from flatwater_watch.heap.census import Holding
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Slope
+from flatwater_watch.series.slowdown import Slowdown
+
+MIB = 1 << 20
+
+LIST = Owner(
+    path="train.HISTORY",
+    kind="list",
+    holders=("train.py, global HISTORY", "list of 30"),
+    steps=2,
+    length_before=10,
+    length=30,
+    capacity=None,
+    bytes_grown=20 * MIB,
+    bytes=30 * MIB,
+    count=30,
+    what="30 × float32[512, 512]",
+    item_bytes=MIB,
+    graph=False,
+    base=False,
+    redundancy=None,
+    newest=(),
+    container=None,
+    holding=Holding("train.HISTORY", None, "list", 30, None, 30 * MIB),
+    way=("train.HISTORY",),
+)
+MADE = Made("/home/ada/train.py", 31, "learn", "aten::mm")
+DRIFT = Slope(10.0 * MIB, 9.0 * MIB, 12.0 * MIB)
+
+
+TABLES = replace(LIST, what="49 × Table, and about 1.93 MiB outside of Python with each", outside=True)
+RISES = Made("/home/ada/train.py", 30, "load", "native")
+
+
+def growth(*, per_step: float = 10, resident: float = 400, limit: float | None = 1000) -> Growth:
+    whole = Slope(per_step * MIB, per_step * MIB, per_step * MIB)
+    return Growth(100, int(resident * MIB), None if limit is None else int(limit * MIB), whole, "round")
+
+
+def judged(owner: Owner, *, per_step: float = 10, limit: float | None = 1000) -> Finding:
+    found = judge_owner(owner, MADE, steps=2, growth=growth(per_step=per_step, limit=limit), drift=DRIFT)
+    return foremost([found], growth(per_step=per_step, limit=limit))[0]
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "set", "closure", "hooks", "figures", "object"])
+def test_what_has_no_bound_leaks(kind: str) -> None:
+    found = judged(replace(LIST, kind=kind))
+    assert (found.verdict, found.owner, found.made_at) == ("leak", "train.HISTORY", MADE)
+    assert (found.bytes_per_step, found.interval) == (10 * MIB, (9 * MIB, 12 * MIB))
+    assert (found.share, found.limit_step) == (1.0, 160), "600 MiB are left, at 10 a round"
+    assert (found.plateau_bytes, found.plateau_step) == (None, None)
+
+
+def test_what_has_a_capacity_fills() -> None:
+    found = judged(replace(LIST, kind="deque", capacity=70))
+    assert found.verdict == "filling"
+    assert (found.plateau_bytes, found.plateau_step) == (70 * MIB, 104), "40 more, 10 a round"
+    assert found.limit_step is None, "40 MiB more is all, and 600 are left"
+
+
+def test_a_filling_that_does_not_fit_reaches_the_limit() -> None:
+    found = judged(replace(LIST, kind="deque", capacity=1000))
+    assert (found.plateau_step, found.limit_step) == (197, 160)
+
+
+def test_a_full_container_whose_items_grow_leaks() -> None:
+    assert judged(replace(LIST, kind="deque", capacity=10, length_before=10, length=10)).verdict == "leak"
+
+
+def test_a_queue_is_a_backlog_and_a_cache_a_cache() -> None:
+    assert judged(replace(LIST, kind="queue")).verdict == "backlog"
+    unbounded, bounded = (judged(replace(LIST, kind="cache", capacity=bound)) for bound in (None, 40))
+    assert (unbounded.verdict, unbounded.what, unbounded.plateau_bytes) == ("cache", f"{LIST.what}, unbounded", None)
+    assert (bounded.verdict, bounded.what, bounded.plateau_bytes) == ("cache", f"{LIST.what}, maxsize 40", 40 * MIB)
+
+
+def test_the_advice_speaks_of_the_content_first() -> None:
+    assert ".detach()" in judged(replace(LIST, graph=True)).advice
+    assert ".clone()" in judged(replace(LIST, base=True)).advice
+    assert "remove()" in judged(replace(LIST, kind="hooks")).advice
+    assert "plt.close" in judged(replace(LIST, kind="figures")).advice
+
+
+def test_state_below_its_plan_is_touched_and_above_it_leaks() -> None:
+    slope = Slope(4.0 * MIB, 3.0 * MIB, 5.0 * MIB)
+    below = judge_leaf("replay.rows", 60 * MIB, 100 * MIB, drift=slope, growth=growth())
+    above = judge_leaf("replay.rows", 101 * MIB, 100 * MIB, drift=slope, growth=growth())
+    unknown = judge_leaf("replay.extra", 60 * MIB, None, drift=slope, growth=growth())
+    assert (below.verdict, below.plateau_bytes, below.plateau_step) == ("filling", 100 * MIB, 110)
+    assert (above.verdict, above.plateau_bytes) == ("leak", None)
+    assert (unknown.verdict, unknown.plateau_bytes) == ("leak", None)
+
+
+@pytest.mark.parametrize("verdict", ["retention", "mapped", "native"])
+def test_growth_without_an_object_has_its_slope(verdict: str) -> None:
+    found = judge_rest(verdict, DRIFT, growth(per_step=40))  # type: ignore[arg-type]  # a Literal, one by one
+    assert (found.verdict, found.bytes_per_step, found.interval) == (verdict, 10 * MIB, (9 * MIB, 12 * MIB))
+    assert (found.share, found.made_at, found.holders) == (0.25, None, ())
+
+
+def test_a_slowdown_takes_no_bytes_and_reaches_no_limit() -> None:
+    found = foremost([judge_phase("learn", Slowdown(before=0.01, now=0.02), growth())], growth())[0]
+    assert (found.verdict, found.owner, found.bytes_per_step, found.limit_step) == ("slowdown", "learn", 0.0, None)
+    assert found.what == "learn does 50 steps per CPU second, 50% fewer than before (100)"
+
+
+def test_all_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:
+    sizes = [3, 40, 1, 20, 10, 8, 6, 5]
+    owners = [replace(LIST, path=f"train.A{size}", bytes_grown=2 * size * MIB) for size in sizes]
+    whole = growth(per_step=float(sum(sizes)))
+    found = foremost([judge_owner(owner, None, steps=2, growth=whole, drift=DRIFT) for owner in owners], whole)
+    assert [finding.owner for finding in found] == [
+        "train.A40",
+        "train.A20",
+        "train.A10",
+        "train.A8",
+        "train.A6",
+        "train.A5",
+    ]
+
+
+def test_retention_beside_a_larger_owner_is_its_doing() -> None:
+    owner = judge_owner(LIST, MADE, steps=2, growth=growth(per_step=15), drift=DRIFT)
+    for rate, told in ((9, ["leak"]), (11, ["leak", "retention"])):
+        kept = judge_rest("retention", Slope(rate * MIB, 0.0, 0.0), growth(per_step=15))
+        found = foremost([owner, kept], growth(per_step=15))
+        assert [each.verdict for each in found] == told, "what is held stands before the holes around it"
+        assert sum(each.share for each in found) <= 1
+
+
+def test_shares_are_parts_of_one_growth() -> None:
+    """Owners that were estimated too large are told smaller; the rest is all that what nobody holds can have."""
+    whole = growth(per_step=10)
+    lists = [replace(LIST, path=f"train.A{n}") for n in range(2)]
+    owners = [judge_owner(one, MADE, steps=2, growth=whole, drift=DRIFT) for one in lists]
+    rest = judge_rest("native", Slope(8 * MIB, 8.0 * MIB, 8.0 * MIB), whole)
+    assert [found.share for found in in_order([rest, *owners])] == [0.5, 0.5, 0.0]
+    half = replace(owners[0], share=0.5)
+    assert [found.share for found in in_order([rest, half])] == [0.5, 0.5]
+
+
+def test_mapped_pages_kill_nobody() -> None:
+    """The system takes them back: they have no date, and bring that of others no nearer."""
+    whole = growth(per_step=30.0)
+    mapped = judge_rest("mapped", Slope(20 * MIB, 0.0, 0.0), whole)
+    leak = judge_rest("native", Slope(10 * MIB, 9.0 * MIB, 11.0 * MIB), whole)
+    told = {found.verdict: found for found in foremost([mapped, leak], whole)}
+    assert told["mapped"].limit_step is None
+    assert "takes these pages back" in told["mapped"].until()
+    assert told["native"].limit_step == 160, "600 MiB are left, at 10 a round"
+
+
+def test_a_rate_that_is_not_known_gives_no_date() -> None:
+    leak = judge_rest("native", Slope(10 * MIB, 0.5 * MIB, 90.0 * MIB), growth())
+    assert "cannot be told" in replace(leak, limit_step=160).until()
+    assert "reached at round 160" in replace(leak, limit_step=160, interval=(9.0 * MIB, 11.0 * MIB)).until()
+
+
+def test_a_buffer_that_does_not_fit_says_so_first() -> None:
+    filling = judge_leaf("replay.frames", 100 * MIB, 5000 * MIB, drift=DRIFT, growth=growth())
+    (told,) = foremost([filling], growth())
+    assert told.dies_first
+    assert "does not fit" in told.advice
+    assert told.until().startswith("the limit of")
+    (fits,) = foremost([judge_leaf("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())], growth())
+    assert not fits.dies_first
+    assert "Nothing is lost" in fits.advice
+
+
+def test_arrays_of_one_buffer_are_one_finding_with_one_end() -> None:
+    paths = ("main() in train.py: replay.frames", "main() in train.py: replay.actions", "train.FRAMES", "train.NEXT")
+    parts = [judge_leaf(path, 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth()) for path in paths]
+    buffer, *others = together(parts)
+    assert [each.owner for each in others] == ["train.FRAMES", "train.NEXT"], "variables are buffers of their own"
+    assert (buffer.owner, buffer.plateau_bytes) == ("main() in train.py: replay", 400 * MIB)
+    assert buffer.bytes_per_step == sum(part.bytes_per_step for part in parts[:2])
+    assert "frames, actions" in buffer.what
+    assert buffer.parts == tuple(paths[:2])
+
+
+def handlers(path: str, **changes: Any) -> Finding:
+    """A list somewhere in `train.EVENTS` that leaks functions made at one line."""
+    holders = ("train.py, global EVENTS", f"entry {path!r} of dict of 3", "list of 30", "closure of _handler")
+    owner = replace(LIST, path=f"train.EVENTS{path}", holders=holders, what="30 × closure of _handler")
+    return replace(judge_owner(owner, MADE, steps=2, growth=growth(), drift=DRIFT), share=0.25, **changes)
+
+
+def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
+    parts = [handlers("['get']['values'][*]"), handlers("['put.a']"), handlers("['get']['names']", bytes_per_step=MIB)]
+    (told,) = together(parts)
+    assert told.owner == "train.EVENTS"
+    assert told.parts == tuple(part.owner for part in parts)
+    assert told.holders == ("train.py, global EVENTS",)
+    assert (
+        told.what
+        == "30 × closure of _handler, in ['get']['values'][*]; the same line fills ['put.a'], ['get']['names']"
+    )
+    assert (told.verdict, told.made_at, told.advice) == ("leak", MADE, parts[0].advice)
+    assert (told.count, told.share, told.bytes_per_step) == (90, 0.75, 21 * MIB)
+    assert told.interval == tuple(sum(ends) for ends in zip(*(part.interval for part in parts), strict=True))
+
+
+def test_the_holder_of_what_is_told_as_one_is_the_nearest() -> None:
+    (told,) = together([handlers(".layers[*].keys"), handlers(".layers[*].values")])
+    assert told.owner == "train.EVENTS.layers[*]"
+    assert told.what.endswith("in keys; the same line fills values")
+    (told,) = together([handlers("['kept']"), handlers("['keys']")])
+    assert told.owner == "train.EVENTS", "names that begin alike are no holder"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"made_at": None},
+        {"made_at": replace(MADE, line=32)},
+        {"verdict": "cache"},
+        {"outside": True},
+        {"advice": "Call `reset()`."},
+        {"holders": ("train.py, global EVENTS", "list of 30", "str")},
+        {"owner": "train.OTHERS", "holders": ("train.py, global OTHERS", "list of 30", "closure of _handler")},
+        {"owner": "train.EVENTS['get'][*].names"},
+    ],
+    ids=[
+        "no line",
+        "another line",
+        "another verdict",
+        "outside",
+        "other advice",
+        "another kind",
+        "another root",
+        "nested",
+    ],
+)
+def test_other_leaks_stay_findings_of_their_own(changes: dict[str, Any]) -> None:
+    parts = [handlers("['get']"), handlers("['put']", **changes)]
+    assert together(parts) == parts
+    assert together(parts[::-1]) == parts[::-1]
+
+
+def test_leaks_without_a_line_are_not_told_as_one() -> None:
+    parts = [handlers("['get']", made_at=None), handlers("['put']", made_at=None)]
+    assert together(parts) == parts
+
+
+def test_without_a_limit_there_is_no_forecast() -> None:
+    found = judged(LIST, limit=None)
+    assert (found.limit_bytes, found.limit_step) == (None, None)
+
+
+rates = st.floats(0.1, 50)
+ends = st.none() | st.integers(101, 400)
+
+
+@given(st.lists(st.tuples(rates, ends), min_size=1, max_size=5), st.floats(0, 30))
+def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
+    causes: list[tuple[float, int | None]], unknown: float
+) -> None:
+    """Each cause adds its rate until its plateau; what nobody explains goes on for ever if it is a fifth or more."""
+    known = sum(rate for rate, _ in causes)
+    forever = unknown if known < 0.8 * (known + unknown) else 0.0
+    found = [
+        replace(judge_rest("native", Slope(rate * MIB, 0.0, 0.0), growth()), plateau_step=end) for rate, end in causes
+    ]
+    whole = growth(per_step=known + unknown, resident=500, limit=1500)
+
+    resident, step = 500.0, 100
+    while resident < 1500 and step < 20_000:
+        resident += forever + sum(rate for rate, end in causes if end is None or step < end)
+        step += 1
+
+    told = limit_step(found, whole)
+    if resident < 1500 and told is None:
+        return
+    assert told is not None
+    assert told - whole.step == pytest.approx(step - whole.step, rel=0.05, abs=1), "two digits"
+
+
+def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_objects_beside_it() -> None:
+    found = judged(TABLES)
+    told = with_line(found, RISES)
+    assert (told.made_at, told.what) == (RISES, f"{TABLES.what}; the objects are made at train.py:31")
+    assert [wants_line(each) for each in (found, told, judged(LIST))] == [True, False, False]
+    assert with_line(told, MADE) == told
+    assert with_line(found, replace(RISES, line=MADE.line)) == found, "the same line, and no native one"
+    assert with_line(replace(found, made_at=None), RISES).what == TABLES.what
+    assert with_line(judged(LIST), RISES) == judged(LIST), "what objects hold has their line"

@@ -1,0 +1,391 @@
+"""The line that made an object: of the user's program, whatever library the memory comes from."""
+
+import ctypes
+import sys
+import sysconfig
+import threading
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from flatwater_watch.diagnose.finding import Made
+from flatwater_watch.diagnose.judge import Evidence, judge
+from flatwater_watch.diagnose.lines import FRAMES, Following, Tracer
+from flatwater_watch.meters.allocator import main_heap
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Slope, thinned
+from flatwater_watch.thresholds import MIB
+
+SOURCE = """
+from dataclasses import dataclass, field, make_dataclass
+
+import numpy as np
+import torch
+
+
+class Agent:
+    def learn(self, n):
+        return [torch.zeros(n) + 1 for _ in range(2)][-1]
+
+
+def loss(w, x):
+    hidden = (x @ w).exp()  # the graph saves 100 times more than the loss holds
+    return (hidden * 2).sum()
+
+
+def window(n):
+    return np.ones((n, n))
+
+
+def view(n):
+    return window(n)[:1]
+
+
+def text(n):
+    return "x" * n
+
+
+class Title(str):
+    pass
+
+
+def label(n):
+    return f"label {n}"
+
+
+def title(n):
+    text = Title(f"{n:1000}")
+    text.page = [n]
+    return text
+
+
+def record(n):
+    return {"step": n, "reward": float(n)}
+
+
+def model(name):
+    return make_dataclass(name, ["x", "y"])
+
+
+@dataclass
+class Row:
+    values: list[int] = field(default_factory=lambda: [1] * 1000)
+
+
+def rows():
+    return [Row() for _ in range(200)]
+
+
+class Env:
+    def __init__(self, n):
+        self.table = {"prices": np.ones((n, n))}
+
+
+def call(function, *arguments):
+    return function(*arguments)
+
+
+TOP = np.ones(5000)
+"""
+
+
+DEEP = """
+import numpy as np
+
+def make(calls):
+    return make(calls - 1) if calls else np.ones(5000)
+
+def put(made, calls):
+    made.append(make(calls))
+"""
+
+
+def deep_library() -> ModuleType:
+    """One that says of its code that it lies beside the standard library's."""
+    module = ModuleType("deep")
+    exec(compile(DEEP, str(Path(sysconfig.get_path("stdlib")) / "deep.py"), "exec"), vars(module))
+    return module
+
+
+def load(path: Path, source: str, name: str) -> ModuleType:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    exec(compile(source, str(path), "exec"), vars(module))
+    return module
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Any:
+    return load(tmp_path / "train.py", SOURCE, "train")
+
+
+def line_of(text: str, source: str = SOURCE) -> int:
+    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
+
+
+def made(tmp_path: Path, text: str, function: str, operation: str) -> Made:
+    return Made(str(tmp_path / "train.py"), line_of(text), function, operation)
+
+
+def test_a_tensor(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    tensors = [user.Agent().learn(100), user.Agent().learn(100)[3:]]
+    wanted = made(tmp_path, "torch.zeros(n) + 1", "Agent.learn", "aten::add")
+    assert tracer.where(tensors) == tracer.where(tensors[1:]) == wanted
+
+
+def test_a_graph_counts_with_what_it_saves(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    w = torch.ones(100, 100, requires_grad=True)
+    loss = user.loss(w, torch.ones(100, 100))
+    found = tracer.where([loss])
+    assert found == made(tmp_path, "x @ w", "loss", "aten::exp")
+
+
+def test_an_array_a_view_of_it_and_a_dict(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    ones = made(tmp_path, "np.ones((n, n))", "window", "numpy")
+    assert tracer.where([user.window(50)]) == ones
+    assert tracer.where([user.view(50)]) == ones, "the base is what takes the memory"
+    # Python keeps 80 freed dicts at hand, which are older than the tracer.
+    records = [user.record(n) for n in range(200)]
+    assert tracer.where(records) == made(tmp_path, '"step"', "record", "python")
+
+
+def test_a_long_text_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    found = tracer.where([user.text(100_000)])
+    assert found == made(tmp_path, '"x" * n', "text", "python")
+
+
+def test_a_short_text_that_is_an_item_has_its_line(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    """Of addresses that were visited, the text is all there is. A constant was there before."""
+    assert tracer.where([user.label(n) for n in range(40)]) == made(tmp_path, 'f"label', "label", "python")
+    assert tracer.where(["a constant", 7, None, True]) is None
+
+
+def test_a_short_text_that_an_item_refers_to_counts_for_nothing(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    """Many objects may share it, and none of them made it."""
+    texts = [user.label(n) for n in range(5000)]
+    assert tracer.where([user.call(list, texts)]) == made(tmp_path, "return function(", "call", "python")
+
+
+def test_a_text_with_attributes_counts_with_them(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    """A string of a parsed page has the page for its parent."""
+    assert tracer.where([user.title(n) for n in range(100)]) == made(tmp_path, "text = Title(", "title", "python")
+
+
+def test_an_object_counts_with_what_it_holds(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    found = tracer.where([user.Env(60)])
+    assert found == made(tmp_path, "self.table", "Env.__init__", "numpy")
+
+
+def test_a_class_that_is_kept_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    kept = [user.model(f"Model{n}") for n in range(3)]
+    assert tracer.where(kept) == made(tmp_path, "make_dataclass(name", "model", "python")
+    assert tracer.where([Path, line_of]) is None, "older than the tracer"
+
+
+@pytest.mark.slow
+def test_the_methods_that_a_dataclass_writes_are_not_where(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    found = tracer.where(user.rows())
+    assert found is not None
+    assert found.file == str(tmp_path / "train.py")
+
+
+def test_what_the_tools_make_is_not_blamed_on_who_called_them(tracer: Tracer) -> None:
+    assert tracer.where([thinned(range(1000), 100)]) is None
+
+
+def test_the_top_of_a_file(tracer: Tracer, tmp_path: Path) -> None:
+    user = load(tmp_path / "train.py", SOURCE, "train")
+    assert tracer.where([user.TOP]) == made(tmp_path, "TOP =", "<module>", "numpy")
+
+
+def test_the_line_with_most_bytes_is_told(tracer: Tracer, user: Any) -> None:
+    found = tracer.where([user.record(1), user.record(2), user.window(100)])
+    assert found is not None
+    assert found.function == "window"
+
+
+def test_what_is_older_has_no_line(user: Any) -> None:
+    tensor, array = user.Agent().learn(100), user.window(3)
+    tracer = Tracer()
+    tracer.start()
+    assert tracer.where([tensor, array]) is None
+    tracer.stop()
+
+
+def test_where_libraries_call_each_other_deeply_a_later_one_has_its_line(tracer: Tracer, user: Any) -> None:
+    """All frames kept of the first were a library's: with more of them the next shows who called it."""
+    library = deep_library()
+    first = user.call(library.make, 2 * FRAMES)
+    assert tracer.where([first]) is None
+    second = user.call(library.make, 2 * FRAMES)
+    found = tracer.where([second])
+    assert found is not None
+    assert found.function == "call"
+    assert tracer.where([user.call(library.make, 1)]) is not None
+
+
+def test_a_stack_of_libraries_alone_is_not_traced_deeper(tracer: Tracer) -> None:
+    """It has no line of the user's, however much is kept of it."""
+    library = deep_library()
+    made: list[Any] = []
+    thread = threading.Thread(target=library.put, args=(made, 2))
+    thread.start()
+    thread.join()
+    assert tracer.where(made) is None
+    assert tracemalloc.get_traceback_limit() == FRAMES
+
+
+def test_after_a_stop_all_is_as_before(user: Any) -> None:
+    tracer = Tracer()
+    tracer.start()
+    tracer.stop()
+    assert not tracemalloc.is_tracing()
+    assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == []
+    assert tracer.where([user.Agent().learn(10)]) is None
+
+
+def test_tracemalloc_of_the_program_stays_on() -> None:
+    tracemalloc.start(3)
+    try:
+        tracer = Tracer()
+        tracer.start()
+        tracer.stop()
+        assert tracemalloc.is_tracing()
+        assert tracemalloc.get_traceback_limit() == 3
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_mode_of_the_program_leaves_arrays_traced(user: Any) -> None:
+    with torch.utils._python_dispatch.TorchDispatchMode():
+        tracer = Tracer()
+        tracer.start()
+    assert tracer.where([user.window(9)]) is not None
+    tracer.stop()
+
+
+PACKAGE = """
+import numpy as np
+
+def build(n):
+    return np.ones((n, n))
+
+def loop(hook):
+    return hook()
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Iterator[Any]:
+    """A library that counts as the user's program, as flatwater does in its own runs."""
+    folder = tmp_path / "site-packages" / "trainer"
+    module = load(folder / "__init__.py", PACKAGE, "trainer")
+    module.__path__ = [str(folder)]
+    sys.modules["trainer"] = module
+    yield module
+    del sys.modules["trainer"]
+
+
+def traced(packages: tuple[str, ...], make: Any) -> str | None:
+    tracer = Tracer(packages)
+    tracer.start()
+    made = tracer.where([make()])
+    tracer.stop()
+    return None if made is None else f"{Path(made.file).parent.name}/{Path(made.file).name} {made.function}"
+
+
+def test_a_library_is_not_where(package: Any, user: Any) -> None:
+    found = traced((), lambda: user.call(package.build, 5))
+    assert found is not None
+    assert found.endswith("train.py call")
+
+
+def test_in_a_run_of_our_own_the_hook_answers_if_there_is_one_and_we_do_if_not(package: Any, user: Any) -> None:
+    hook = traced(("trainer",), lambda: package.loop(lambda: user.call(package.build, 5)))
+    own = traced(("trainer",), lambda: user.call(package.build, 5))
+    assert hook is not None
+    assert hook.endswith("train.py call"), "the program called it, and it called the program"
+    assert own == "trainer/__init__.py build", "whoever started the program is not where"
+
+
+def test_nothing_is_kept_alive(tracer: Tracer, user: Any) -> None:
+    class Watched(np.ndarray):
+        """Weakly referable, as arrays are not."""
+
+    kept = user.window(5).view(Watched)
+    seen = weakref.ref(kept)
+    tracer.where([kept])
+    del kept
+    assert seen() is None
+
+
+NATIVE = """
+import ctypes
+malloc = ctypes.CDLL(None).malloc
+malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+
+def keep(kept):
+    kept.append(ctypes.memset(malloc(33 << 20), 1, 33 << 20))
+    table = [kept[-1]]
+    return table
+
+def fill(kept):
+    table = [None]
+    kept.append(ctypes.memset(malloc(33 << 20), 1, 33 << 20))
+    return table
+"""
+
+
+@pytest.fixture
+def _no_hole() -> Iterator[None]:
+    """What holes of this process's heap had room for a block of 33 MiB are taken: the next one is new memory."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.mallopt(-4, 1 << 16)  # M_MMAP_MAX: where no hole has room, it is mapped
+    first, end = main_heap() or (0, 0)
+    taken = [libc.malloc(33 << 20)]
+    while first <= taken[-1] < end:
+        taken.append(libc.malloc(33 << 20))
+    yield
+    for block in taken:
+        libc.free(ctypes.c_void_p(block))
+
+
+@pytest.mark.usefixtures("_no_hole")
+@pytest.mark.parametrize(("function", "better"), [("keep", True), ("fill", False)])
+def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
+    function: str, tmp_path: Path, *, better: bool
+) -> None:
+    """What is put into an object that is there already has the object's line."""
+    program = load(tmp_path / "native.py", NATIVE, "native")
+    item = Made(str(tmp_path / "native.py"), line_of("table = [", NATIVE) if better else 12, function, "python")
+    whole = Slope(3.0 * MIB, 3.0 * MIB, 3.0 * MIB)
+    growth = Growth(100, 400 * MIB, None, whole, "round")
+    found = judge(Evidence(verdict="leak", owner="tables", drift=whole, made_at=item, outside=True), growth)
+    following, kept = Following(), list[int]()
+    assert not following.is_wanted([replace(found, outside=False)]), "its objects are the growth"
+    assert following.is_wanted([found])
+    assert following.begin()
+    try:
+        for _ in range(5):
+            getattr(program, function)(kept)
+    finally:
+        following.end()
+    free = ctypes.CDLL(None).free
+    for block in kept:
+        free(ctypes.c_void_p(block))
+    made_at = following.told(found).made_at
+    assert made_at == (Made(item.file, item.line - 1, function, "native") if better else item)
+    other = replace(found, made_at=replace(item, line=1))
+    assert following.told(other) == other, "nobody has asked for it"
+    assert following.is_wanted([found]) != better

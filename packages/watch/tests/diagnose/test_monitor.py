@@ -1,0 +1,795 @@
+"""From readings to findings, on object graphs that really grow and numbers that say so."""
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.garbage import Search
+from flatwater_watch.diagnose.investigation import Investigation, measure_, waits_
+from flatwater_watch.diagnose.lines import Tracer
+from flatwater_watch.diagnose.monitor import Monitor, State
+from flatwater_watch.heap.census import Censuses, take_census
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.series.readings import Reading
+from flatwater_watch.thresholds import SHIPPED
+
+MIB = 1 << 20
+CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
+
+SOURCE = """
+from collections import deque
+import numpy as np
+import torch
+
+HISTORY = []
+OTHERS = []
+TRIALS = []
+REPLAY = deque(maxlen=CAPACITY)
+
+def act(n):
+    return torch.zeros(n, 1024, 256)
+
+BELOW = {"values": ([act(1)], [act(1) for _ in range(3)], [act(1)])}
+
+def keep(n):
+    HISTORY.append(act(n))
+
+def begin():
+    TRIALS.append({"number": [len(TRIALS)]})
+
+def fill():
+    TRIALS[-1]["values"] = [float(n) for n in range(40_000)]
+
+def keep_below(n):
+    BELOW["values"][1].append(act(n))
+
+def keep_others(n):
+    for _ in range(n):
+        OTHERS.append(np.ones((1024, 128)))
+
+def page(n):
+    OTHERS[n].append({"letters": [float(n) for n in range(1000)]})
+
+def store(n):
+    for _ in range(n):
+        REPLAY.append(np.ones((1024, 128)))
+"""
+
+FLAT = Reading(
+    step=0,
+    resident=400 * MIB,
+    file_mapped=100 * MIB,
+    in_use=200 * MIB,
+    free=10 * MIB,
+    owned={},
+    planned={},
+    limit=2000 * MIB,
+    rates={"learn": 100.0},
+)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[Any]:
+    """A program of the user's, with one container for each way to grow."""
+    path = tmp_path / "train.py"
+    source = SOURCE.replace("CAPACITY", "64")
+    path.write_text(source)
+    module = ModuleType("train")
+    module.__file__ = str(path)
+    sys.modules["train"] = module
+    exec(compile(source, str(path), "exec"), vars(module))
+    yield module
+    del sys.modules["train"]
+    gc.collect()
+
+
+@pytest.fixture
+def monitor() -> Iterator[Monitor]:
+    monitor = Monitor(Roots())
+    yield monitor
+    monitor.close()
+    assert monitor._tracer is not None
+    assert not monitor._tracer.running
+
+
+Step = Callable[[int], Reading]
+
+
+def watch(monitor: Monitor, step: Step, rounds: int) -> dict[int, list[Finding]]:
+    """Findings by the step at which they were told. Real steps take longer than these: a search is waited for."""
+    told = {}
+    for number in range(1, rounds + 1):
+        told[number] = monitor.observe(step(number))
+        if (search := search_of(monitor)) is not None:
+            assert search.ended(60)
+    return {number: found for number, found in told.items() if found}
+
+
+def search_of(monitor: Monitor) -> Search | None:
+    """The look for cyclic garbage that goes on."""
+    return monitor._case.search
+
+
+def grown(step: int, size: float, **changes: Any) -> Reading:
+    """A reading with so many MiB more in use."""
+    more = int(size * MIB)
+    return replace(FLAT, step=step, resident=400 * MIB + more, in_use=200 * MIB + more, **changes)
+
+
+def leaking(user: Any, per_step: int = 1, noise: float = 0.0) -> Step:
+    rng = np.random.default_rng(11)
+
+    def step(number: int) -> Reading:
+        user.keep(per_step)
+        size = sum(tensor.nbytes for tensor in user.HISTORY) / MIB
+        return grown(number, size + noise * rng.normal())
+
+    return step
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_a_leak_is_told_once_with_owner_and_line(user: Any, monitor: Monitor, noise: float) -> None:
+    told = watch(monitor, leaking(user, noise=noise), 30)
+    (at,) = told
+    (found,) = told[at]
+    assert at <= 10
+    assert (found.verdict, found.owner) == ("leak", "train.HISTORY")
+    assert found.made_at is not None
+    assert (Path(found.made_at.file).name, found.made_at.function, found.made_at.operation) == (
+        "train.py",
+        "act",
+        "aten::zeros",
+    )
+    assert found.bytes_per_step == pytest.approx(MIB, rel=0.02)
+    assert found.interval[0] <= found.bytes_per_step <= found.interval[1]
+    assert found.share > 0.8
+    assert monitor.findings()[0].limit_step == pytest.approx(1600, rel=0.02), "1600 MiB were left"
+
+
+def test_a_finding_tells_what_the_newest_census_counted(user: Any, monitor: Monitor) -> None:
+    watch(monitor, leaking(user), 30)
+    (before,) = monitor.findings()
+    monitor.count(seconds=10.0)
+    (now,) = monitor.findings()
+    assert 0 < before.count < now.count == 30
+    assert now.what == "30 × float32[1, 1024, 256]"
+    assert "list of 30" in now.holders
+    assert replace(now, count=before.count, what=before.what, holders=before.holders) == before
+
+
+def test_what_is_emptied_and_filled_again_is_not_told(user: Any, monitor: Monitor) -> None:
+    watch(monitor, leaking(user), 30)
+    assert [found.owner for found in monitor.findings()] == ["train.HISTORY"]
+    kept = [*user.HISTORY]
+    user.HISTORY.clear()
+    monitor.levels.look(Roots())
+    assert [found.owner for found in monitor.findings()] == ["train.HISTORY"]
+    user.HISTORY.extend(kept)
+    monitor.levels.look(Roots())
+    assert monitor.findings() == []
+
+
+def test_the_fingerprint_is_the_same_in_a_rerun_with_other_sizes(user: Any) -> None:
+    prints = []
+    for per_step in (1, 2):
+        user.HISTORY.clear()
+        monitor = Monitor(Roots())
+        told = watch(monitor, leaking(user, per_step), 10)
+        prints += [finding.fingerprint for found in told.values() for finding in found]
+    assert len(prints) == 2
+    assert len({*prints}) == 1
+
+
+def test_a_second_look_at_a_process_traces_nothing_that_is_known(user: Any) -> None:
+    """Python before 3.12.5 keeps the stacks that `tracemalloc` noted for ever: each trace less is memory saved."""
+    lines: dict[str, Made] = {}
+    traced, made = [], []
+    for _ in range(2):
+        user.HISTORY.clear()
+        counts: list[bool] = []
+        monitor = Monitor(Roots(), lines=lines)
+        step = leaking(user)
+
+        def noted(number: int, monitor: Monitor = monitor, step: Step = step, counts: list[bool] = counts) -> Reading:
+            counts.append(monitor.tracing)
+            return step(number)
+
+        told = watch(monitor, noted, 10)
+        monitor.close()
+        traced.append(any(counts))
+        made += [finding.made_at for found in told.values() for finding in found]
+    assert traced == [True, False]
+    assert made[0] == made[1] == lines["train.HISTORY"]
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 5, 6])
+def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: int) -> None:
+    """Allocations stay traced until the next burst, whatever its rhythm: no census is taken in vain until then."""
+    traced = []
+    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.tracing))
+
+    def step(number: int) -> Reading:
+        if number % period == 0:
+            user.keep(period)
+        return grown(number, number - number % period)
+
+    told = watch(monitor, step, 12 * period)
+    (found,) = [finding for found in told.values() for finding in found]
+    assert found.owner == "train.HISTORY"
+    assert found.made_at is not None
+    assert found.made_at.function == "act"
+    assert True not in traced
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("period", "each", "function"),
+    [(1, 0, "fill"), (6, 0, "begin"), (6, MIB, "fill")],
+    ids=["soon", "nothing is made", "slowly"],
+)
+def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
+    user: Any, monkeypatch: pytest.MonkeyPatch, period: int, each: int, function: str
+) -> None:
+    """A second one says that it is whole; where none comes, and nothing is made, a line is better than none."""
+    monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: 0.0)
+    traced, made = [], count(0, each)
+    monkeypatch.setattr(Tracer, "made", property(lambda _: next(made)))
+    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.tracing))
+    user.begin()
+
+    def step(number: int) -> Reading:
+        if number % period == 0:
+            user.fill()
+            user.begin()
+        return grown(number, 1.25 * (number - number % period))
+
+    told = watch(monitor, step, 12 * period)
+    (found,) = [finding for found in told.values() for finding in found if finding.owner == "train.TRIALS"]
+    assert found.made_at is not None
+    assert found.made_at.function == function
+    assert True not in traced
+
+
+@pytest.mark.parametrize(
+    ("each", "readings"),
+    [(0, CASE.still), (MIB // 200, CASE.still), (MIB // 50, CASE.still + CASE.built)],
+    ids=["nothing is made", "too little", "more and more"],
+)
+def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
+    user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, each: int, readings: int
+) -> None:
+    """A container that has rested for some readings is left, but not one whose next item is under way: for a while."""
+    monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: 0.0)
+    told = watch(monitor, leaking(user), 10)
+    case = Investigation({}, found=[finding for found in told.values() for finding in found])
+    assert [finding.owner for finding in case.found] == ["train.HISTORY"]
+    case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    made = count(0, each)
+    monkeypatch.setattr(Tracer, "made", property(lambda _: next(made)))
+    waited = 0
+    while waits_(case, Tracer(), Roots()):
+        waited += 1
+    assert waited == readings
+
+
+@pytest.mark.parametrize("falls", [False, True])
+def test_native_growth_that_the_record_shows_at_its_end_is_told(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch, *, falls: bool
+) -> None:
+    """While a program goes on, a drift is judged some times in a row; at its end there is no next time."""
+    monkeypatch.setattr("flatwater_watch.diagnose.monitor.garbage_now", lambda *_: None)  # other tests leave some
+    for number in range(1, 60):
+        monitor.observe(grown(number, 2 * number + (30 if falls and number == 3 else 0)))
+        if monitor._record.drifted["native"]:
+            break
+    assert monitor._record.drifted["native"] < DRIFT.again
+    monitor.close()  # a census may be under way
+    assert monitor._last is not None
+    assert monitor._rest_of(monitor._last) == []
+    found = [each.verdict for each in monitor.uncollected(number * MIB, number)]
+    assert found == ([] if falls else ["native"]), "what was freed at once may have been garbage"
+
+
+def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
+    user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While allocations are traced, a look at a large item may take as long as the program."""
+    told = watch(monitor, leaking(user), 10)
+    case = Investigation({}, found=[finding for found in told.values() for finding in found])
+    case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    clock = count(0.0, 0.4 * CASE.asked)
+    monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: next(clock))
+    assert [waits_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
+
+
+@pytest.mark.slow
+def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
+    user: Any, monitor: Monitor, tracer: Tracer
+) -> None:
+    """As pages do that are read one after the other, each with a cache of its own that takes one text."""
+    told = watch(monitor, leaking(user), 10)
+    user.OTHERS += [[], [], []]
+    held = take_census(Roots()).holdings["train.OTHERS[*]"]
+    (found,) = [finding for found in told.values() for finding in found]
+    case = Investigation({}, found=[replace(found, owner=held.path)])
+    case.sought = {held.path: (("train.OTHERS", "[*]"), held)}
+    measure_(case, Roots())
+    assert waits_(case, tracer, Roots())
+    user.page(0)
+    assert waits_(case, tracer, Roots()), "it may be filled still"
+    assert case.lines[held.path].function == "page"
+    user.page(1)
+    assert not waits_(case, tracer, Roots())
+    assert case.retold is not None
+
+
+def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, monitor: Monitor) -> None:
+    """A census in slices is older than the trace: it asked for the same objects at each reading, in vain."""
+    told = watch(monitor, leaking(user), 10)
+    case = Investigation({}, found=[finding for found in told.values() for finding in found])
+    case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    user.keep(1)
+    asked: list[Any] = []
+    tracer = cast("Tracer", SimpleNamespace(made=0, where=asked.append))
+    measure_(case, Roots())
+    assert waits_(case, tracer, Roots())
+    assert asked == []
+    user.keep(1)
+    assert waits_(case, tracer, Roots())
+    assert len(asked) == 1
+    user.HISTORY.clear()
+    assert not waits_(case, tracer, Roots()), "what is emptied leaks nothing"
+    assert len(asked) == 1
+
+
+def test_of_several_containers_in_one_place_the_line_of_the_one_that_grows_is_found(
+    user: Any, monitor: Monitor
+) -> None:
+    """It needs no census while the program is slow: each of them is asked whether it has become longer."""
+
+    def step(number: int) -> Reading:
+        user.keep_below(1)
+        return grown(number, sum(tensor.nbytes for tensor in user.BELOW["values"][1]) / MIB)
+
+    counted: list[bool] = []
+    monitor._told = lambda _step, _census: counted.append(monitor.tracing)
+    told = watch(monitor, step, 30)
+    (at,) = told
+    (found,) = told[at]
+    assert (found.verdict, found.owner) == ("leak", "train.BELOW['values'][*]")
+    assert found.made_at is not None
+    assert found.made_at.function == "act"
+    assert True not in counted
+
+
+def test_of_containers_that_grow_together_each_has_its_line(user: Any, monitor: Monitor) -> None:
+    """Which of them has most bytes may be another one at each look."""
+
+    def step(number: int) -> Reading:
+        user.keep(2)
+        user.keep_below(2)
+        return grown(number, 4 * number)
+
+    told = watch(monitor, step, 30)
+    (at,) = told
+    assert {found.owner for found in told[at]} == {"train.HISTORY", "train.BELOW['values'][*]"}
+    assert [found.made_at and found.made_at.function for found in told[at]] == ["act", "act"]
+
+
+def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monitor: Monitor) -> None:
+    traced = 0
+    for number in range(1, 61):
+        if number <= 8:
+            user.keep(2)
+        monitor.observe(grown(number, 2 * min(number, 8)))
+        assert monitor._tracer is not None
+        traced += monitor._tracer.running
+    assert traced <= 1 + SHIPPED.investigating.still
+
+
+def test_a_census_goes_on_between_two_steps(user: Any) -> None:
+    """And is handed over at the next one, as begun at the step at which it was."""
+    told = []
+    censuses = Censuses(Roots(), lambda step, census: told.append((step, census)))
+    for number in range(100):
+        user.keep(1)
+        user.HISTORY.append([[number]] * 1000)
+    censuses.seconds = 1e-9
+    assert censuses.take(1) is None
+    slices = 0
+    while censuses.under_way:
+        censuses.go_on(1e-9)
+        slices += 1
+    assert slices > 1
+    assert told == []
+    censuses.seconds = 1e-9
+    taken = censuses.take(2)
+    assert taken is not None
+    assert taken == told[0]
+    assert taken[0] == 1
+    assert "train.HISTORY" in taken[1].holdings
+
+
+def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> None:
+    step = leaking(user)
+    traced = 0
+    for number in range(1, 61):
+        monitor.observe(step(number))
+        assert monitor._tracer is not None
+        traced += monitor._tracer.running
+    assert traced == 1, "what is known is not looked for again"
+    assert len(monitor.findings()) == 1
+
+
+@pytest.mark.parametrize("spent", [0.0, 2 * CASE.slowest_traced])
+def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:
+    """Python that only allocates is traced at a hundredth of its speed, and a census is of that kind."""
+    monitor.observe(grown(1, 1))
+    monitor.state, monitor._case.proven = State.LOOKING, True
+    assert monitor._tracer is not None
+    monitor._tracer.start(tensors=False)
+    monitor.censuses.spent = spent
+    monitor.observe(grown(2, 2), seconds=1e-9)
+    assert monitor.censuses.under_way
+    assert monitor._tracer.running == (spent == 0)
+
+
+def test_a_second_leak_is_found_beside_the_first(user: Any, monitor: Monitor) -> None:
+    def step(number: int) -> Reading:
+        user.keep(1)
+        if number > 30:
+            user.keep_others(3)
+        return grown(number, number + 3 * max(0, number - 30))
+
+    told = watch(monitor, step, 70)
+    owners = [finding.owner for found in told.values() for finding in found]
+    assert owners == ["train.HISTORY", "train.OTHERS"]
+    assert max(told) <= 50
+
+
+def filling(user: Any, limit: int) -> Step:
+    def step(number: int) -> Reading:
+        user.store(2)
+        return grown(number, len(user.REPLAY), limit=limit * MIB)
+
+    return step
+
+
+def test_a_filling_has_a_plateau(user: Any, monitor: Monitor) -> None:
+    told = watch(monitor, filling(user, 2000), 60)
+    (at,) = told
+    (found,) = told[at]
+    assert at <= 10
+    assert (found.verdict, found.owner) == ("filling", "train.REPLAY")
+    assert found.plateau_bytes == pytest.approx(64 * MIB, rel=0.02)
+    assert found.plateau_step == 32, "two of 64 a round, from round 1"
+    assert found.limit_step is None, "it is full long before"
+
+
+def test_the_forecast_of_a_filling_that_does_not_fit(user: Any, monitor: Monitor) -> None:
+    told = watch(monitor, filling(user, 440), 12)
+    (found,) = next(iter(told.values()))
+    assert found.verdict == "filling"
+    assert found.limit_step == pytest.approx(20, rel=0.1), "40 MiB are left, at two a round"
+
+
+def test_near_the_limit_nothing_is_traced(user: Any, monitor: Monitor) -> None:
+    step = filling(user, 430)
+    told = []
+    for number in range(1, 12):
+        told += monitor.observe(step(number))
+        assert monitor._tracer is not None
+        assert not monitor._tracer.running
+    assert [(finding.owner, finding.made_at) for finding in told] == [("train.REPLAY", None)]
+
+
+def test_tracing_ends_where_the_limit_comes_near(user: Any, monitor: Monitor) -> None:
+    """Also while the next burst is waited for."""
+    assert monitor._tracer is not None
+    number = 0
+    while not monitor._tracer.running:
+        number += 1
+        if number % 6 == 0:
+            user.keep(6)
+        assert number < 72
+        monitor.observe(grown(number, number - number % 6))
+    monitor.observe(grown(number + 1, number - number % 6))
+    assert monitor._tracer.running
+    near = grown(number + 2, number - number % 6)
+    monitor.observe(replace(near, limit=near.resident + MIB))
+    assert not monitor._tracer.running
+
+
+NUMBERS: dict[str, tuple[str, Step]] = {
+    "retention": ("the C allocator", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, free=(10 + n) * MIB)),
+    "mapped": ("mapped files", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, file_mapped=(100 + n) * MIB)),
+    "native": ("memory outside of Python", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB)),
+}
+
+
+@pytest.mark.parametrize("verdict", NUMBERS)
+def test_what_no_object_holds_is_told_by_numbers(monitor: Monitor, verdict: str) -> None:
+    owner, step = NUMBERS[verdict]
+    told = watch(monitor, step, 40)
+    assert [(f.verdict, f.owner) for found in told.values() for f in found] == [(verdict, owner)]
+    assert min(told) <= 14, "a look more where globals of libraries became longer meanwhile"
+    assert monitor.findings()[0].bytes_per_step == pytest.approx(MIB, rel=0.01)
+    limit_step = monitor.findings()[0].limit_step
+    assert limit_step is None if verdict == "mapped" else limit_step == pytest.approx(1600, rel=0.05)
+
+
+@pytest.mark.parametrize("mostly", [True, False])
+def test_at_the_end_two_judgements_do_for_freed_memory_that_is_the_growth(monitor: Monitor, *, mostly: bool) -> None:
+    freed = 1.0 if mostly else 0.7
+    step = lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, free=int((10 + freed * n) * MIB))  # noqa: E731
+    assert watch(monitor, step, 9) == {}
+    monitor.settle()
+    found = [(each.verdict, each.owner) for each in monitor.findings()]
+    assert found == ([("retention", "the C allocator")] if mostly else [])
+
+
+def test_at_the_end_freed_memory_that_grew_in_stairs_is_told(monitor: Monitor) -> None:
+    """As read of a heap whose records lie between summaries that stay; each round has more of them."""
+    steps = [3, 5, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31, 33, 35, 37, 39, 41, 43, 45, 47]
+    freed = [2.2, 3.8, 3.8, 9.4, 9.4, 14.9, 14.9, 21, 21, 26.5, 26.5, 26.6, 26.6, 33.6, 33.6, 37.7, 37.8, 42.4, 42.4]
+    for step, size in zip(steps, [*freed, 47.7, 47.7, 47.7, 62.3], strict=True):
+        held = int((400 + size) * MIB)
+        assert monitor.observe(replace(FLAT, step=step, resident=held, free=int(size * MIB))) == []
+    monitor.settle()
+    assert [(each.verdict, each.owner) for each in monitor.findings()] == [("retention", "the C allocator")]
+
+
+@pytest.mark.slow
+def test_native_growth_that_goes_on_more_slowly_is_told_at_its_rate_of_now(monitor: Monitor) -> None:
+    """It has ended at the rate at which it was found, which is no reason to say nothing of what comes since."""
+    sizes = [*range(0, 160, 4), *range(160, 220)]
+    watch(monitor, lambda n: replace(FLAT, step=n, resident=(400 + sizes[n]) * MIB), len(sizes) - 1)
+    (known,) = monitor.findings()
+    assert known.bytes_per_step == pytest.approx(4 * MIB, rel=0.01)
+    monitor.settle()
+    assert monitor.findings() == [known]
+    monitor.settle({known.owner})
+    (found,) = monitor.findings()
+    assert (found.verdict, found.owner) == (known.verdict, known.owner)
+    assert found.bytes_per_step == pytest.approx(MIB, rel=0.3)
+
+
+def test_declared_state_is_touched_up_to_its_plan_and_leaks_beyond(monitor: Monitor) -> None:
+    def step(number: int) -> Reading:
+        owned = {"replay.rows": min(number, 30) * MIB, "nets": 5 * MIB, "history": 2 * number * MIB}
+        planned = {"replay.rows": 30 * MIB, "nets": 5 * MIB, "history": 1 * MIB}
+        more = sum(owned.values())
+        return replace(FLAT, step=number, resident=400 * MIB + more, owned=owned, planned=planned)
+
+    told = watch(monitor, step, 20)
+    found = {f.owner: f for f in monitor.findings()}
+    assert min(told) <= 6
+    assert {owner: f.verdict for owner, f in found.items()} == {"replay.rows": "filling", "history": "leak"}
+    assert found["replay.rows"].plateau_bytes == 30 * MIB
+    assert found["replay.rows"].plateau_step == 30
+    assert found["replay.rows"].share == pytest.approx(1 / 3, rel=0.02)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_declared_state_that_fills_in_stairs_is_told_while_it_fills(monitor: Monitor, *, full: bool) -> None:
+    """A huge page of 2 MiB at every fifth reading: no five readings make a line."""
+
+    def step(number: int) -> Reading:
+        held = 40 if full else min(40, 2 * (number // 5))
+        owned = {"replay.rows": held * MIB}
+        return replace(FLAT, step=number, resident=(400 + held) * MIB, owned=owned, planned={"replay.rows": 40 * MIB})
+
+    told = watch(monitor, step, 60)
+    assert [(f.verdict, f.owner) for found in told.values() for f in found] == [("filling", "replay.rows")] * (not full)
+    if not full:
+        assert monitor.findings()[0].plateau_bytes == 40 * MIB
+        assert monitor.findings()[0].plateau_step == pytest.approx(100, abs=6)
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+        self.prices = np.ones((1024, 128))
+
+
+def dropping(number: int) -> Reading:
+    """A round that leaves a cycle of a MiB behind."""
+    Cycle()
+    return grown(number, number)
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_cyclic_garbage_is_told_with_its_line(monitor: Monitor) -> None:
+    told = watch(monitor, dropping, 20)
+    ((found,),) = told.values()
+    assert (found.verdict, found.owner) == ("leak", "cyclic garbage")
+    assert found.made_at is not None
+    assert found.made_at.function == "Cycle.__init__"
+    assert "Cycle" in found.what
+
+
+def searching(monitor: Monitor, since: int = 0) -> int:
+    """The round after `since` in which garbage is looked for; each leaves some."""
+    for number in range(since + 1, since + 20):
+        monitor.observe(dropping(number))
+        if search_of(monitor) is not None:
+            return number
+    raise AssertionError("no search was begun")
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_a_monitor_that_is_closed_leaves_no_search_behind(monitor: Monitor) -> None:
+    searching(monitor)
+    search = search_of(monitor)
+    assert search is not None
+    monitor.close()
+    assert search.ended()
+    assert search.garbage() is None
+    assert search_of(monitor) is None
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_a_reading_does_not_wait_for_the_search(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = []
+    monkeypatch.setattr(Search, "ended", lambda _, seconds=0.0: waits.append(seconds))
+    began = searching(monitor)
+    search = search_of(monitor)
+    for number in range(began + 1, began + 10):
+        assert monitor.observe(dropping(number)) == []
+    assert set(waits) == {0.0}
+    assert search_of(monitor) is search, "one at a time, and it goes on"
+    monitor.conclude()
+    assert waits[-1] == 2.0
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_at_the_end_the_search_under_way_is_heard(monitor: Monitor) -> None:
+    since = searching(monitor)
+    first = search_of(monitor)
+    assert first is not None
+    assert first.ended(60)
+    monitor.observe(dropping(since + 1))
+    searching(monitor, since + 1)
+    second = search_of(monitor)
+    assert second is not None
+    assert second.ended(60)
+    assert [found.owner for found in monitor.conclude()] == ["cyclic garbage"]
+
+
+@pytest.mark.usefixtures("_no_collection")
+@pytest.mark.parametrize("late", [0, 1])
+def test_at_the_end_garbage_that_was_suspected_is_told(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """One search proves no growth; what still waits at the end is most of it. The last search may end too late."""
+    since = searching(monitor)
+    search, whole = search_of(monitor), Search.ended
+    assert search is not None
+    assert search.ended(60)
+    assert monitor.observe(dropping(since + 1)) == []
+    assert search_of(monitor) is None, "it was heard"
+    in_time = iter([False] * late)
+    monkeypatch.setattr(Search, "ended", lambda search, _=0.0: next(in_time, True) and whole(search, 60))
+    assert [found.owner for found in monitor.conclude()] == ["cyclic garbage"]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_at_the_end_the_look_under_way_is_waited_for(
+    user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Growth that no census has looked at is not said to be native, also where there is no time for it."""
+    monkeypatch.setattr("flatwater_watch.diagnose.monitor.CASE", SHIPPED.investigating._replace(last_search=seconds))
+    user.TRIALS.extend([[[number] for _ in range(6)] for _ in range(24)] for number in range(24))  # 120 slices
+    step = leaking(user)
+    for number in range(1, 40):
+        whole = monitor.state in {State.BEGINNING, State.COUNTING}
+        assert monitor.observe(step(number), seconds=60 if whole else 1e-9) == []
+        if number > 30 and monitor.censuses.under_way and monitor.investigating:
+            break
+    monitor.settle()
+    owners = [(each.verdict, each.owner) for each in monitor.findings()]
+    assert owners == ([("leak", "train.HISTORY")] if seconds else [])
+
+
+def test_a_phase_that_slows_down_is_named(monitor: Monitor) -> None:
+    rng = np.random.default_rng(2)
+
+    def step(number: int) -> Reading:
+        rates = {"explore": 50 + rng.normal(), "learn": 100 / (1 + 0.1 * number) + rng.normal()}
+        return replace(FLAT, step=number, rates=rates)
+
+    told = watch(monitor, step, 40)
+    assert [(f.verdict, f.owner) for found in told.values() for f in found] == [("slowdown", "learn")]
+
+
+def test_a_program_that_ends_early_is_judged_by_its_last_two_readings(monitor: Monitor) -> None:
+    for number in range(12):
+        assert monitor.observe(replace(FLAT, step=number, rates={"learn": 100 / (1 + 0.5 * number)})) == []
+    assert [(found.verdict, found.owner) for found in monitor.conclude()] == [("slowdown", "learn")]
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+def test_a_flat_program_is_never_reported(user: Any, seed: int) -> None:
+    """Noise, a warm-up, a step as from a cache that is filled once, and a program that holds what it held."""
+    rng = np.random.default_rng(seed)
+    user.keep(8)
+
+    def step(number: int) -> Reading:
+        warm = 80 * (1 - np.exp(-number / 2)) + (20 if number > 25 else 0)
+        return replace(
+            grown(number, warm + rng.normal()),
+            file_mapped=int((100 + rng.normal()) * MIB),
+            free=int((10 + abs(3 * rng.normal())) * MIB),
+            rates={"learn": 100 + 5 * rng.normal()},
+        )
+
+    monitor = Monitor(Roots())
+    assert watch(monitor, step, 60) == {}
+    monitor.close()
+
+
+def test_a_container_that_grows_with_the_warm_up_alone_is_not_reported(user: Any, monitor: Monitor) -> None:
+    def step(number: int) -> Reading:
+        if number <= 4:
+            user.keep(1)
+        return grown(number, min(number, 4))
+
+    assert watch(monitor, step, 40) == {}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_was_seen_without_a_proof_is_a_cause_if_memory_went_on_like_it(
+    user: Any, monitor: Monitor, *, ends: bool
+) -> None:
+    rng = np.random.default_rng(10)
+
+    def step(number: int) -> Reading:
+        if not ends or number <= 14:
+            user.keep(1)
+        scattered = 6 * rng.normal() if number < 28 else 0
+        return grown(number, len(user.HISTORY) + scattered)
+
+    assert watch(monitor, step, 28) == {}, "readings scatter more than they rise"
+    assert monitor.unproven(600 * MIB) == [], "it is too little for what has no cause"
+    found = monitor.unproven(28 * MIB)
+    assert [each.owner for each in found] == ([] if ends else ["train.HISTORY"])
+    assert [each.owner for each in monitor.findings()] == [each.owner for each in found]
+
+
+def test_without_a_trace_the_owner_is_told_without_a_line(user: Any) -> None:
+    monitor = Monitor(Roots(), trace=False)
+    (found,) = next(iter(watch(monitor, leaking(user), 10).values()))
+    assert (found.owner, found.made_at) == ("train.HISTORY", None)
+
+
+def test_a_monitor_that_is_closed_keeps_nothing(user: Any) -> None:
+    monitor = Monitor(Roots())
+    step = leaking(user)
+    for number in range(1, 7):
+        monitor.observe(step(number))
+    assert monitor._tracer is not None
+    assert monitor._tracer.running
+    monitor.close()
+    assert not monitor._tracer.running
+
+
+def test_a_reading_of_the_same_step_is_passed_over(monitor: Monitor) -> None:
+    for _ in range(20):
+        assert monitor.observe(grown(3, 0)) == []
+    assert monitor.findings() == []
+
+
+def test_a_reading_without_suspicion_is_cheap(monitor: Monitor) -> None:
+    owned = {f"population.actor.{n}": MIB for n in range(100)}
+    watch(monitor, lambda number: replace(FLAT, step=number, owned=owned, planned=owned), 1000)
+    # 0.2 ms are promised; five times as much passes on a busy machine.
+    assert 0 < monitor.cost_seconds < 1.0

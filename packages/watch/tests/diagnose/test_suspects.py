@@ -1,0 +1,270 @@
+"""Garbage that is suspected and not proven yet: its line is looked for, kept, and waited for long enough."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.garbage import Garbage, Search
+from flatwater_watch.diagnose.investigation import Investigation, garbage_, held_, wants_garbage
+from flatwater_watch.diagnose.judge import CYCLIC
+from flatwater_watch.diagnose.lines import Tracer
+from flatwater_watch.diagnose.monitor import Monitor
+from flatwater_watch.diagnose.states import State
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.meters.collector import Teeth
+from flatwater_watch.series.readings import Growth, Reading, Record
+from flatwater_watch.series.slope import Slope
+from flatwater_watch.thresholds import SHIPPED
+
+MIB = 1 << 20
+LINE = Made("train.py", 3, "act", "numpy")
+OLD = Garbage(20 * MIB, 100, "10 × Env", None, collecting=False, fresh=20 * MIB, each=2 * MIB)
+YOUNG = replace(OLD, collecting=True, young=20 * MIB, comes=100 * MIB)
+RATE = Slope(2.0 * MIB, 1.5 * MIB, 2.5 * MIB, 10.0)
+
+
+def record_of(*sizes: int) -> Record:
+    """Readings of so many MiB that nothing accounts for, from step 1 on."""
+    record = Record()
+    for step, size in enumerate(sizes, 1):
+        record.add(Reading(step, size * MIB, 0, size * MIB, 0, {}, {}, None, {}))
+    return record
+
+
+def heard(
+    case: Investigation, step: int, garbage: Garbage | None, record: Record | None = None, *, took: int = 0
+) -> list[Finding]:
+    """What is said where a search that began at a step has found something, so many steps later."""
+
+    class Found:
+        def garbage(self) -> Garbage | None:
+            return garbage
+
+    case.search, case.searched = cast("Search", Found()), step
+    record = record or record_of(100, 120)
+    return garbage_(case, record, RATE, Growth(step + took, 200 * MIB, None, RATE, "step"), MIB)
+
+
+def test_the_line_of_garbage_is_kept_before_it_is_proven_to_grow() -> None:
+    case = Investigation({})
+    assert heard(case, 10, OLD) == []
+    assert wants_garbage(case)
+    assert heard(case, 11, replace(OLD, made_at=LINE)) == []
+    assert case.lines == {CYCLIC: LINE}
+    assert not wants_garbage(case), "one line is enough"
+    (found,) = heard(case, 20, replace(OLD, bytes=40 * MIB, fresh=40 * MIB))
+    assert found.made_at == LINE, "of the earlier search"
+
+
+def test_a_search_that_took_longer_than_the_growth_that_is_judged_says_nothing() -> None:
+    """A machine was busy; any garbage at all, as a few kilobytes of imports, was enough for growth of no time."""
+    case, little = Investigation({}), replace(OLD, bytes=4000, fresh=4000)
+    assert heard(case, 10, little, took=10) == []
+    assert not wants_garbage(case)
+    assert not case.clean
+    assert heard(case, 20, OLD, took=2) == []
+    assert wants_garbage(case)
+
+
+def test_garbage_grows_from_the_least_that_was_seen() -> None:
+    """A collection may free it between two searches."""
+    case = Investigation({})
+    assert heard(case, 10, replace(OLD, bytes=60 * MIB)) == []
+    assert heard(case, 20, replace(OLD, bytes=12 * MIB)) == []
+    assert heard(case, 30, replace(OLD, bytes=32 * MIB)) != []
+
+
+def test_garbage_that_a_collection_has_left_is_no_suspect() -> None:
+    """It was there before: its line can be asked for when it was seen to grow."""
+    case = Investigation({})
+    assert heard(case, 10, replace(OLD, fresh=9 * MIB)) == []
+    assert not wants_garbage(case)
+    assert heard(case, 20, replace(OLD, bytes=40 * MIB, fresh=0)) != []
+
+
+def test_garbage_that_lies_there_is_suspected_no_more() -> None:
+    case = Investigation({}, since=1)
+    rises = record_of(100, 105, 110, 115)
+    assert heard(case, 10, OLD, rises) == []
+    assert wants_garbage(case)
+    assert heard(case, 20, OLD, rises) == []
+    assert case.suspect is None
+
+
+def test_a_search_after_a_collection_is_no_proof_that_there_is_no_garbage() -> None:
+    falls, rises = record_of(100, 120, 90, 95), record_of(100, 105, 110, 115)
+    for record, clean in ((falls, False), (rises, True)):
+        case = Investigation({}, since=1)
+        assert heard(case, 4, None, record) == []
+        assert case.clean is clean
+    case = Investigation({}, since=3)
+    heard(case, 4, None, falls)
+    assert case.clean, "it fell before the investigation"
+    case = Investigation({}, since=1)
+    heard(case, 4, OLD, rises)
+    heard(case, 4, None, rises)
+    assert not case.clean, "there was some"
+
+
+def test_young_garbage_waits_unless_it_will_come_to_much() -> None:
+    assert not YOUNG.waits(0.0)
+    assert replace(YOUNG, comes=40 * MIB).waits(0.0)
+    assert YOUNG.waits(0.0, YOUNG.young), "a collection has freed as much, and the memory swings by less than is felt"
+    assert not YOUNG.waits(0.0, YOUNG.young / 3), "what was freed before is another kind of memory"
+    assert not YOUNG.waits(140 * MIB, 140 * MIB)
+    assert replace(YOUNG, bytes=5 * MIB, young=5 * MIB, comes=500 * MIB).waits(0.0), "so little does not tell"
+
+
+def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
+    """It is reckoned from the collector's count, which falls with all that is freed."""
+    monitor = Monitor(Roots(), trace=False)
+    monitor.observe(Reading(1, 400 * MIB, 100 * MIB, 200 * MIB, 10 * MIB, {}, {}, None, {}))
+    monitor.close()
+    assert not YOUNG.waits(0.0)
+    assert monitor._waits(YOUNG, None)
+    assert not monitor._waits(replace(YOUNG, bytes=70 * MIB, young=70 * MIB), None), "it is felt already"
+    assert not monitor._waits(replace(YOUNG, young=YOUNG.bytes // 3), None), "most of it is old"
+
+
+def test_little_young_garbage_is_not_traced() -> None:
+    little = replace(YOUNG, bytes=10 * MIB, young=10 * MIB)
+    assert not little.may_be_felt
+    assert replace(little, young=0).may_be_felt, "the collector is off"
+    case = Investigation({}, suspect=little)
+    assert not wants_garbage(case)
+    assert wants_garbage(replace(case, suspect=YOUNG))
+
+
+class Traced:
+    """A tracer that knows of so many bytes."""
+
+    made = 0
+
+
+def waited(case: Investigation, each_reading: int) -> int:
+    """Readings for which tracing goes on where so many bytes come with each."""
+    tracer, case.held = Traced(), 0
+    for reading in range(1, 1000):
+        tracer.made += each_reading
+        if not held_(case, cast("Tracer", tracer)):
+            return reading
+    raise AssertionError("for ever")
+
+
+def test_tracing_goes_on_until_a_piece_is_garbage_and_not_for_ever() -> None:
+    case = Investigation({}, suspect=OLD, each=OLD.each, traced=1)
+    assert waited(case, 50 * MIB) == SHIPPED.investigating.dropped
+    assert waited(case, MIB) == 4, "two pieces of 2 MiB: the program holds the last one"
+    assert waited(replace(case, traced=2), MIB) == SHIPPED.investigating.still
+    assert waited(case, 0) == SHIPPED.investigating.still
+    assert waited(replace(case, suspect=None), 0) == 1
+
+
+def test_what_was_made_since_the_trace_began_is_counted() -> None:
+    tracer = Tracer()
+    tracer.start(tensors=False)
+    kept = np.zeros(1_000_000)
+    assert kept.nbytes <= tracer.made < kept.nbytes + MIB
+    del kept
+    assert tracer.made < MIB
+    tracer.stop()
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+        self.prices = np.ones((1024, 128))
+
+
+def reading_of(step: int) -> Reading:
+    """A round that leaves a cycle of a MiB behind."""
+    Cycle()
+    more = step * MIB
+    return Reading(step, 400 * MIB + more, 100 * MIB, 200 * MIB + more, 10 * MIB, {}, {}, None, {})
+
+
+def states(monitor: Monitor, rounds: int) -> Iterator[tuple[State, list[Finding]]]:
+    """After each round, where the monitor stands and what it said; a search is waited for."""
+    for step in range(1, rounds + 1):
+        news = monitor.observe(reading_of(step))
+        yield monitor.state, news
+        if (search := monitor._case.search) is not None:
+            assert search.ended(60)
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_allocations_are_traced_as_soon_as_garbage_is_suspected() -> None:
+    lines: dict[str, Made] = {}
+    monitor = Monitor(Roots(), lines=lines)
+    walked: list[tuple[State, Any]] = []
+    for state, news in states(monitor, 30):
+        walked.append((state, bool(news)))
+        if news:
+            assert news[0].owner == CYCLIC
+            assert news[0].made_at == lines[CYCLIC]
+            break
+        if CYCLIC in lines:
+            assert lines[CYCLIC].function == "Cycle.__init__"
+    monitor.close()
+    told = [news for _, news in walked]
+    traced = [state for state, _ in walked].index(State.TRACING)
+    assert True in told
+    assert traced < told.index(True)
+    assert len({state for state, _ in walked[traced:]}) > 1
+    first_search = [state for state, _ in walked].index(State.SEARCHING)
+    assert all(state is State.SEARCHING for state, _ in walked[first_search:traced]), "by the first search"
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_the_line_is_told_of_a_program_that_ends_while_it_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Search.ended  # on a busy machine, a fork of all tests takes longer than is waited at a program's end
+    monkeypatch.setattr(Search, "ended", lambda search, seconds=0.0: ended(search, 60 if seconds else 0.0))
+    monitor = Monitor(Roots())
+    for state, _ in states(monitor, 30):
+        if state is State.TRACING:
+            break
+    monitor.observe(reading_of(31))
+    assert monitor.state is State.TRACING
+    monitor.settle()
+    (found,) = monitor.uncollected(8 * MIB, 10)
+    monitor.close()
+    assert found.made_at is not None
+    assert found.made_at.function == "Cycle.__init__"
+
+
+@pytest.mark.usefixtures("_no_collection")
+@pytest.mark.parametrize(("freed", "told"), [(20 * MIB, False), (2 * MIB, True), (None, True)])
+def test_garbage_at_the_end_waits_where_full_collections_free_as_much(
+    monkeypatch: pytest.MonkeyPatch, freed: int | None, *, told: bool
+) -> None:
+    ended = Search.ended  # on a busy machine, a fork of all tests takes longer than is waited at a program's end
+    monkeypatch.setattr(Search, "ended", lambda search, seconds=0.0: ended(search, 60 if seconds else 0.0))
+    monitor = Monitor(Roots(), trace=False)
+    for step in range(1, 12):
+        monitor.observe(reading_of(step))
+    teeth = None if freed is None else Teeth(freed, freed, 100 * MIB, since=9 * MIB, seconds=20.0)
+    found = monitor.uncollected(8 * MIB, 10, teeth)
+    monitor.close()
+    assert [each.owner for each in found] == ([CYCLIC] if told else [])
+    assert (monitor.waiting is None) is told
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_garbage_is_proven_without_a_line_where_nothing_may_be_traced() -> None:
+    monitor = Monitor(Roots(), trace=False)
+    told = [found for _, news in states(monitor, 30) for found in news]
+    monitor.close()
+    assert [(found.owner, found.made_at) for found in told] == [(CYCLIC, None)]
+
+
+def test_memory_that_was_freed_at_once_fell() -> None:
+    record = record_of(100, 120, 90, 95)
+    assert record.fell(1, 30 * MIB)
+    assert not record.fell(1, 31 * MIB)
+    assert not record.fell(3, MIB), "before"
+    assert record.fall == 30 * MIB
+    assert record_of(100).fall == 0.0

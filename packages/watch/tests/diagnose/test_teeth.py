@@ -1,0 +1,81 @@
+"""What full collections free is told in words, and is a cause only where it is most of what comes and much of all."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from flatwater_watch.diagnose.judge import CYCLIC
+from flatwater_watch.diagnose.teeth import are_small, are_the_cause, judge_teeth, with_teeth
+from flatwater_watch.meters.collector import Teeth
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Slope
+
+MIB = 1 << 20
+TEETH = Teeth(freed=132.4 * MIB, rise=133.0 * MIB, held=400.0 * MIB, since=60.0 * MIB, seconds=20.0)
+GROWTH = Growth(100, 400 * MIB, 800 * MIB, Slope(0.1 * MIB, 0.1 * MIB, 0.1 * MIB), "boundary")
+FOUND = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=True)
+
+
+@pytest.mark.parametrize(
+    ("teeth", "cause"),
+    [
+        (TEETH, True),
+        (None, False),
+        (replace(TEETH, rise=170.0 * MIB), False),  # a fifth and more of what comes is still there after a collection
+        (replace(TEETH, rise=160.0 * MIB), True),
+        (replace(TEETH, held=2000.0 * MIB), False),  # small against what is in use
+        (replace(TEETH, since=260.0 * MIB), True),
+        (replace(TEETH, since=270.0 * MIB), False),  # something else has grown since the last collection
+        (replace(TEETH, rise=inf), False),  # no two collections in a row were read
+        (Teeth(0.5 * MIB, 0.5 * MIB, 1.0 * MIB, 0.0, 1.0), False),  # not material
+        (Teeth(-1.0 * MIB, 0.0, 100.0 * MIB, 0.0, 1.0), False),
+    ],
+)
+def test_collections_are_the_cause_where_they_free_most_of_what_comes(teeth: Teeth | None, *, cause: bool) -> None:
+    assert are_the_cause(teeth) is cause
+
+
+@pytest.mark.parametrize(
+    ("teeth", "waiting", "small"),
+    [
+        (replace(TEETH, freed=59.0 * MIB, rise=62.0 * MIB), 110 * MIB, True),
+        (replace(TEETH, freed=59.0 * MIB, rise=62.0 * MIB), 120 * MIB, False),  # more than two turns bring
+        (replace(TEETH, freed=59.0 * MIB, rise=80.0 * MIB), 50 * MIB, False),  # a quarter of it stays
+        (TEETH, 20 * MIB, False),  # each frees so much that it is felt
+        (replace(TEETH, freed=5.0 * MIB, rise=inf), 5 * MIB, False),
+        (None, 20 * MIB, False),
+    ],
+)
+def test_what_full_collections_free_before_it_is_felt_waits(teeth: Teeth | None, waiting: int, *, small: bool) -> None:
+    assert are_small(teeth, waiting) is small
+
+
+def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
+    assert (FOUND.verdict, FOUND.owner, FOUND.holders, FOUND.limit_step) == ("leak", CYCLIC, (), None)
+    assert "class is not known" in FOUND.what
+    assert "call gc.collect()" in FOUND.advice
+    off = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=False)
+    assert "Leave the collector on" in off.advice
+    assert FOUND.share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("per_second", "unit", "words"),
+    [
+        (2.0, "step", "each full collection frees about 130 MiB; the next comes about 40 steps later"),
+        (1.0, "second", "each full collection frees about 130 MiB; the next comes about 20 seconds later"),
+        (0.05, "batch", "each full collection frees about 130 MiB; the next comes about 1 batch later"),
+        (0.1, "batch", "each full collection frees about 130 MiB; the next comes about 2 batches later"),
+        (0.01, "episode", "each full collection frees about 130 MiB; several come in one episode"),
+        (77.7, "step", "each full collection frees about 130 MiB; the next comes about 1600 steps later"),
+    ],
+)
+def test_two_digits_are_told_per_unit(per_second: float, unit: str, words: str) -> None:
+    told = with_teeth(replace(FOUND, unit=unit), TEETH, per_second)
+    assert told.what == f"{FOUND.what}; {words}"
+    assert told.fingerprint == FOUND.fingerprint
+
+
+def test_what_is_not_material_is_not_told() -> None:
+    assert with_teeth(FOUND, replace(TEETH, freed=0.5 * MIB), 2.0) == FOUND

@@ -1,0 +1,112 @@
+"""What no variable of a module or of a frame holds: context variables, and finalizers with what they were given."""
+
+import asyncio
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatwater_watch.heap.roots import Roots, named_roots
+
+
+class Resource:
+    pass
+
+
+def roots() -> dict[str, Any]:
+    return dict(named_roots(Roots()))
+
+
+def test_the_value_of_a_context_variable_is_a_root() -> None:
+    history: ContextVar[list[int]] = ContextVar("history")
+    token = history.set([1, 2, 3])
+    try:
+        assert roots()["context variable history"] == [1, 2, 3]
+    finally:
+        history.reset(token)
+    assert "context variable history" not in roots()
+
+
+def test_the_values_of_a_waiting_task_are_roots() -> None:
+    basket: ContextVar[list[int]] = ContextVar("basket")
+
+    async def customer() -> None:
+        basket.set([4, 5])
+        await asyncio.sleep(60)
+
+    async def shop() -> dict[str, Any]:
+        task = asyncio.create_task(customer())
+        await asyncio.sleep(0)
+        found = roots()
+        task.cancel()
+        return found
+
+    assert asyncio.run(shop())["context variable basket"] == [4, 5]
+
+
+class Runner:
+    """As trio's: slots alone."""
+
+    __slots__ = ("tasks",)
+
+    def __init__(self, tasks: set[Any]) -> None:
+        self.tasks = tasks
+
+
+class Task:
+    __slots__ = ("_counter", "coro")
+
+    def __init__(self, coro: Any, counter: int) -> None:
+        self.coro, self._counter = coro, counter
+
+
+class RunContext(threading.local):
+    runner: Runner
+
+
+def test_what_a_task_of_trio_works_on_is_a_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library need not be installed: one that keeps its tasks like trio stands in its place."""
+
+    @types.coroutine
+    def paused() -> Iterator[None]:
+        yield
+
+    async def send() -> None:
+        waiting = [6, 7]
+        await paused()
+        waiting.clear()
+
+    context, coroutine = RunContext(), send()
+    coroutine.send(None)
+    module = types.ModuleType("trio._core._run")
+    vars(module)["GLOBAL_RUN_CONTEXT"] = context
+    monkeypatch.setitem(sys.modules, "trio._core._run", module)
+    name = f"{send.__qualname__.rpartition('.')[2]}() in {Path(__file__).name}: waiting"
+    assert not [path for path in roots() if path.endswith(name)]  # no run is under way
+    others = [send() for _ in range(8)]
+    for other in others:
+        other.send(None)
+    context.runner = Runner({Task(each, number) for number, each in enumerate([coroutine, *others])})
+    first = min(context.runner.tasks, key=lambda task: task._counter)
+    first.coro.cr_frame.f_locals["waiting"].append(8)
+    found = [value for path, value in named_roots(Roots()) if path.endswith(name)]
+    assert found == [[6, 7, 8], *([[6, 7]] * 8)]  # in the order in which they began
+    for each in (coroutine, *others):
+        each.close()
+
+
+def test_what_a_finalizer_was_given_is_reached() -> None:
+    resource = Resource()
+    given = [7, 8, 9]
+    ends = weakref.finalize(resource, print, given)
+    try:
+        table = roots()["finalizers of weakref.finalize"]
+        assert any(one.args[0] is given for one in table.values() if one.args)
+    finally:
+        ends.detach()

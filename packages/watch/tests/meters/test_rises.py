@@ -1,0 +1,227 @@
+"""Which line runs while resident memory rises: of what C code allocates and keeps, not of what it gives back."""
+
+import ctypes
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from flatwater_watch.meters import rises as module
+from flatwater_watch.meters.allocator import totals
+from flatwater_watch.meters.rises import Rises
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
+SIZE = 3 << 20
+QUICK = 5e-4
+
+
+@pytest.fixture(autouse=True)
+def _mapped() -> Iterator[None]:
+    """Blocks lie in no hole of the heap: its pages may be given back since tests before, and would count twice.
+
+    Holes are filled until the allocator maps a block, which a bit of its size says. A run that a test before has made
+    in this process has forbidden the allocator to map any.
+    """
+    libc.mallopt(-4, 1 << 16)  # M_MMAP_MAX, its default
+    libc.mallopt(-3, SIZE)  # M_MMAP_THRESHOLD, which rises with what is freed until it is set
+    filling = [libc.malloc(SIZE)]
+    while not ctypes.c_size_t.from_address(filling[-1] - 8).value & 2:
+        filling.append(libc.malloc(SIZE))
+    yield
+    for block in filling:
+        libc.free(block)
+    libc.mallopt(-3, 32 << 20)  # how far it may rise by itself
+
+
+def keep(size: int) -> int:
+    block: int = libc.malloc(size)  # rises here
+    ctypes.memset(block, 1, size)
+    return block
+
+
+def borrow(size: int) -> None:
+    block = libc.malloc(size)
+    ctypes.memset(block, 1, size)
+    libc.free(block)
+
+
+def quick() -> bool:
+    """Whether the allocator can be asked at each line."""
+    began = time.perf_counter()
+    totals()
+    return time.perf_counter() - began < QUICK
+
+
+def noted(work: Callable[[], Any], end: tuple[str, int] | None = None) -> Rises:
+    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
+    assert rises.begin(end)
+    try:
+        work()
+    finally:
+        rises.end()
+    return rises
+
+
+def test_the_line_of_what_is_kept_is_told_and_not_that_of_what_is_given_back() -> None:
+    kept: list[int] = []
+
+    def work() -> None:
+        for _ in range(5):
+            borrow(2 * SIZE)
+            kept.append(keep(SIZE))
+            borrow(3 * SIZE)
+
+    if not quick():
+        pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
+    place = noted(work).place(mostly=0.5, fewest=3)
+    for block in kept:
+        libc.free(block)
+    source, first = inspect.getsourcelines(keep)
+    line = first + next(n for n, text in enumerate(source) if "rises here" in text)
+    assert place == (__file__, line, "keep")
+
+
+def before(kept: list[int]) -> object:
+    column = keep(SIZE)
+    kept.append(column)
+    return object()  # the end of before
+
+
+def after(kept: list[int]) -> object:
+    handle = object()  # the end of after
+    kept.append(keep(SIZE))
+    return handle
+
+
+def within(kept: list[int]) -> object:
+    handle = [sum(0 for _ in kept), keep(SIZE)]  # the end of within
+    kept.append(handle[1])
+    return handle
+
+
+@pytest.mark.parametrize(("function", "early"), [(before, True), (after, False), (within, True)])
+def test_what_comes_after_the_line_that_is_asked_for_is_not_told(function: Callable[..., Any], *, early: bool) -> None:
+    kept: list[int] = []
+    source, first = inspect.getsourcelines(function)
+    end = first + next(n for n, text in enumerate(source) if "the end of" in text)
+    if not quick():
+        pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
+    place = noted(lambda: [function(kept) for _ in range(5)], (__file__, end)).place(mostly=0.5, fewest=3)
+    elsewhere = noted(lambda: [kept.append(keep(SIZE)) for _ in range(5)], (__file__, end)).place(mostly=0.5, fewest=3)
+    for block in kept:
+        libc.free(block)
+    assert (place is not None and place[2] == "keep") == early
+    assert elsewhere is None, "what another function makes is not of this one"
+
+
+def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:
+    kept: list[Any] = []
+    library: dict[str, Any] = {"keep": keep, "kept": kept, "SIZE": SIZE}
+    source = "def load():\n    block = keep(SIZE)\n    kept.append(block)\n"
+    exec(compile(source, "/usr/lib/somelib.py", "exec"), library)
+
+    def work() -> None:
+        for _ in range(5):
+            library["load"]()
+
+    rises = Rises(
+        lambda file: file == "/usr/lib/somelib.py", seconds=0.5, quick=QUICK
+    )  # it plays the user, and this file the library
+    assert rises.begin()
+    try:
+        work()
+    finally:
+        rises.end()
+    for block in kept:
+        libc.free(block)
+    assert rises.place(mostly=0.5, fewest=3) == ("/usr/lib/somelib.py", 2, "load")
+
+
+def test_one_rise_names_no_line() -> None:
+    kept: list[int] = []
+    place = noted(lambda: kept.append(keep(SIZE))).place(mostly=0.5, fewest=3)
+    libc.free(kept[0])
+    assert place is None
+
+
+def test_a_debugger_of_the_program_is_left_alone() -> None:
+    def own(_frame: FrameType, _event: str, _given: object) -> None:
+        pass
+
+    rises = Rises(lambda _: True, seconds=0.5, quick=QUICK)
+    before = sys.gettrace()
+    sys.settrace(own)
+    try:
+        assert not rises.begin()
+        assert not rises.running
+        rises.end()
+        assert sys.gettrace() is own
+    finally:
+        sys.settrace(before)
+
+
+def test_one_that_the_program_sets_meanwhile_stays() -> None:
+    def own(_frame: FrameType, _event: str, _given: object) -> None:
+        pass
+
+    rises = Rises(lambda _: True, seconds=0.5, quick=QUICK)
+    assert rises.begin()
+    sys.settrace(own)
+    try:
+        rises.end()
+        assert sys.gettrace() is own
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="frames keep no dict of variables there")
+def test_variables_are_held_no_longer_than_the_program_holds_them() -> None:
+    class Large:
+        gone = False
+
+        def __del__(self) -> None:
+            Large.gone = True
+
+    def work() -> bool:
+        one = Large()
+        two = one
+        del one, two
+        return Large.gone
+
+    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
+    assert rises.begin()
+    try:
+        assert work()
+    finally:
+        rises.end()
+
+
+def test_what_the_watch_gains_itself_is_left_out() -> None:
+    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
+    kept: list[int] = []
+    assert rises.begin()
+    try:
+        kept += [(libc.malloc(SIZE), rises.leave_out())[0] for _ in range(5)]
+    finally:
+        rises.end()
+    for block in kept:
+        libc.free(block)
+    place = rises.place(mostly=0.5, fewest=3)
+    assert place is None or place[2] != "test_what_the_watch_gains_itself_is_left_out"
+
+
+def test_an_answer_that_is_not_asked_for_costs_no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a heap whose answers take long the pages alone are read at each line, and half a second is enough for many."""
+    monkeypatch.setattr(module, "last_seconds", lambda: 0.01)
+    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
+    assert rises.begin()
+    rises.end()
+    assert rises._most > 10 * (0.5 / 0.01)

@@ -1,0 +1,218 @@
+"""All boundaries are counted; few of those that come often are looked at; a tick ends that."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import cycle, islice
+
+import pytest
+
+from flatwater_watch.agent import boundaries, samples
+from flatwater_watch.agent.boundaries import RESTING, TICK, Boundaries, ticks_until
+from flatwater_watch.agent.gates import Gate, gate_of, listen
+from flatwater_watch.agent.samples import EVERY, MOST, REVIEW, ROUNDS
+
+KINDS = ("step", "episode", "update")
+LOOKS = (1 + ROUNDS) / EVERY
+"""Looks in a second at one kind that comes often: when a grant is used up, and at the sample."""
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_told_after_a_test() -> Iterator[None]:
+    yield
+    listen(None)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Its last item is the time."""
+    now = [100.0]
+    monkeypatch.setattr(boundaries, "monotonic", lambda: now[-1])
+    return now
+
+
+class Program:
+    """Passes boundaries and lets time pass; knows when it was looked at."""
+
+    def __init__(self, clock: list[float], *, gated: bool = True) -> None:
+        self.looks: list[tuple[str, float]] = []
+        self.found = Boundaries(self._looked)
+        self._clock = clock
+        self._gates: dict[str, Gate] = {kind: gate_of(kind) for kind in KINDS} if gated else {}
+        if gated:
+            listen(self.found.step)
+            self.found.grant_to_(self._gates)
+
+    def _looked(self, kind: str, now: float) -> bool:
+        self.looks.append((kind, now))
+        return False
+
+    def run(self, *rounds: tuple[str, float], boundaries: int) -> None:
+        """Pass that many: after so many seconds each, a boundary of the kind."""
+        for kind, seconds in islice(cycle(rounds), boundaries):
+            self._clock.append(self._clock[-1] + seconds)
+            if kind in self._gates:
+                self._gates[kind].pass_()
+            else:
+                self.found.step(kind)
+
+    def since(self, time: float) -> list[str]:
+        """The kinds that were looked at."""
+        return [kind for kind, now in self.looks if now > time]
+
+
+@pytest.fixture
+def program(clock: list[float]) -> Program:
+    return Program(clock)
+
+
+def test_boundaries_that_come_often_are_counted_and_seldom_looked_at(program: Program) -> None:
+    program.run(("step", 10e-6), boundaries=100_000)
+    assert program.found.counts == {"step": 100_000}
+    assert len(program.since(100 + 2 * REVIEW)) == pytest.approx(0.8 * LOOKS, rel=0.3)
+    assert program.found.clock("step", ticks=False) == 100_000
+
+
+def test_the_grant_is_bounded(program: Program) -> None:
+    program.run(("step", 1e-7), boundaries=3_000_000)
+    assert len(program.since(100 + 2 * REVIEW)) >= 990_000 / (MOST + 1)
+
+
+def test_each_kind_that_comes_often_is_granted_some(program: Program, clock: list[float]) -> None:
+    """Twenty steps in an episode: neither is looked at each time, and their seconds are told apart by samples."""
+    episode = [("step", 10e-6)] * 20 + [("episode", 30e-6)]
+    program.run(*episode, boundaries=21 * 20_000)
+    assert program.found.counts == {"step": 400_000, "episode": 20_000}
+    assert len(program.since(100 + 2 * REVIEW)) <= 1.5 * (clock[-1] - 100) * LOOKS
+    seconds = program.found.seconds
+    assert sum(seconds.values()) == pytest.approx(clock[-1] - 100, abs=REVIEW + EVERY), "told, but for the newest"
+    assert seconds["step", "episode"] == pytest.approx(20_000 * 30e-6, rel=0.3)
+    assert seconds["episode", "step"] == pytest.approx(20_000 * 10e-6, rel=0.3)
+
+
+def test_a_kind_that_comes_seldom_is_always_looked_at(program: Program) -> None:
+    """An update after a thousand steps: its seconds are its own, and the steps' theirs."""
+    program.run(*[("step", 10e-6)] * 1000, ("update", 0.005), boundaries=1001 * 200)
+    assert program.found.counts == {"step": 200_000, "update": 200}
+    assert [kind for kind, _ in program.looks].count("update") == 200
+    seconds = program.found.seconds
+    assert seconds["step", "update"] == pytest.approx(200 * 0.005, rel=0.02)
+    assert seconds["update", "step"] == pytest.approx(200 * 10e-6, rel=0.02)
+    assert seconds["step", "step"] == pytest.approx(200 * 999 * 10e-6, rel=0.1)
+
+
+def test_slow_boundaries_are_all_looked_at(program: Program) -> None:
+    program.run(("update", 0.003), boundaries=300)
+    assert len(program.looks) == 300
+
+
+def test_a_tick_ends_the_hurry(program: Program, clock: list[float]) -> None:
+    """Quick steps, as of a warm-up, and slow ones: they are looked at from the first tick on."""
+    program.run(("step", 10e-6), boundaries=50_000)
+    warm = clock[-1]
+    program.run(("step", 1.0), boundaries=1)
+    program.run((TICK, 1.0), boundaries=1)
+    program.run(("step", 1.0), boundaries=3)
+    assert program.since(warm)[-4:] == [TICK, "step", "step", "step"]
+    assert program.found.counts == {"step": 50_004, TICK: 1}
+
+
+def test_what_stopped_coming_leaves_no_sample_open(program: Program, clock: list[float]) -> None:
+    program.run(("step", 10e-6), boundaries=50_000)
+    program.run(("episode", 10e-6), boundaries=100_000)
+    assert len(program.since(clock[-1] - 0.5)) <= 1.5 * 0.5 * LOOKS
+    assert program.found.counts == {"step": 50_000, "episode": 100_000}
+
+
+def test_ticks_are_all_looked_at_however_close_they_come(program: Program) -> None:
+    program.run((TICK, 1e-6), boundaries=300_000)
+    assert len(program.looks) == 300_000
+
+
+def test_without_gates_every_boundary_is_looked_at(clock: list[float]) -> None:
+    program = Program(clock, gated=False)
+    program.run(("step", 1e-6), boundaries=200_000)
+    assert len(program.looks) == 200_000
+
+
+def test_what_comes_in_while_one_is_looked_at_is_counted_only() -> None:
+    """As of another thread, or of a tick between two instructions of this one."""
+    looks: list[str] = []
+
+    def looked(kind: str, _: float) -> bool:
+        looks.append(kind)
+        found.step("episode")
+        return False
+
+    found = Boundaries(looked)
+    found.step("step")
+    assert looks == ["step"]
+    assert found.counts == {"step": 1, "episode": 1}
+
+
+def test_ticks_that_were_not_needed_are_counted(program: Program) -> None:
+    program.found.tick(1)
+    program.found.tick(7)
+    program.run(("step", 1.0), boundaries=2)
+    found = program.found
+    assert found.clock(None, ticks=True) == 8
+    assert found.clock(None, ticks=False) == found.clock("step", ticks=False) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ticks"),
+    [(-3.0, 1), (0.0, 1), (0.04, 1), (0.06, 2), (0.5, 10), (60.0, RESTING), (float("inf"), RESTING)],
+)
+def test_a_tick_is_needed_when_a_reading_is_due(clock: list[float], seconds: float, ticks: int) -> None:
+    assert ticks_until(clock[-1] + seconds) == ticks
+
+
+def test_no_boundary_is_lost_or_counted_twice_where_threads_pass_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "REVIEW", 0.001)
+    found, each = Boundaries(lambda _kind, _now: False), 100_000
+    gates = {kind: gate_of(kind) for kind in KINDS}
+    listen(found.step)
+    found.grant_to_(gates)
+
+    def run(kind: str) -> None:
+        for _ in range(each):
+            gates[kind].pass_()
+
+    threads = [threading.Thread(target=run, args=[kind]) for kind in ("step", "step", "episode", "update")]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            found.tick(1)
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert {kind: found.counts[kind] for kind in KINDS} == {"step": 2 * each, "episode": each, "update": each}
+
+
+def test_a_look_in_another_thread_is_waited_for_and_one_of_its_own_is_not() -> None:
+    begun, ended, told = threading.Event(), threading.Event(), list[str]()
+
+    def looked(kind: str, _now: float) -> bool:
+        begun.set()
+        if kind == "own":
+            with found.alone():
+                told.append("own")
+        else:
+            told.append("other" if ended.wait(20) else "late")
+        return False
+
+    found = Boundaries(looked)
+    found.step("own")
+    begun.clear()
+    other = threading.Thread(target=found.step, args=("other",))
+    other.start()
+    begun.wait(20)
+    threading.Timer(0.1, ended.set).start()
+    with found.alone(), found.alone():
+        told.append("alone")
+    other.join()
+    assert told == ["own", "other", "alone"]

@@ -1,0 +1,382 @@
+"""One watched process: boundaries cost nothing, readings follow the pace, arrays that fill are told from leaks."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from math import isclose
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatwater_watch.agent.books import Row
+from flatwater_watch.agent.boundaries import RESTING, TICK_SECONDS
+from flatwater_watch.agent.pace import (
+    CREDIT,
+    INVESTIGATING,
+    LONGEST,
+    QUICK,
+    REGULAR,
+    SHARE,
+    SLICE,
+    Pace,
+    put_off_,
+    share_of,
+    slice_of,
+)
+from flatwater_watch.agent.parts import named
+from flatwater_watch.agent.process import ProcessWatch
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.levels import Levels
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.meters.mappings import Footprint, footprint
+from flatwater_watch.series.readings import Reading
+from flatwater_watch.series.slope import POINTS
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """What a watch needs is loaded: the first one of a process takes time and memory for that."""
+    first = ProcessWatch()
+    for _ in range(REGULAR):
+        first.step("episode")
+    first.close(conclude=False)
+
+
+def test_slow_boundaries_are_all_read() -> None:
+    watch = ProcessWatch()
+    for _ in range(6):
+        watch.step("update")
+        time.sleep(0.21)
+    summary = watch.summary()
+    watch.close(conclude=False)
+    assert (summary["readings"], summary["steps"], summary["unit"]) == (6, 6, "update")
+
+
+def test_ticks_rest_while_a_program_has_boundaries_of_its_own_as_often() -> None:
+    watch = ProcessWatch()
+    needed = [watch.tick(1)]
+    watch.step("update")
+    watch.step("update")
+    watch.step("update")
+    needed.append(watch.tick(1))
+    for boundaries in (1, 2, 4, 8, 16, 32, 64, 40, 39, 0):
+        for _ in range(boundaries):
+            watch.step("update")
+        needed.append(watch.tick(needed[-1]))
+    watch.close(conclude=False)
+    assert needed[0] <= 1 + QUICK / TICK_SECONDS
+    assert needed[1:] == [2, 1, 2, 4, 8, 16, 32, RESTING, RESTING, 1, 1]
+
+
+def test_a_program_that_comes_to_a_loop_of_its_own_is_read_there_at_once() -> None:
+    watch = ProcessWatch()
+    watch.tick(1)  # read in time, so that the next reading is not due yet
+    for _ in range(REGULAR):
+        watch.step("update")
+    for _ in range(6):
+        time.sleep(0.06)
+        watch.step("update")
+    series = watch.summary()["series"]
+    watch.close(conclude=False)
+    assert series["steps"][0] == REGULAR
+
+
+def test_a_boundary_that_comes_once_is_no_clock() -> None:
+    """A program that goes through its data once passes one epoch, and was read once."""
+    watch = ProcessWatch()
+    watch.step("epoch")
+    for _ in range(6):
+        time.sleep(0.21)
+        watch.tick(1)
+    summary = watch.summary()
+    watch.close(conclude=False)
+    assert (summary["readings"], summary["unit"]) == (6, "second")
+
+
+class Looks:
+    """Levels with something to look at: counts the looks."""
+
+    any = new = True
+    refilled = frozenset[str]()
+    times = 0
+
+    def cleared(self, _resident: int) -> set[str]:
+        return set()
+
+    def follow(self, _owners: object, _resident: int) -> None:
+        """Nothing is followed."""
+
+    def look(self, _roots: Roots) -> None:
+        self.times += 1
+        began = time.thread_time()
+        while time.thread_time() < began + 0.01:
+            pass
+
+
+def test_what_was_found_is_looked_at_between_two_boundaries() -> None:
+    """At a boundary the list of the last episode is always full."""
+    watch = ProcessWatch()
+    for _ in range(REGULAR):
+        watch.step("episode")
+    looks = Looks()
+    watch._monitor.levels = cast("Levels", looks)
+    for _ in range(200):
+        time.sleep(0.06)
+        watch.step("episode")
+        assert not looks.times
+        time.sleep(0.06)
+        watch.tick(1)
+        if looks.times:
+            break
+    watch.close(conclude=False)
+    assert looks.times == 1
+
+
+def test_looks_that_take_long_come_seldom() -> None:
+    watch, looks, times = ProcessWatch(), Looks(), list[int]()
+    watch._monitor.levels = cast("Levels", looks)
+    for now in (100.0, 101.0, 200.0):
+        watch._look_at_levels(now)
+        times.append(looks.times)
+    watch.close(conclude=False)
+    assert times == [1, 1, 2]
+
+
+def test_a_unit_that_is_given_is_the_only_clock() -> None:
+    watch = ProcessWatch(unit="round")
+    for _ in range(4):
+        watch.step("update")
+        watch.step("round")
+        time.sleep(0.06)
+    summary = watch.summary()
+    watch.close(conclude=False)
+    assert (summary["readings"], summary["steps"], summary["unit"]) == (4, 4, "round")
+
+
+def test_nothing_is_read_after_the_end() -> None:
+    watch = ProcessWatch()
+    watch.step("update")
+    watch.close()
+    watch.close()
+    time.sleep(0.06)
+    watch.step("update")
+    assert watch.summary()["readings"] == 1
+
+
+@given(
+    costs=st.lists(st.floats(1e-4, 2.0), min_size=1, max_size=200), investigating=st.booleans(), counting=st.booleans()
+)
+def test_an_investigation_is_paid_back(costs: list[float], *, investigating: bool, counting: bool) -> None:
+    """After each reading the next one waits until what was spent is within the share, or as long as is allowed."""
+    pace, now = Pace(began=0.0), 0.0
+    for cost in costs:
+        now += cost
+        put_off_(pace, now, cost, {"update": 1}, investigating=investigating, counting=counting)
+        assert pace.due - now >= min(QUICK, LONGEST) - 1e-9
+        over = pace.spent > CREDIT + share_of(investigating=investigating, counting=counting) * pace.due + 1e-6
+        assert not over or pace.due - now >= LONGEST - 1e-6
+        now = pace.due
+
+
+@given(cost=st.floats(1e-4, 0.1), busy=st.floats(1e-4, 1.0))
+def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: float) -> None:
+    """At the beginning as the clock says; then within their share of what the program takes, or as seldom as may be."""
+    pace, by_clock = Pace(began=0.0), Pace(began=0.0)
+    for number in range(3 * POINTS):
+        now = pace.due
+        put_off_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
+        put_off_(by_clock, now, cost, {"tick": 1}, investigating=False)
+        least = by_clock.due - now
+        allowed = least if number < POINTS - 1 else max(least, min(LONGEST, cost / SHARE / busy))
+        assert isclose(pace.due - now, allowed, rel_tol=1e-6)
+    pace.hurry()
+    put_off_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
+    assert isclose(pace.due, now + pace.gap)
+
+
+@given(cost=st.floats(1e-4, 2.0))
+def test_between_two_looks_a_traced_program_has_twice_their_time(cost: float) -> None:
+    pace = Pace(began=0.0)
+    put_off_(pace, 1.0, cost, {"tick": 1}, investigating=True, tracing=True)
+    assert isclose(pace.due - 1.0, max(INVESTIGATING, 2 * cost))
+
+
+def test_memory_that_rises_in_a_program_that_rests_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next reading is hours away; what is material between two glances brings it here."""
+    said = [footprint().resident]  # not asked again: the machine may take pages of files back at any time
+    monkeypatch.setattr(f"{ProcessWatch.__module__}.footprint", lambda: Footprint(said[-1], 0))
+    watch, readings = ProcessWatch(), list[int]()
+    watch.tick(1)
+    assert watch._pace is not None
+    watch._due = watch._late = watch._due + 9000
+    for more in (-1, +1):
+        said.append(int(watch._highest) + more)
+        watch._glance_due = 0.0
+        watch.tick(1)
+        readings.append(watch.summary()["readings"])
+    watch.close(conclude=False)
+    assert readings == [1, 2]
+
+
+def test_what_answers_for_the_allocator_is_let_go_before_the_next_reading() -> None:
+    """Which is hours away."""
+
+    class Apart:
+        looks = 0
+
+        def ended(self) -> bool:
+            self.looks += 1
+            return False
+
+        def stop(self) -> None:
+            pass
+
+    watch, apart = ProcessWatch(), Apart()
+    watch.tick(1)
+    watch._due = watch._late = watch._due + 9000
+    watch._allocator._apart = apart  # type: ignore[assignment]
+    watch._glance_due = 0.0
+    watch.tick(1)
+    watch.close(conclude=False)
+    assert apart.looks == 1
+
+
+def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
+    pace = Pace(began=0.0)
+    assert slice_of(pace, 100.0, 10_000) == SLICE
+    assert slice_of(pace, 100.0, 10) == 2.0
+
+
+def test_the_part_that_became_slower_is_named() -> None:
+    parts, rows, now, before = dict[tuple[str, str], float](), list[Row](), 0.0, "update"
+    for step in range(90):
+        for kind, took in (("step", 0.001), ("update", 0.002 + 0.001 * step)):
+            now += took
+            parts[before, kind] = parts.get((before, kind), 0.0) + took
+            before = kind
+        rows.append(Row(now, {}, replace(READING, step=2 * step), 0, dict(parts)))
+    found = named(replace(LEAK, verdict="slowdown", owner="the program", what="slow"), rows)
+    assert found.owner == "from step to update"
+    assert found.fingerprint != LEAK.fingerprint
+    assert named(LEAK, rows) == LEAK
+
+
+READING = Reading(step=0, resident=0, file_mapped=0, in_use=0, free=0, owned={}, planned={}, limit=None, rates={})
+LEAK = Finding(
+    verdict="leak",
+    owner="train.KEPT",
+    holders=("train.py, global KEPT",),
+    made_at=None,
+    bytes_per_step=1.0,
+    interval=(0.5, 2.0),
+    share=1.0,
+    count=1,
+    what="",
+    plateau_bytes=None,
+    plateau_step=None,
+    limit_bytes=None,
+    limit_step=None,
+    advice="",
+)
+
+
+def test_the_anchor_is_the_slowest_boundary_that_comes_by_often_enough() -> None:
+    pace = Pace(began=0.0)
+    put_off_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, investigating=False)
+    assert pace.anchor == "episode"
+    put_off_(pace, 10.0, 0.001, {"epoch": 5}, investigating=False)
+    assert (pace.anchor, pace.late) == (None, pace.due)
+
+
+FILLING = """
+import numpy as np
+from flatwater_watch.heap.census import take_census
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.agent.pages import Pages, find_, owned_, planned
+
+MIB = 1 << 20
+
+
+class Replay:
+    def __init__(self):
+        self.frames = np.zeros(32 * MIB, dtype=np.uint8)
+
+
+def main():
+    replay = Replay()
+    replay.frames[: 4 * MIB] = 1
+    pages = Pages()
+    find_(pages, take_census(Roots()))
+    (path,) = [path for path in planned(pages) if path.endswith("replay.frames")]
+    assert planned(pages)[path] == 32 * MIB
+    assert abs(owned_(pages)[path] - 4 * MIB) <= 2 * MIB  # the system may back it with huge pages
+    replay.frames[:] = 1
+    assert owned_(pages)[path] >= 31 * MIB
+    del replay
+    assert path not in owned_(pages)
+
+
+main()
+"""
+
+
+def test_an_array_that_fills_is_owned_by_its_touched_pages() -> None:
+    """In a process of its own: an allocator that has freed memory before may give pages that were touched already."""
+    ended = subprocess.run([sys.executable, "-c", FILLING], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+LATE = """
+import atexit, threading, time
+from flatwater_watch.agent.process import ProcessWatch
+from flatwater_watch.agent.reading import has_returned
+
+watch = ProcessWatch()
+for _ in range(8):
+    watch.step("update")
+    time.sleep(0.25)
+assert not has_returned()
+
+def late():
+    watch.step("update")
+    rows = len(watch._rows)
+    watch.conclude(alive=False)
+    print(has_returned(), rows, len(watch._rows))
+
+threading._register_atexit(late)
+"""
+
+
+def test_readings_after_the_main_code_has_returned_are_not_of_its_loop() -> None:
+    """A pool's waiting jobs are dropped as the program ends, while Python waits for the pool's thread."""
+    ran = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True, timeout=300)
+    assert ran.stdout == "True 9 8\n", ran.stderr
+
+
+FREED = """
+import time
+from flatwater_watch.agent.process import ProcessWatch
+
+KEPT = []
+watch = ProcessWatch()
+for _ in range(40):
+    KEPT.append(bytearray(b"1") * 2_000_000)
+    watch.step("update")
+    time.sleep(0.1)
+KEPT.clear()
+watch._due = watch._late = 0.0
+watch.step("update")
+rows = len(watch._rows)
+print([found.owner for found in watch.conclude(alive=False)], rows - len(watch._rows))
+"""
+
+
+def test_what_is_let_go_just_before_the_end_has_grown() -> None:
+    """A reading may fall between the end of a nursery, which frees its channel, and the return of the main code."""
+    ran = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=300)
+    assert ran.stdout == "['__main__.KEPT'] 1\n", ran.stderr
