@@ -111,7 +111,7 @@ class TrainedRun:
 
 
 def train(
-    recipe: str = "erl",
+    recipe: str,
     *,
     run: Path | str | None = None,
     config: Path | str | None = None,
@@ -122,7 +122,8 @@ def train(
     """Train by a recipe in a new run folder.
 
     Args:
-        recipe: `erl`, `grow`, `ppo`, `teach`, or `package.module:NAME` of one of your own.
+        recipe: `ppo`, `evolve`, `grow`, `teach`, one of an installed package such as `erl`, or `package.module:NAME` of
+            one of your own.
         run: the folder, new or empty; left out, `runs/RECIPE-DATE-NUMBER`.
         config: TOML file with settings; those given here win over it.
         on_round: called after each round.
@@ -171,7 +172,7 @@ def resume(
     return _trained(outcome)
 
 
-def plan(recipe: str = "erl", *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401
+def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401
     """What a run with these settings would hold, by owner, and whether it fits; arguments as of `train`.
 
     Raises:

@@ -16,8 +16,9 @@ from typing import Any, cast
 
 from flatwater_watch.errors import FlatwaterError, Terminated, UserCodeError
 
-_OURS = re.compile(r"flatwater(_\w+)?(\.|$)")
-"""Modules of Flatwater's distributions: what they raise is told as a fault of Flatwater, not of the user."""
+_OURS = re.compile(r"flatwater(_watch|_trading)?(\.|$)")
+"""Modules of Flatwater's distributions: what they raise is told as a fault of Flatwater, not of the user.
+A package of somebody's may be called `flatwater_acme`, and is not."""
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "<")
 _OF_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 

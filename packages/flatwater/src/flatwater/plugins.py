@@ -1,4 +1,4 @@
-"""What installed packages add to Flatwater: recipes, commands, pages, algorithms, environments and trackers.
+"""What installed packages add to Flatwater: recipes, commands, sections and pages of a report, and what settings name.
 
 A package lists them in tables, and names its tables as entry points:
 
@@ -9,6 +9,7 @@ where `RECIPES = {"boats": ("acme.boats:BOATS", "learn to sail")}`. Flatwater's 
 is a light module: it is imported with every command, and what it names when it is used.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,10 +17,51 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from flatwater_watch.errors import ConfigError
+from flatwater_watch.errors import ConfigError, FlatwaterError
 from flatwater_watch.printable import shown
 
-GROUPS = ("recipes", "commands", "sections", "pages", "algorithms", "environments", "trackers")
+_PLACE = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z"
+_NAME, _WORDS, _FILE = r"[^\W_][\w.-]*\Z", r"[^\W_][\w.-]*( [^\W_][\w.-]*)*\Z", r"[^\W_][\w.-]*\Z"
+
+
+@dataclass(frozen=True)
+class Group:
+    """How the rows of a group look."""
+
+    row: tuple[str, ...]
+    """Patterns of the texts of a row; one text stands alone."""
+    said: str
+    """The row, in a message."""
+    name: str = _NAME
+    """Pattern of a row's name. No name has a colon: one with a colon is looked up as code, and not in a table."""
+    shipped: tuple[str, ...] = ()
+    """Names that Flatwater has besides those in tables."""
+
+    def check(self, name: object, row: object) -> None:
+        """Refuse a row that no command could use.
+
+        Raises:
+            ValueError: its name or the row itself looks otherwise.
+        """
+        if not isinstance(name, str) or not re.match(self.name, name):
+            raise ValueError(f"{shown(name)}: expected a name of letters, digits, '-', '_' and '.'")
+        texts: Any = (row,) if len(self.row) == 1 else row
+        fits = isinstance(texts, tuple | list) and len(texts) == len(self.row)
+        fits = fits and all(isinstance(text, str) for text in texts)
+        if not fits or not all(map(re.match, self.row, texts)):
+            raise ValueError(f"{shown(name)}: expected {self.said}, got {shown(row)}")
+
+
+_ONE = (_PLACE,), '"package.module:Name"'
+GROUPS = {
+    "recipes": Group((_PLACE, ""), '("package.module:NAME", "what it trains")'),
+    "commands": Group((_PLACE, ""), '("package.module:Class", "what it does")', _WORDS),
+    "pages": Group((_FILE, _PLACE), '("the file that its folders have", "package.module:function")'),
+    "sections": Group(*_ONE),
+    "algorithms": Group(*_ONE, shipped=("ddpg", "td3", "sac", "own")),
+    "environments": Group(*_ONE, shipped=("forage", "gymnasium", "pettingzoo")),
+    "trackers": Group(*_ONE, shipped=("tensorboard", "wandb")),
+}
 """Each is the group `flatwater.NAME` of entry points."""
 
 
@@ -27,6 +69,7 @@ GROUPS = ("recipes", "commands", "sections", "pages", "algorithms", "environment
 class Table:
     """What all packages together add to a group."""
 
+    group: str
     rows: dict[str, Any] = field(default_factory=dict)
     """By name; what a row holds is the group's to say."""
     package: dict[str, str] = field(default_factory=dict)
@@ -34,23 +77,29 @@ class Table:
     faults: list[str] = field(default_factory=list)
     """Packages whose tables cannot be read, in a sentence each: they add nothing, and stop nobody."""
 
+    def __post_init__(self) -> None:
+        """Take the names that ship without a row."""
+        self.package |= dict.fromkeys(GROUPS[self.group].shipped, "flatwater")
+
     def add_(self, entry: EntryPoint) -> None:
-        """Add the table of one package.
+        """Add the table of one package: all of it, or nothing where a row cannot be used.
 
         Raises:
             ConfigError: another package has a row of the same name.
         """
         package = entry.dist.name if entry.dist is not None else entry.value
         try:
-            rows = entry.load()
-        except Exception as fault:  # noqa: BLE001  (the edge to other people's packages)
+            rows = dict(entry.load())
+            for name, row in rows.items():
+                GROUPS[self.group].check(name, row)
+        except (Exception, SystemExit) as fault:  # noqa: BLE001  (the edge to other people's packages)
             self.faults.append(
                 f"the package {package} cannot be used: {entry.value}: {type(fault).__name__}: {fault}. "
                 f"Mend it, or remove it: pip uninstall {package}"
             )
             return
         for name, row in rows.items():
-            if name in self.rows:
+            if name in self.package:
                 raise ConfigError(
                     f"{entry.group}: {shown(name)} is in the packages {self.package[name]} and {package}. "
                     "Uninstall one of them."
@@ -68,7 +117,7 @@ def read_table(group: str) -> Table:
     Raises:
         ConfigError: two packages have a row of the same name.
     """
-    table = Table()
+    table = Table(group)
     for entry in sorted(entry_points(group=f"flatwater.{group}"), key=_order):
         table.add_(entry)
     return table
@@ -84,6 +133,11 @@ def faults(group: str) -> str:
     return "".join(f"\n{fault}" for fault in read_table(group).faults)
 
 
+def listed(group: str, shipped: str) -> str:
+    """The names that ship and those of a group, for a message: `forage, boat`."""
+    return ", ".join((shipped, *rows(group)))
+
+
 def load(where: str) -> Any:  # noqa: ANN401  (whatever is there)
     """What a row names as `package.module:Name`. The text is a package's own, and never one of a file.
 
@@ -93,6 +147,25 @@ def load(where: str) -> Any:  # noqa: ANN401  (whatever is there)
     """
     module, _, name = where.partition(":")
     return getattr(import_module(module), name)
+
+
+def load_row(group: str, name: str, where: str) -> Any:  # noqa: ANN401  (same)
+    """What a row of a group names.
+
+    Raises:
+        ConfigError: it cannot be imported; says by which package it was promised.
+    """
+    try:
+        return load(where)
+    except FlatwaterError:
+        raise
+    except Exception as fault:
+        package = read_table(group).package[name]
+        what, said = group.removesuffix("s"), f"{type(fault).__name__}: {fault}"
+        lacks = f" Install {fault.name}." if isinstance(fault, ModuleNotFoundError) and fault.name else ""
+        raise ConfigError(
+            f"{what} {shown(name)} of the package {package}: {where} cannot be imported: {said}.{lacks}"
+        ) from fault
 
 
 def _order(entry: EntryPoint) -> tuple[bool, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from flatwater.imported import GIVEN, Permit, find_object
-from flatwater.plugins import faults, load, rows
+from flatwater.plugins import faults, load, load_row, rows
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.forms import check_form, write_value
 from flatwater_watch.printable import shown
@@ -26,8 +26,6 @@ if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be ther
 
 MOST_ROUNDS = 1 << 53
 """A larger number is none that anybody trains, and no float holds it."""
-HOME = "trading"
-"""The environment of `erl` where its `--env` is left out."""
 
 
 def later(where: str) -> Callable[..., Any]:
@@ -168,6 +166,8 @@ class Recipe:
     elsewhere: str = ""
     """The recipe that stands for this one where the setting `env` names an environment, as in `train erl --env X`. Left
     out: `env` is a setting of its own, or none."""
+    home: str = ""
+    """The name that `env` has for the environment of this one, as if it were left out."""
     difference: Callable[[Mapping[str, Any]], Any] | None = None
     """From the records of two runs, by letter, to how sure the difference between what they trained is
     (`Difference`); raises `NoDifferenceError`. Left out: nothing is said of it."""
@@ -212,11 +212,7 @@ def find_installed(name: str) -> Recipe | None:
     if name not in rows("recipes"):
         return None
     where = rows("recipes")[name][0]
-    try:
-        found = load(where)
-    except (ImportError, AttributeError) as fault:
-        raise ConfigError(f"recipe {shown(name)}: {where} cannot be imported: {fault}") from fault
-    return _checked(name, found)
+    return _checked(name, load_row("recipes", name, where))
 
 
 def _checked(name: str, found: object) -> Recipe:
@@ -263,19 +259,30 @@ def recipe_in(name: str, env: object) -> Recipe:
         env: the environment's name; anything else stands for the one that the recipe has without it.
     """
     recipe = find_recipe(name, GIVEN)
-    named = isinstance(env, str) and env != HOME
+    named = isinstance(env, str) and env != recipe.home
     return find_recipe(recipe.elsewhere, GIVEN) if named and recipe.elsewhere else recipe
 
 
+def name_in(settings: Mapping[str, Any], where: object) -> str:
+    """The name of the recipe that a configuration file belongs to.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    name = settings.get("trainer")
+    if not isinstance(name, str):
+        given = f"trainer = {shown(name)}" if "trainer" in settings else "trainer is missing"
+        raise ConfigError(f"{where}: {given}: expected a text, the name of a recipe")
+    return name
+
+
 def recipe_of(settings: Mapping[str, Any], where: str, permit: Permit) -> Recipe:
-    """The recipe that a configuration file belongs to; `erl` where it names none.
+    """The recipe that a configuration file belongs to.
 
     Raises:
         ConfigError: there is no such recipe, or it may not be imported.
     """
-    name = settings.get("trainer", "erl")
-    if not isinstance(name, str):
-        raise ConfigError(f"{where}: trainer = {shown(name)}: must be a text, the name of a recipe")
+    name = name_in(settings, where)
     try:
         return find_recipe(name, permit)
     except ConfigError as wrong:

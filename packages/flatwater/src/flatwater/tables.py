@@ -3,7 +3,7 @@
 RECIPES = {
     "evolve": (
         "flatwater.recipes.evolve.recipe:EVOLVE",
-        "evolve policies in any environment with continuous actions: `train erl --env X`",
+        "evolve policies in any environment with continuous actions: `train evolve --env X`",
     ),
     "grow": ("flatwater.recipes.grow.recipe:GROW", "learn when and where networks in training should grow"),
     "ppo": ("flatwater.recipes.ppo.recipe:PPO", "learn to act in any environment of Gymnasium, PettingZoo or your own"),

@@ -13,7 +13,7 @@ from flatwater.config.code import Code
 from flatwater.config.convert import did_you_mean
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.imported import import_object
-from flatwater.plugins import rows
+from flatwater.plugins import faults, rows
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds, Count, Number, OptionalNumber, Rate, Share, Weight
 from flatwater_watch.options.declare import config, refuse_given
@@ -219,10 +219,11 @@ class AlgorithmConfig:
         """Only the chosen algorithm's table counts; in it, what must fit together does."""
         tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
         if self.table not in tables:
-            wanted = ", ".join(f'"{name}"' for name in tables)
+            known = [*tables, *rows("algorithms")]
+            wanted = ", ".join(f'"{name}"' for name in known)
             raise ConfigError(
                 f"learner.algorithm = {shown(self.algorithm)}: must be one of {wanted}, or package.module:NAME of an "
-                f"algorithm of yours.{did_you_mean(self.algorithm, tables)}"
+                f"algorithm of yours.{did_you_mean(self.algorithm, known)}{faults('algorithms')}"
             )
         for name in tables:
             if name != self.table:

@@ -55,7 +55,7 @@ class Evaluate(OfSomebody, Bounded):
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:
-            show_result(result, terminal(), find_recipe(result.get("trainer", "erl"), GIVEN))
+            show_result(result, terminal(), find_recipe(result["trainer"], GIVEN))
         return 0
 
 

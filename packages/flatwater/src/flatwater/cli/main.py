@@ -9,7 +9,7 @@ from typing import Any, Protocol, TextIO, cast, runtime_checkable
 from flatwater.border import own_place
 from flatwater.cli.table import OVER_RECIPES, commands
 from flatwater.imported import GIVEN, trusting
-from flatwater.plugins import faults, load
+from flatwater.plugins import faults, load, load_row
 from flatwater.recipe import find_recipe, recipe_in, recipe_names
 from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
@@ -164,7 +164,7 @@ def interface_of(command: tuple[str, ...]) -> type[Any]:
     """The class whose fields are the command's options."""
     verb, *recipe = command
     if verb not in OVER_RECIPES:
-        return cast("type[Any]", load(commands()[command][0]))
+        return cast("type[Any]", load_row("commands", " ".join(command), commands()[command][0]))
     from flatwater.cli.settings import over_recipe
 
     return over_recipe(load(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
@@ -220,7 +220,7 @@ def overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
             "",
             *rows,
             "",
-            "start here: flatwater train erl        (no options needed: a panel comes with Flatwater)",
+            "start here: flatwater train ppo        (no options needed: CartPole, a minute on one core)",
             "",
             EXIT_CODES,
             "",

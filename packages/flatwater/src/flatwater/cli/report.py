@@ -52,16 +52,17 @@ class Report:
         return state_of(open_folder(Path(self.run)), 0, 0) == "training"
 
     def _draw(self) -> None:
-        from flatwater.plugins import load, rows
+        from flatwater.plugins import load_row, rows
+        from flatwater.rundir.layout import RunFolder
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
 
         path = Path(self.run)
-        others = [where for mark, where in rows("pages").values() if (path / mark).is_file()]
+        others = [(kind, where) for kind, (mark, where) in rows("pages").items() if (path / mark).is_file()]
         if path.is_file():
             written, size = self._of_watch()
-        elif others:
-            written, size = self._written(*load(others[0])(path))
+        elif others and not RunFolder(path).config.is_file():
+            written, size = self._written(*load_row("pages", *others[0])(path))
         else:
             written, size = self._of_run()
         say(f"{written}  {format_bytes(size)}")

@@ -84,7 +84,7 @@ class Runs:
         if not found:
             option = "" if self.tag is None else f" --tag {self.tag}"
             tagged = "" if self.tag is None else f" with the tag {self.tag}"
-            say(f"no runs{tagged} in {self.folder}. Start one with: flatwater train erl{option}")
+            say(f"no runs{tagged} in {self.folder}. Start one with: flatwater train ppo{option}")
             return
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         console = terminal()

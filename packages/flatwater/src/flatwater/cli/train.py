@@ -61,7 +61,7 @@ class Resume(OfSomebody, ShownRun):
     trackers: tuple[str, ...] | None = None
     """Where the numbers are shown from here on. Left out: as it was started."""
     workers: Workers | None = None
-    """Processes that compute from here on, of a run of `erl` or `grow`: the numbers are the same. auto takes one for
+    """Processes that compute from here on, of a run that shares its work: the numbers are the same. auto takes one for
     each core that is free now. Left out: as many as before."""
     cluster: str | None = None
     """Ray cluster whose machines the workers compute on from here on, as at the start; "" for none. Left out: as it

@@ -18,11 +18,11 @@ from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.imported import find_object
-from flatwater.plugins import faults, rows
+from flatwater.plugins import faults, listed, rows
 from flatwater_watch.errors import ConfigError
 
 WORLDS = (
-    "forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
+    "gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
     "package.module:Class of a Gymnasium environment or a world of yours"
 )
 TEACHERS = "search, babyai, random, or package.module:Class of a teacher of yours"
@@ -100,7 +100,8 @@ def build_world(
     if what and kind not in {"forage", "gymnasium", "pettingzoo"}:
         return _own_world(name, wrapped, envs, allow_nan=allow_nan)
     raise ConfigError(
-        f"there is no environment of this name. Give {WORLDS}.{_registered_like(name)}{faults('environments')}"
+        f"there is no environment of this name. Give {listed('environments', 'forage')}, {WORLDS}."
+        f"{_registered_like(name)}{faults('environments')}"
     )
 
 

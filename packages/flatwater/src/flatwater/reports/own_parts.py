@@ -1,6 +1,6 @@
 """The parts of a page that a recipe has for itself, and where they come from when the recipe is not to be imported.
 
-Parts of a recipe that ships are made from the run's records by its own functions. Those of any other recipe were
+Parts of an installed recipe are made from the run's records by its own functions. Those of any other recipe were
 written into the run's folder as data (`sections.json`) while the run trained, by a process that had the recipe at hand.
 """
 
@@ -84,7 +84,7 @@ def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
 
 
 def write_parts(folder: RunFolder, recipe: Recipe) -> None:
-    """Write the parts of a recipe that does not ship into a run's folder, as they are now.
+    """Write the parts of a recipe that is not installed into a run's folder, as they are now.
 
     Called from within a run, which it costs the reading of some hundred lines: see `runs.own_parts`.
 

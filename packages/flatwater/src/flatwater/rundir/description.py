@@ -6,9 +6,9 @@ from typing import Any
 
 from flatwater.config.toml import read_toml
 from flatwater.description import MOST_BYTES, Description, describe, parse_description
-from flatwater.recipe import Recipe, find_installed
+from flatwater.recipe import Recipe, find_installed, name_in
 from flatwater.rundir.layout import RunFolder
-from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.regular import read_regular
 from flatwater_watch.printable import shown
@@ -38,7 +38,7 @@ def read_settings(folder: RunFolder) -> dict[str, Any]:
 
 
 def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Description:
-    """How the run is shown: by the table of recipes that ship, or else by its own description.
+    """How the run is shown: by its recipe where that is installed, or else by its own description.
 
     Args:
         folder: of the run.
@@ -46,11 +46,9 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
 
     Raises:
         ConfigError: its settings name no recipe.
-        RunError: its recipe does not ship, and the folder has no description of it, or a damaged one.
+        RunError: its recipe is not installed, and the folder has no description of it, or a damaged one.
     """
-    name = settings.get("trainer", "erl")
-    if not isinstance(name, str):
-        raise ConfigError(f"{folder.config}: trainer = {shown(name)}: must be a text, the name of a recipe")
+    name = name_in(settings, folder.config)
     if (shipped := find_installed(name)) is not None:
         return describe(shipped, settings)
     try:
@@ -59,7 +57,7 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
             raise ValueError(f"name = {shown(found.name)}: expected {shown(name)}, as config.toml has it")  # noqa: TRY301
     except FileNotFoundError as missing:
         raise RunError(
-            f"{folder.config}: trainer = {shown(name)}: this recipe does not ship with Flatwater, and the folder has "
+            f"{folder.config}: trainer = {shown(name)}: this recipe is not installed, and the folder has "
             f"no {folder.description.name}, which says how to show its runs. `flatwater resume` of the run writes it, "
             "with the recipe at hand."
         ) from missing

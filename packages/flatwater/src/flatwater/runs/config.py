@@ -35,9 +35,9 @@ class RunConfig:
     """Settings that may change between a checkpoint and its continuation: they alter no number."""
     absent: ClassVar = dict.fromkeys(
         ("workers", "cluster", "any_machine"),
-        "this recipe computes in one process: workers share the members of a population of traders (`train erl`), or "
-        "networks that grow (`train grow`). Here updates of a policy, or of a few small members, take milliseconds "
-        "each, and workers would wait for them. "
+        "this recipe computes in one process: workers share networks that grow (`train grow`), "
+        "or the members of a population of traders (`train erl`). Here updates of a policy, or of a few small "
+        "members, take milliseconds each, and workers would wait for them. "
         "Several runs at once gain more: flatwater sweep --at-once N",
     )
     """Why a recipe that lacks one of these settings does."""

@@ -36,7 +36,7 @@ def evaluate(
     """
     with at_hand(run, say, shards=True) as folder:
         config = with_changes(read_config(folder, where=run), changes)
-        return _evaluate(run, config, folder, holdout=holdout, say=say)
+        return {"trainer": config.trainer} | _evaluate(run, config, folder, holdout=holdout, say=say)
 
 
 def plan_evaluation(run: Path | str, say: Callable[[str], None], **changes: Any) -> Plan:  # noqa: ANN401

@@ -43,14 +43,15 @@ def find_tracker(name: str) -> Tracker:
     Raises:
         ConfigError: there is none, or it is no tracker.
     """
+    added = rows("trackers")
     if name in TRACKERS:
         return TRACKERS[name]
-    where = rows("trackers").get(name, name)
-    given, wanted = f"trackers: {shown(name)}", f"{', '.join(TRACKERS)}, or package.module:Class of one of yours"
+    where, known = added.get(name, name), [*TRACKERS, *added]
+    given, wanted = f"trackers: {shown(name)}", f"{', '.join(known)}, or package.module:Class of one of yours"
     if name.lower() in {"none", "off", "no", "false", ""}:
         raise ConfigError(f"{given}: there is no such tracker. `--trackers` with no name behind it switches them off.")
     if ":" not in where:
-        near = did_you_mean(name, [*TRACKERS, *rows("trackers")])
+        near = did_you_mean(name, known)
         raise ConfigError(f"{given}: there is no such tracker.{near} There is {wanted}.{faults('trackers')}")
     found = find_object(where, given=given, wanted=wanted)
     if not isinstance(found, type) or not issubclass(found, _Tracks):

@@ -147,10 +147,11 @@ def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode
 
 
 def _class_of(settings: Mapping[str, Any]) -> type[Any]:
-    """The class that settings are read into; of a recipe that is somebody's, what all have."""
-    name = settings.get("trainer", "erl")
-    known = isinstance(name, str) and name in recipe_names()
-    return find_recipe(name, SHIPPED).config if known else RunConfig
+    """The class that settings are read into; of a recipe that is not installed, what all have."""
+    name = settings.get("trainer")
+    if not isinstance(name, str) or name not in recipe_names():
+        return RunConfig
+    return find_recipe(name, SHIPPED).config
 
 
 def identity(settings: Mapping[str, Any], where: Path | str, beside: object = None) -> str:

@@ -48,6 +48,7 @@ ERL = Recipe(
     policy=later("flatwater_trading.recipe.trader:trader_of"),
     rebuild=later("flatwater_trading.recipe.trader:rebuild_trader"),
     elsewhere="evolve",
+    home="trading",
     layout=LAYOUT,
     curves={"fitness, mean": "fitness/mean", "champion": "validation/champion"},
     journal="lineage",

@@ -1,4 +1,4 @@
-"""The recipe `evolve`, which is `erl` in any environment but trading."""
+"""The recipe `evolve`: a population of members in any environment with continuous actions."""
 
 from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, whole
 from flatwater.metrics.figures import short_seconds
@@ -29,8 +29,7 @@ EVOLVE = Recipe(
     guide="""Evolve DDPG, TD3 or SAC members in any environment with continuous actions, in constant memory.
 
     Without options: 4 members of TD3 in Pendulum, 10 generations, two minutes on one core. --env takes any
-    environment of Gymnasium by its name, and a class of yours as package.module:Class. `flatwater train erl --env X`
-    is the same command; `flatwater train erl` without --env evolves traders.
+    environment of Gymnasium by its name, and a class of yours as package.module:Class.
     """,
     plan=later("flatwater.recipes.evolve.run:plan"),
     compose=later("flatwater.recipes.evolve.run:compose"),
