@@ -195,8 +195,8 @@ BROKEN = {
     "raise SystemExit(3)": "SystemExit: 3",
     "": "no attribute 'RECIPES'",
     "RECIPES = COMMANDS = 5": "not iterable",
-    "RECIPES = COMMANDS = {'boats': 'acme.boats:SEARCH'}": 'expected ("package.module:N',
-    "RECIPES = COMMANDS = {'boats': ('acme.boats', 'learn')}": 'expected ("package.module:N',
+    "RECIPES = COMMANDS = {'boats': 'acme.boats:SEARCH'}": 'expected ("package.module:',
+    "RECIPES = COMMANDS = {'boats': ('acme.boats', 'learn')}": 'expected ("package.module:',
     "RECIPES = COMMANDS = {'a:b': ('acme.boats:SEARCH', 'learn')}": "'a:b': expected a name of letters",
 }
 
