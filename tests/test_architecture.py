@@ -185,6 +185,7 @@ MAY_CATCH_ALL = {
     "flatwater/envs/exact.py::_replay": "the same edge: refusing what it took before is a difference like any other",
     "flatwater/trainers/episodes.py::bring_": "the same edge: a class that is another by now",
     "flatwater/plugins.py::add_": "the edge to other people's packages: a broken one adds nothing, and stops nobody",
+    "flatwater/plugins.py::load_row": "the same edge: what such a package promised is told with its name",
     "flatwater/reports/own_parts.py::installed_parts": "the same edge: such a part says so in its place",
     "flatwater_watch/heap/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
 }

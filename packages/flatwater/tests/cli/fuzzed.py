@@ -92,7 +92,9 @@ def make_place(folder: Path) -> None:
     (folder / "zero.csv").symlink_to("/dev/zero")
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(os.path.relpath(folder / "socket"))
-    for number, text in enumerate(("", "rounds = 'x'", "trainer = [1]\nrounds = 3", "rounds = 3\ntrainer = 'grow'")):
+    for number, text in enumerate(
+        ("trainer = 'erl'", "rounds = 'x'", "trainer = [1]\nrounds = 3", "rounds = 3\ntrainer = 'grow'")
+    ):
         run = folder / "runs" / f"run-{number}[1]"
         (run / "checkpoints").mkdir(parents=True)
         (run / "config.toml").write_text(text)

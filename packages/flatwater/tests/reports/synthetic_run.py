@@ -37,6 +37,7 @@ PLAN = {
     "suggestions": [],
 }
 CONFIG = """\
+trainer = "erl"
 # Every random number of the run follows from it.
 seed = 0
 # Generations in all.

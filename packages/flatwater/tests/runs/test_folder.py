@@ -193,7 +193,7 @@ def test_runs_are_listed_with_their_state(train: Train, tmp_path: Path, capsys: 
 
 def test_no_runs_and_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", str(tmp_path)]) == 0
-    assert "Start one with: flatwater train erl" in capsys.readouterr().out
+    assert "Start one with: flatwater train ppo" in capsys.readouterr().out
     assert main(["runs", str(tmp_path / "nowhere")]) == 2
     assert "there is no such folder" in capsys.readouterr().err
 
@@ -212,4 +212,4 @@ def test_a_run_of_an_unknown_trainer_is_refused(
     config.write_text(config.read_text().replace('trainer = "erl"', 'trainer = "sail"'))
     capsys.readouterr()
     assert main(["resume", str(tmp_path / "done")]) == 2
-    assert "trainer = 'sail': no recipe 'sail': wanted is erl" in " ".join(capsys.readouterr().err.split())
+    assert "trainer = 'sail': no recipe 'sail': expected evolve" in " ".join(capsys.readouterr().err.split())

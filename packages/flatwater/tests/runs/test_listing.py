@@ -17,7 +17,7 @@ from flatwater_watch import terminal
 from flatwater_watch.errors import RunError
 
 
-def make(folder: Path, config: str = "rounds = 3") -> Path:
+def make(folder: Path, config: str = 'trainer = "erl"\nrounds = 3') -> Path:
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.toml").write_text(config)
     return folder
@@ -27,7 +27,7 @@ def test_one_odd_run_does_not_hide_the_others(tmp_path: Path, capsys: pytest.Cap
     make(tmp_path / "sound[1]")
     (make(tmp_path / "locked by a folder") / ".lock").mkdir()
     os.mkfifo(make(tmp_path / "locked by a pipe") / ".lock")
-    make(tmp_path / "text", "rounds = 'x'")
+    make(tmp_path / "text", "trainer = 'ppo'\nrounds = 'x'")
     make(tmp_path / "kind", "rounds = 3\ntrainer = [1]")
     make(tmp_path / "deep", "rounds = " + "[" * 5000)
     (make(tmp_path / "numbers") / "metrics.jsonl").write_text('{"round": 1, "fitness": "\\u001b[31m"}\n')
@@ -89,7 +89,7 @@ def test_without_runs_the_commands_that_take_the_newest_say_so(
 
 def scored(folder: Path, score: float | None, *tags: str) -> Path:
     """A finished run that earned so much; one that has only begun where that is None."""
-    run = make(folder, f"rounds = 1\ntag = {json.dumps(tags)}")
+    run = make(folder, f"trainer = 'erl'\nrounds = 1\ntag = {json.dumps(tags)}")
     if score is not None:
         (run / "metrics.jsonl").write_text(json.dumps({"round": 1, "validation/champion": score}) + "\n")
         rows = {"champion": {"total_return": score / 100}, "buy and hold": {}}

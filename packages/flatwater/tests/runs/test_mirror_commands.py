@@ -90,7 +90,7 @@ def test_a_mirror_is_listed_and_reported(mirrored: str, capsys: Said) -> None:
 
 UNREADABLE = {
     "no TOML": (b"rounds = ", "not valid TOML"),
-    "of another trainer": (b"trainer = 'sac'", "trainer = 'sac': this recipe does not ship with Flatwater"),
+    "of another trainer": (b"trainer = 'sac'", "trainer = 'sac': this recipe is not installed"),
     "no text": (b"\xff\xfe", "is a text in UTF-16"),
 }
 

@@ -10,7 +10,7 @@ from flatwater_watch.streams import fill_closed, own_output
 INTERRUPTED = 130
 USAGE = """\
 usage: flatwater-watch [run] [options] -- python train.py     what grows in a program, who holds it, and the line
-       flatwater-watch [run] told.json --html page.html       the same of an earlier result, as a page
+       flatwater-watch [run] --html page.html told.json       the same of an earlier result, as a page
        flatwater-watch run --help                             each option
 """
 
