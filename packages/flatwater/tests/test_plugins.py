@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flatwater.border import is_ours
 from flatwater.cli import table
 from flatwater.cli.main import main
 from flatwater.plugins import GROUPS, read_table
@@ -103,7 +104,7 @@ EVOLVE += ("--replay.warmup", "24", "--replay.capacity", "200", "--threads", "1"
 
 Install = Callable[..., Path]
 Said = pytest.CaptureFixture[str]
-pytestmark = pytest.mark.usefixtures("unpainted", "tried_anew")
+pytestmark = pytest.mark.usefixtures("unpainted")
 
 
 def forget() -> None:
@@ -272,6 +273,12 @@ def test_no_package_takes_a_name_that_ships(
     install(modules={"__init__": "", "tables": f"{group.upper()} = {{{name!r}: {row!r}}}"}, tables={group: ""})
     assert main([*words, "--rounds", "1"]) == 2
     assert f"flatwater.{group}: '{name}' is in the packages flatwater and acme" in said(capsys)
+
+
+def test_a_package_that_is_called_like_flatwater_is_somebody_else_s() -> None:
+    ours = ("flatwater", "flatwater.runs.run", "flatwater_watch.errors", "flatwater_trading")
+    assert all(map(is_ours, ours))
+    assert not any(map(is_ours, ("flatwater_acme", "flatwater_watching.x", "flatwaters", "acme.flatwater")))
 
 
 def test_names_that_ship_without_a_row_are_reserved() -> None:
