@@ -22,10 +22,14 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import BUDGET_EXIT
 from flatwater.runs.signals import STOP_CODES
 from flatwater_watch.errors import FlatwaterError
+from flatwater_watch.faces.command import Watch
 from flatwater_watch.options.declare import field_docs
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("packages/*/README.md"), *(ROOT / "docs").rglob("*.md")]
+PROJECTS = [tomllib.loads(path.read_text())["project"] for path in sorted(ROOT.glob("packages/*/pyproject.toml"))]
+"""Of the three distributions."""
+REQUIREMENTS = (ROOT / "requirements.txt", ROOT / "benchmarks" / "requirements.txt")
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -165,6 +169,12 @@ def test_links_lead_somewhere() -> None:
     assert not broken
 
 
+@pytest.mark.parametrize("line", commands("flatwater-watch"))
+def test_commands_of_the_finder_in_the_pages_are_commands(line: str) -> None:
+    """The same for `flatwater-watch`, whose command stands after the options."""
+    assert callable(Watch.read("flatwater-watch run", shlex.split(line)[2:]))
+
+
 @pytest.mark.parametrize("line", commands("flatwater"))
 def test_commands_in_the_pages_are_commands(line: str) -> None:
     """Read by the command line as they stand; not run."""
@@ -197,21 +207,24 @@ def test_the_workflow_runs_the_gate_on_every_version_that_is_promised() -> None:
     assert (ROOT / ".ci" / "run").is_file()
     asked = re.findall(r"^ +tests: \[(.*)\]", workflow, re.MULTILINE)[0].split(", ")
     assert set(asked) <= TARGETS
-    promised = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
-    assert re.findall(r'"(3\.\d+)"', workflow.split("python: [")[1].split("]")[0]) == promised
+    tested = re.findall(r'"(3\.\d+)"', workflow.split("python: [")[1].split("]")[0])
+    for project in PROJECTS:
+        assert re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"])) == tested
 
 
 def test_what_is_cited_is_this_version() -> None:
     cited = (ROOT / "CITATION.cff").read_text()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert f"version: {project['version']}\n" in cited
-    assert f"license: {project['license']}\n" in cited
+    for project in PROJECTS:
+        assert f"version: {project['version']}\n" in cited
+        assert f"license: {project['license']}\n" in cited
 
 
 def test_every_dependency_has_its_reason() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = [*project["dependencies"], *(name for extra in project["optional-dependencies"].values() for name in extra)]
-    wanted = {re.split(r"[^A-Za-z0-9_-]", text)[0] for text in asked} - {"flatwater"}
+    asked = [line for path in REQUIREMENTS for line in path.read_text().splitlines() if line and line[0] != "#"]
+    for project in PROJECTS:
+        asked += project["dependencies"]
+        asked += [name for extra in project["optional-dependencies"].values() for name in extra]
+    wanted = {re.split(r"[^A-Za-z0-9_-]", text)[0] for text in asked} - {"flatwater", "flatwater-watch"}
     page = (ROOT / "docs" / "adr" / "0007-dependencies.md").read_text()
     assert set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) == wanted
 
