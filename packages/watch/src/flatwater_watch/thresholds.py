@@ -184,7 +184,7 @@ class Handles(NamedTuple):
 
 
 class Rising(NamedTuple):
-    """When a line is named that runs while memory rises without an object (`probes/rises.py`)."""
+    """When a line is named that runs while memory rises without an object (`meters/rises.py`)."""
 
     seconds: float = 0.5
     """CPU seconds that the notes may take: about 15 us a line."""
@@ -228,7 +228,7 @@ class Collecting(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What still grows, and what is said of a program that ends (`watch/books.py`, `watch/summary.py`)."""
+    """What still grows, and what is said of a program that ends (`agent/books.py`, `agent/summary.py`)."""
 
     warm_up: int = 5
     """The first of so many equal parts of the readings is taken for warm-up. Unmeasured."""
@@ -259,7 +259,7 @@ class Ending(NamedTuple):
 
 
 class Weighing(NamedTuple):
-    """How the rate of an owner is taken from all censuses (`watch/measured.py`)."""
+    """How the rate of an owner is taken from all censuses (`agent/measured.py`)."""
 
     least_bytes: int = 1 << 16
     """Bytes of a holding that is remembered. Unmeasured."""
@@ -274,7 +274,7 @@ class Weighing(NamedTuple):
 
 
 class Flat(NamedTuple):
-    """When a repeated test is flat (`watch/flatness.py`)."""
+    """When a repeated test is flat (`faces/flatness.py`)."""
 
     fewest: int = 8
     """Rounds after the warm-up: fewer do not tell growth from a table that doubles once."""

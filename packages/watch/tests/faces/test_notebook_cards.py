@@ -1,4 +1,4 @@
-"""`%load_ext flatwater` in a real IPython: `%%watch`, cards, cells by their numbers, and no finding twice."""
+"""`%load_ext flatwater_watch` in a real IPython: `%%watch`, cards, cells by their numbers, and no finding twice."""
 
 import json
 import subprocess

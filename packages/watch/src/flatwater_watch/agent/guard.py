@@ -1,7 +1,7 @@
 """The edge between the watch and somebody else's program: what goes wrong in the watch must not go wrong there.
 
-All faces share it: the runner, `with flatwater.watch()`, the callbacks, the pytest plugin. A fault ends the part of the
-watch that it is in, and is told once, in the summary.
+All faces share it: the runner, `with flatwater_watch.watch()`, the callbacks, the pytest plugin. A fault ends the part
+of the watch that it is in, and is told once, in the summary.
 """
 
 from _thread import get_ident

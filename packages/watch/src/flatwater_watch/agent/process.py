@@ -1,8 +1,8 @@
 """One watched process: counts boundaries, reads memory now and then, and says what grows.
 
-All faces share it: the runner, `with flatwater.watch()`, the callbacks and the pytest plugin. Most boundaries are only
-counted. A reading is taken when `Pace` says so; then the monitor judges it, takes censuses and traces, in the thread
-that passed the boundary.
+All faces share it: the runner, `with flatwater_watch.watch()`, the callbacks and the pytest plugin. Most boundaries are
+only counted. A reading is taken when `Pace` says so; then the monitor judges it, takes censuses and traces, in the
+thread that passed the boundary.
 """
 
 import gc

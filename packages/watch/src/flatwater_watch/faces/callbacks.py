@@ -20,8 +20,8 @@ def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa
     """A Stable-Baselines3 callback: `model.learn(..., callback=sb3())`. Growth is told per rollout.
 
     Args:
-        budget: as of `flatwater.watch`.
-        report: as of `flatwater.watch`.
+        budget: as of `flatwater_watch.watch`.
+        report: as of `flatwater_watch.watch`.
 
     Raises:
         ConfigError: Stable-Baselines3 is not installed, or the budget is no amount of memory.
@@ -41,8 +41,8 @@ def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:  
     """A PyTorch Lightning callback: `Trainer(callbacks=[lightning()])`. Growth is told per batch.
 
     Args:
-        budget: as of `flatwater.watch`.
-        report: as of `flatwater.watch`.
+        budget: as of `flatwater_watch.watch`.
+        report: as of `flatwater_watch.watch`.
 
     Raises:
         ConfigError: neither `lightning` nor `pytorch_lightning` is installed, or the budget is no amount of memory.
@@ -56,8 +56,8 @@ def transformers(*, budget: str | int | None = None, report: bool = True) -> Any
     """A callback of the Hugging Face Trainer: `Trainer(..., callbacks=[transformers()])`. Growth is told per update.
 
     Args:
-        budget: as of `flatwater.watch`.
-        report: as of `flatwater.watch`.
+        budget: as of `flatwater_watch.watch`.
+        report: as of `flatwater_watch.watch`.
 
     Raises:
         ConfigError: Transformers is not installed, or the budget is no amount of memory.

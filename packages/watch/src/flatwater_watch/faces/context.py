@@ -1,4 +1,4 @@
-"""Watching from inside a program: `with flatwater.watch() as w: ... w.step()`.
+"""Watching from inside a program: `with flatwater_watch.watch() as w: ... w.step()`.
 
 No signal handler is set, so it works in notebooks and beside other tools. The callbacks for other people's trainers
 open and close the same watch, and so does a notebook's `%%watch`, which finds the boundaries as the runner does.
@@ -42,7 +42,7 @@ _open: list["Watch"] = []
 
 
 def watch(*, unit: str = "round", budget: str | int | None = None, report: bool = True) -> "Watch":
-    """Watch the memory of this process: `with flatwater.watch() as w: ... w.step()`.
+    """Watch the memory of this process: `with flatwater_watch.watch() as w: ... w.step()`.
 
     Args:
         unit: what one call of `step` is called in the findings.
@@ -100,7 +100,7 @@ class Watch:
         """
         if self._began:
             raise ConfigError(
-                "this watch has been used: each `with` needs one of its own, `with flatwater.watch() as w:`."
+                "this watch has been used: each `with` needs one of its own, `with flatwater_watch.watch() as w:`."
             )
         if _open and not _open[0]._yields:  # noqa: SLF001  (of the same class)
             raise ConfigError(
@@ -137,7 +137,7 @@ class Watch:
             ConfigError: the watch is not open.
         """
         if not self.is_open:
-            raise ConfigError("step: the watch is not open. Call it inside of `with flatwater.watch() as w:`.")
+            raise ConfigError("step: the watch is not open. Call it inside of `with flatwater_watch.watch() as w:`.")
         if self._process is None or self._unit is None:
             return
         self._process.step(self._unit)
@@ -206,7 +206,7 @@ class Watch:
 
     def _demand_begun(self) -> None:
         if not self._began:
-            raise ConfigError("the watch has not begun. Use it as `with flatwater.watch() as w:`.")
+            raise ConfigError("the watch has not begun. Use it as `with flatwater_watch.watch() as w:`.")
 
     def _look(self, process: ProcessWatch) -> None:
         """Print what is new."""
