@@ -26,6 +26,9 @@ METERS = {
     "faces/context.py": {"COLUMNS", "LOOK_EVERY", "LOOK_SHARE"},
     "faces/holders.py": {"MOST", "BACKWARDS"},
     "agent/measured.py": {"LATER", "MOST", "OWNERS"},
+    "faces/command.py": {"FINDING_SECONDS"},
+    "faces/main.py": {"INTERRUPTED"},
+    "faces/page.py": {"MOST_LETTERS", "WELL_EXPLAINED", "AHEAD", "GLIMPSE", "LEAST_SPAN", "LEAST_CHANGE", "LONG"},
     "faces/inside.py": {"STOPPED_SECONDS", "ANSWER_SECONDS", "LOOK_SECONDS"},
     "faces/outside.py": {"LOOKS"},
     "agent/pace.py": {

@@ -43,7 +43,7 @@ def test_every_part_is_there_and_every_chart_is_what_plotly_takes(run: Path) -> 
 
 
 def test_every_colour_is_defined_in_both_themes(run: Path) -> None:
-    sheet = files("flatwater.reports").joinpath("assets", "page.css").read_text()
+    sheet = files("flatwater_watch.pages").joinpath("assets", "page.css").read_text()
     light, dark = sheet.split("@media (prefers-color-scheme: dark)", maxsplit=1)
     used = set().union(*(colours(chart) for chart in charts(seen(run)))) | set(re.findall(r"var\((--[\w-]+)\)", sheet))
     assert len(used) > 20

@@ -33,7 +33,9 @@ for cell in json.loads(sys.argv[1]):
     said.append({"printed": caught.stdout, "error": caught.stderr, **data})
 print(json.dumps(said))
 """
-BEGIN = "import time, flatwater\nKEPT = []\ndef keep():\n    KEPT.append(bytearray(400_000))\n    time.sleep(0.02)"
+BEGIN = (
+    "import time, flatwater_watch\nKEPT = []\ndef keep():\n    KEPT.append(bytearray(400_000))\n    time.sleep(0.02)"
+)
 LOOP = "for _ in range(150):\n    keep()"
 
 
