@@ -42,7 +42,7 @@ def later(where: str) -> Callable[..., Any]:
 
 
 PICTURE, SECTIONS = (later(f"flatwater.reports.course:{name}") for name in ("course_picture", "course_sections"))
-"""Of any recipe that has none of its own."""
+"""The default picture and page sections, for recipes that define neither."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,8 @@ class Recipe:
     """The settings as they are kept, so that the run can be resumed from anywhere."""
 
     begun_on: Callable[[Any, Any, Mapping[str, Any]], Any] = lambda config, *_: config
-    """The settings with which a run is composed again, from those that are given, those in its folder, and what its
-    checkpoint says of its data: data that have gained days since are cut to those that it began with. Left out: those
-    that are given."""
+    """A function that makes the settings of a resumed run from the given ones, the stored ones and the checkpoint's
+    description of the data; it cuts grown data to the days the run began with. Default: the given settings."""
 
     layout: "Layout"
     """How the terminal shows its rounds."""

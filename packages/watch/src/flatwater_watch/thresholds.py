@@ -53,7 +53,7 @@ class Filling(NamedTuple):
     points: int = 8
     """Readings of the stretch, for the same reason."""
     landing: float = 2.0
-    """Times its longest landing until then after which a buffer that has not risen has stopped. Unmeasured."""
+    """A buffer counts as full after it has been flat for this many times its longest previous pause. Unmeasured."""
     fading: float = 0.5
     """Part of the first half's rise below which the second half's says that the buffer comes to its end. Unmeasured."""
     large: int = 8 * MIB
@@ -73,7 +73,8 @@ class Slower(NamedTuple):
     """Part of itself by which the cost must rise, which is a rate that falls by 44 %. Less may be another program: on a
     shared machine the cost changed by half."""
     still: float = 0.3
-    """Part of the rise to the middle that must follow after it: 0.5 for log t, 0 for a warm-up that has ended."""
+    """Minimum rise after the middle, as a share of the rise before it: 0.5 for log t, 0 for a warm-up that has
+    ended."""
     as_good: float = 1.1
     """Times the deviations from one jump that those from a line may be: another program's beginning is a jump."""
     mostly: float = 0.5
@@ -105,7 +106,7 @@ class Investigating(NamedTuple):
     still: int = 6
     """Traced readings in a row without a line: what grows in stairs rests between them."""
     built: int = 36
-    """Traced readings besides, at which more of what was made is there than before: a page that BeautifulSoup parses in
+    """Further traced readings that are allowed while the traced bytes still rise: a page that BeautifulSoup parses in
     15 ms takes 1 to 3 s while it is traced, and 9 s beside seven busy processes on two cores."""
     asked: float = 1.5
     """CPU seconds of these readings, after which an owner is told as it is. A look at 64 pages of a document took 0.03
@@ -114,8 +115,8 @@ class Investigating(NamedTuple):
     built_share: float = 0.01
     """Part of the usual growth by which it is more."""
     page: int = 4096
-    """Bytes per step below which an owner is not told on demand, and in all since it was found below which it stands
-    still: one page of the system."""
+    """Minimum bytes per step of an owner that is reported on demand. An owner that gains less than this in all since it
+    was found has stopped. One page of the system."""
     quiet: int = 2
     """Readings without suspicion after an investigation, doubled each time. Unmeasured."""
     quiet_found: int = 5
@@ -152,8 +153,9 @@ class Owning(NamedTuple):
     told_share: float = 0.05
     """Part of the process's growth below which a finding is not told, and does not count as the cause."""
     passing_share: float = 0.5
-    """The same of what only a library's function that runs reaches: most of that is filled and dropped with each call.
-    The tree of a page that BeautifulSoup parses, seen at two stages, had 8 % of the growth of a flat program."""
+    """Minimum share of the process's growth for an owner that only a running call of a library reaches: most of that is
+    freed when the call returns. The tree of a page that BeautifulSoup parses, seen at two stages, had 8 % of the growth
+    of a flat program."""
     told: int = 5
     """Findings told at one time."""
     dated: float = 10.0
@@ -164,8 +166,8 @@ class Owning(NamedTuple):
     """Part of its greatest length below which a container was emptied. What leaks never comes back to half of it; of
     what each episode fills, half of the looks see less."""
     emptied_looks: int = 16
-    """Looks after which one that was emptied before must have been seen so again: of what each episode fills, one in
-    60,000 stretches of so many sees it full throughout."""
+    """If a container that was emptied once is not seen empty again within this many checks, it counts as leaking. A
+    container that each episode fills stays above half of its length for that long in one of 60,000 stretches."""
     base: float = 2.0
     """Times its own bytes that a view must keep alive to be told as one of a larger base. Unmeasured."""
 
@@ -211,8 +213,9 @@ class Collecting(NamedTuple):
     """Part of what comes between two collections that one must free. The rest grows for good, and is no garbage: a
     fifth is what rates err by. Unmeasured."""
     late: float = 2.0
-    """Times what comes between two collections that may have come since the last one: more is growth of another kind,
-    which began later. Python waits a quarter longer for each full collection than for the one before. Unmeasured."""
+    """Maximum bytes since the last full collection, in units of the usual amount between two: more is growth of another
+    kind, which began later. Python waits a quarter longer for each full collection than for the one before.
+    Unmeasured."""
     least_share: float = 0.1
     """Part of the bytes in use that a collection must free to be a cause: smaller ones are how Python works.
     Unmeasured."""
@@ -223,8 +226,8 @@ class Collecting(NamedTuple):
     """Bytes of garbage, old or young, up to which the collector's next turn is awaited: it looks at old objects once a
     quarter as many have come. Three trees of a page a round come to 2.6 MiB, and stay at that for good."""
     wave: float = 4.0
-    """Times itself that young garbage may come to until that collection: as the process has swung, if by no more.
-    Unmeasured."""
+    """Young garbage is assumed to reach at most this many times its size before it is collected, or the swing of the
+    process if that is less. Unmeasured."""
 
 
 class Ending(NamedTuple):
@@ -249,7 +252,7 @@ class Ending(NamedTuple):
     wait: int = 4
     """Readings after a finding before its going on is judged, ..."""
     lately: int = 12
-    """... over so many at least, or all there are: growth in bursts pauses between them."""
+    """Minimum number of readings over which it is judged, or all there are: growth in bursts pauses between them."""
     open_bytes: int = 32 * MIB
     """Bytes without a cause that are told as an open question. The flat programs of the zoo gain 1 MiB at most after
     warm-up."""
@@ -270,7 +273,8 @@ class Weighing(NamedTuple):
     workers: float = 0.02
     """Part of the child processes' bytes that their rise must reach: interpreters that start touch many pages."""
     workers_owned: float = 0.5
-    """Part of that rise that owners within the workers must explain, or it is a finding of its own. Unmeasured."""
+    """Minimum share of the workers' growth that findings inside the workers must explain; below it, the workers' total
+    is reported as a finding of its own. Unmeasured."""
 
 
 class Flat(NamedTuple):

@@ -54,7 +54,7 @@ class Settings:
 
     @property
     def cycle(self) -> int:
-        """Of so many updates the last one does all that an update can do; the plan tries it out."""
+        """Number of updates after which every part of an update has run once; the plan measures the last of them."""
         return 1
 
     def check_together(self, table: str) -> None:

@@ -91,8 +91,8 @@ class Manifest:
     damage: str = ""
     """Why the file cannot be used; empty where it can. A damaged manifest has no leaves and no shards."""
     unread: bool = False
-    """Whether `damage` is only that nobody can tell from here: the file could not be read this time, or is of a later
-    format. Nothing is removed on that ground."""
+    """Whether the file could not be judged: it was unreadable this time or has a later format. Such checkpoints are
+    never removed."""
 
     @property
     def bytes(self) -> int:

@@ -46,7 +46,7 @@ class Spaces:
     choices: tuple[int, ...] | None = None
     """Lengths of the lists that an action chooses from at once; None where there is one list."""
     masked: bool = False
-    """Whether not all that can be chosen may be: then the world is a `MaskedWorld`."""
+    """Whether some actions can be illegal; the world is then a `MaskedWorld`."""
     measures: tuple[int, ...] = ()
     """Positions of a vector's numbers that are quantities on a scale of their own, such as a speed. The others are
     places that are 0 or 1, or counts."""

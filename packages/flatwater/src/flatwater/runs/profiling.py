@@ -34,9 +34,9 @@ from flatwater_watch.units import format_bytes
 MOST_ROUNDS = 100
 """Recorded of one run: the traces of each are some megabytes, and the rounds are slow."""
 MOST_OPERATIONS = 100_000
-"""Of a trace, but for that of a single step, which is recorded whole."""
+"""Most operations in one trace; a single step is recorded whole even if it has more."""
 OPERATION_BYTES = 1_800
-"""Of RAM, of each: up to 1,665 were measured when the trace is made."""
+"""RAM per operation while a trace is written; 1,665 bytes were measured."""
 RECORDED_BYTES = 220
 """The same while it is recorded: 230 to 256 were measured."""
 TRACE_BYTES = MOST_OPERATIONS * OPERATION_BYTES

@@ -177,7 +177,7 @@ class Recorder:
     machines: set[str] = field(default_factory=set)
     """Arithmetics that the run was computed with, since its beginning."""
     doubts: int = 0
-    """Of those of the run, how many were told."""
+    """Number of the run's doubts that were reported so far."""
     heard: bool = False
     """Whether the signal that ends the run was told of."""
     own_parts: OwnParts = field(init=False)

@@ -48,7 +48,7 @@ class Holder:
     """When the process was started, counted from the machine's start: process numbers come again. None in a lock of a
     version that wrote the time of a clock instead, which anybody may set."""
     version: str = ""
-    """Of Flatwater; empty in a lock of one that did not say."""
+    """Version of Flatwater that wrote the lock; empty for locks without a version."""
 
     @property
     def age(self) -> float:

@@ -44,7 +44,7 @@ class OversizeError(StoreError):
 
 
 class OddNameError(ConfigError):
-    """An object's name is none that the client reads, so that it does not list those beside it either."""
+    """An object has a name that the client cannot parse, so its whole folder cannot be listed."""
 
 
 @contextmanager

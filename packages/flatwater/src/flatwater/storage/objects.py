@@ -279,7 +279,7 @@ class Objects:
         return [name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"]]
 
     def remove(self, names: list[str]) -> None:
-        """Remove objects; one that is not there is none less."""
+        """Remove objects; missing ones are ignored."""
         import obstore  # noqa: PLC0415
 
         for name in names:

@@ -27,7 +27,7 @@ from flatwater_watch.errors import ConfigError
 
 NAME = "sweep"
 TRIALS = 20
-"""Of a sweep that is not told how many."""
+"""Default number of trials of a sweep."""
 STARTUP_TRIALS = 4
 """Trials that must have finished before one is pruned: a median of fewer says little."""
 WARM_UP = 4

@@ -61,7 +61,7 @@ def calmar(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
 def alpha_beta(
     equity: Float[Tensor, "*B D1"], market: Float[Tensor, "D1"], a_year: int
 ) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
-    """Of the line through the periods' returns over the market's: its height in a year, and its slope (Jensen 1968).
+    """Annualised alpha and beta: intercept and slope of the returns regressed on the market's (Jensen 1968).
 
     Both are 0 where the market does not move; there is no risk-free rate.
     """

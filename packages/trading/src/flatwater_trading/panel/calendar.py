@@ -92,7 +92,7 @@ def _regular_weekdays(days: np.ndarray) -> int:
 
 
 def _resting(weekdays: int) -> Calendar:
-    """Of an exchange that is open on so many days of a week: as many in proportion as on five."""
+    """The calendar of an exchange that opens this many days a week, scaled from the five-day week."""
     if weekdays == TRADING_WEEKDAYS:
         return DAILY
     name = f"daily, {weekdays} days a week"

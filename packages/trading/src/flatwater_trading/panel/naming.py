@@ -61,7 +61,7 @@ class Layout:
     wide: dict[tuple[str, str], str]
     """Of each (instrument, price) in wide form, with adjusted closes and own features; empty in long form."""
     guessed: dict[str, str]
-    """Those of `named` that nobody asked for and that have other names than ours."""
+    """Columns in `named` that were guessed, not mapped by the user, and whose file names differ from ours."""
     unused: list[str]
     """Columns that are left out."""
 

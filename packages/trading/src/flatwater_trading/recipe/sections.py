@@ -52,7 +52,7 @@ TRADERS = {
 }
 """The colour of each trader, in a run and in a study."""
 OTHER = "--quiet"
-"""Of a benchmark."""
+"""The colour of a benchmark, and of any trader without one of its own."""
 RETURN, HOLDING = "validation/return", "validation/holding"
 COURSE = (
     ("fitness/mean", "fitness, mean", "--quiet", 1.6),

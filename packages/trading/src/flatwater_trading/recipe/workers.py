@@ -233,7 +233,7 @@ def weights_of(replay: RowReplay) -> Arrays:
 
 
 def write_weights_(replay: RowReplay, weights: Arrays) -> None:
-    """The same, received."""
+    """Write received draw weights into the replay."""
     for name, weight in weights_in(replay):
         weight.copy_(torch.from_numpy(weights[name]))
     if replay.priorities is not None:

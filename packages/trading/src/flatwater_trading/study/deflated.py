@@ -32,7 +32,7 @@ class Deflated:
     sharpe: float
     """Of one period."""
     by_chance: float
-    """Of one period: the highest that is expected of so many tries without skill."""
+    """Expected maximum Sharpe ratio per period over this many trials without skill."""
     probability: float
     """That the true Sharpe ratio is above 0 in spite of the selection: the deflated Sharpe ratio."""
 

@@ -20,7 +20,7 @@ from flatwater_watch.options.bounds import Bounds, check_fields
 from flatwater_watch.units import format_bytes
 
 FOLDS, SEEDS = 5, "3"
-"""Of a study that is not told."""
+"""Default numbers of folds and seeds of a study."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,7 +116,7 @@ def to_orders(trade: TradeConfig, action: Float[Tensor, "B K 2"]) -> Float[Tenso
 
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Of what is planned, of what is missing, and of the attention."""
+"""Shapes of the planned actions, of the missing-data mask and of the attention sums."""
 
 
 def outlook_shapes(

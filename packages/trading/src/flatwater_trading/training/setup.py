@@ -28,7 +28,7 @@ class Setup:
     tile: int
     """Members that are computed at once."""
     kind: str
-    """Of the device that it is for: that of `device`, or, where that is the meta device, of the one that is planned."""
+    """Device type of the run, such as "cuda". If `device` is meta, the type of the planned device."""
 
     @property
     def members(self) -> int:

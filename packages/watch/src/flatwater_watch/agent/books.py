@@ -22,7 +22,7 @@ ROWS = 200
 SELDOM = 5
 """Times that a boundary must come by to count time for people, ..."""
 EACH_HALF = 2
-"""... and so many in each half of the readings: what happens at the beginning only is no clock."""
+"""Minimum count of a boundary in each half of the readings: a kind that comes at the beginning only is not regular."""
 KINDS = ("epoch", "episode", "update", "step", "request")
 """Boundaries that are found, those that mean most to people first."""
 
@@ -184,7 +184,7 @@ def swing(rows: Sequence[Row]) -> int:
 
 
 def without_doubt(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
-    """The findings, native growth only as far as the owners that were weighed since do not explain it.
+    """The findings; native growth is limited to what the measured owners leave unexplained.
 
     Args:
         found: per boundary.
@@ -218,7 +218,7 @@ def without_records(found: Sequence[Finding], rows: Sequence[Row]) -> list[Findi
 
 
 def material(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
-    """The findings; what objects hold is among them only if all of it has come to a megabyte: no smaller rise is one.
+    """The findings, without those of objects if all objects together grew by less than a megabyte.
 
     Two censuses may have seen a burst, and all together tell a rate of next to nothing.
 
@@ -246,7 +246,7 @@ def rises(rows: Sequence[Row]) -> bool:
 
 
 def let_go(rows: Sequence[Row]) -> bool:
-    """Whether the last reading is of an end, at which much of what grew was freed: it says nothing of the loop before.
+    """Whether the last reading was taken during teardown, so that it says nothing about the loop before.
 
     What is freed then may stay with the allocator, so the bytes that nothing accounts for are compared.
     """

@@ -1,4 +1,4 @@
-"""How fast an owner grows, from all censuses: the two that convict it are too near to tell its rate."""
+"""Growth rate of an owner over all censuses. The two censuses that identified it are too close in time for a rate."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence

@@ -28,7 +28,7 @@ SAID: dict[State, str] = {
 }
 """The first words; findings are counted."""
 OWNER = "worker processes"
-"""Of growth that is in the processes which a program has started."""
+"""The owner of growth in the processes that a program has started."""
 
 
 @dataclass(frozen=True)

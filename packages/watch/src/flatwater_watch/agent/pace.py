@@ -17,8 +17,9 @@ QUICK_READINGS = 24
 USUAL = 0.2
 """Seconds between later readings, at least."""
 SHARE = 1 / 300
-"""Of the program's time that plain readings may take; while nothing is suspicious, of its own CPU time as well, as one
-that sleeps for 95 % of its time has little of it. With the state on disk and ticks it is about three times that."""
+"""Maximum share of the program's time for plain readings; while nothing is suspicious, of its CPU time too, because a
+program that sleeps for 95 % of its time has little. With the state on disk and ticks the cost is about three times
+that."""
 CREDIT, DEEP_SHARE = 6.0, 1 / 200
 """Seconds, and share of the time since the beginning, that may go into investigations."""
 COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
@@ -39,7 +40,8 @@ RECENT = 9
 REGULAR = 3
 """Times that a boundary must have come by before it can be the anchor."""
 NEAR, FAR = 3, 10
-"""Readings of an investigation whose gap doubles at first, and after which it doubles again, for growth in stairs."""
+"""The gap between readings of an investigation doubles for the first 3 readings, stays, and doubles again after the
+10th: some growth comes in stairs."""
 
 
 @dataclass

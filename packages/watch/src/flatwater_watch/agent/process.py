@@ -101,7 +101,7 @@ class ProcessWatch:
         self._pace: Pace | None = None
         self._closed = False
         self._hearing = Guard()
-        """Of what is done when the collector tells of itself, in any thread: a fault loses this evidence alone."""
+        """Guards the callbacks of the garbage collector, in any thread: a fault there loses this evidence alone."""
         self._collector: Collector | None = None
         """None before the first boundary."""
         self._due = self._late = self._levels_due = self._glance_due = 0.0
@@ -141,7 +141,10 @@ class ProcessWatch:
         return min(2 * ticks, HURRIED if self._monitor.levels.new else RESTING) if hurried else 1
 
     def give_way(self) -> int:
-        """Where no reading may be taken, as in an import: a trace ends, which slows that down fifty times."""
+        """End the trace where no reading may be taken, such as during an import, which tracing slows down fifty times.
+
+        Returns the ticks to the next call.
+        """
         if self._monitor.tracing and monotonic() >= self._read_at + GIVES_WAY and self._may_read(TICK):
             self._guard.run(untraced, self._monitor.leave_trace)
         return 1

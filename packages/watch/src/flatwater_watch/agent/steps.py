@@ -195,7 +195,10 @@ def _told(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  
 
 
 def _told_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
-    """The same, unless a subclass calls it by `super()`, which has told already. Takes twice the time."""
+    """The method as of `_told`, but not counted when a subclass calls it by `super()`: that call was counted already.
+
+    Takes twice the time.
+    """
     outermost, pass_ = _Outermost(cls, name), _GATES[kind].pass_
 
     def told(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401

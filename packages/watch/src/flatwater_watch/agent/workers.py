@@ -16,7 +16,8 @@ DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
 SHARE = 1 / 500
 """CPU seconds for each second of the program that summing up may take, ..."""
 CREDIT = 1.0
-"""... and CPU seconds beyond them: often at first, so that copy-on-write is seen in a short program too."""
+"""CPU seconds that sums of the workers may take beyond that share: they are frequent at first, so that copy-on-write is
+seen in a short program too."""
 EVERY = 0.25
 """Seconds between two sums, at least."""
 ADVICE = (

@@ -58,7 +58,7 @@ class Garbage:
     """Bytes for each object of the most frequent class, with what hangs together with it."""
 
     def waits(self, swing: float, fall: float = 0.0) -> bool:
-        """Whether it is how Python works: most of it is freed soon, before it comes to much, or it is little.
+        """Whether this is an ordinary backlog of the collector: small, or freed soon and before it is large.
 
         Args:
             swing: bytes between the most and the least that the process had: what comes between two collections, if
@@ -122,7 +122,7 @@ class Search:
 
 
 def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
-    """In the fork, which stands still and keeps the traces while a fork of its own looks without tracing.
+    """Search in a second fork that does not trace, and look up the lines in this one, which keeps the traces.
 
     Traced, the look at a million references took half a minute: each address is an allocation.
     """

@@ -66,13 +66,14 @@ class Investigation:
     """By owner, the foremost first: the way to a container whose line is looked for, which needs no census, and its
     holding as tracing began."""
     lengths: Mapping[int, int] = field(default_factory=dict)
-    """Their lengths then, by id; where a way may lead to several, any of them may grow. A census in slices is older."""
+    """Lengths of these containers when tracing began, by id. Where a way leads to several containers, any of them may
+    grow. Lengths of a census in slices would be older."""
     still: int = 0
     """Traced readings in a row at which its line was not known, ..."""
     made: int | None = None
-    """... the most bytes that were made and lived at one of them, ..."""
+    """Maximum live bytes at a traced reading so far; None before the first."""
     built: int = 0
-    """... readings at which those had become more, as an item may be under way, ..."""
+    """Traced readings at which the live bytes had risen, so that an item may still be under construction."""
     asked: float = 0.0
     """... and CPU seconds of all of them."""
     retold: list[Finding] | None = None
@@ -298,7 +299,7 @@ def wants_garbage(case: Investigation) -> bool:
 
 
 def held_(case: Investigation, tracer: Tracer | None) -> bool:
-    """Whether too little of what is made while allocations are traced can be garbage by now.
+    """Update the wait for traced garbage; say whether too few objects were made since tracing began to contain any.
 
     What was made last is held by the program as a rule. So it is waited until there is as much of it as two pieces of
     the garbage that was found have, and one more at each further try; but not for long, as the program is slow.

@@ -235,7 +235,7 @@ class Investigator:
         return Event.LOOKED
 
     def _judge(self, reading: Reading) -> Event:
-        """Whether another look is worth it: for the line of an owner, or for one, as growth in bursts skips steps.
+        """Choose what follows a comparison: trace for the owner's line, compare again (growth in bursts), or end.
 
         Nothing is traced, and so slowed down, before an owner is proven, but for garbage: it may be gone by then.
         """

@@ -1,4 +1,4 @@
-"""Containers that are emptied and filled again: of such a one the minima count, and it did not leak.
+"""Containers that are emptied and refilled periodically: they keep their minimum, and are not reported as leaks.
 
 An environment is reset while the list of the last episode is still full. Read there, each episode that is longer than
 the one before looks like a leak. So the length of what was found is looked at between two readings as well, where the
@@ -77,7 +77,7 @@ class Levels:
 
     @property
     def new(self) -> bool:
-        """... and whether that is urgent, as it was found lately."""
+        """Whether one of the tracked containers was found lately, so that its length must be checked often."""
         return any(level.all_looks < 2 * OWNING.emptied_looks for level in self._levels.values())
 
     def look(self, roots: Roots) -> None:

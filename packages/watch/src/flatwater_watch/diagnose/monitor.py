@@ -78,7 +78,7 @@ class Monitor(Investigator):
             self.censuses.take(self._last.step)
 
     def settle(self, over: Collection[str] = ()) -> None:
-        """Take what is proven for found, line or not, and wait for a look under way (`last_search`): no step will come.
+        """Finish the investigation without further readings: accept what is proven, and wait for a search in progress.
 
         Args:
             over: owners that were found and do not grow any more, at least not as they did.

@@ -9,9 +9,9 @@ from flatwater_watch.units import short_bytes
 MOST = 12
 """Owners that are told."""
 LEAST_SHARE = 0.02
-"""Of the largest change, that one must have to be told, ..."""
+"""Minimum size of a change that is shown, as a share of the largest change."""
 LEAST_BYTES = 1 << 16
-"""... and these."""
+"""Minimum size of a change that is shown, in bytes."""
 OF_ANOTHER = 0.8
 """Part of an owner's change that one container below it has, from which on that one alone is told."""
 ITEMS = "[*]", "[*].<graph>"

@@ -109,7 +109,7 @@ def dict_of(obj: object) -> dict[Any, Any]:
 
 
 def settled(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: ANN401
-    """What a function reads from a container that other threads may change: it is read again where one has meanwhile.
+    """The result of reading a container that other threads may change; it is read again when one has changed it.
 
     No thread comes in between while C code iterates, but one may between its beginning and its first item.
 

@@ -269,7 +269,7 @@ def _offer_(walking: Exploration, at: int, parts: Iterable[Named]) -> None:
 
 
 def _offer_drawn_(walking: Exploration, at: int, drawn: Sequence[Named]) -> None:
-    """The same, of items that stand for others."""
+    """Append the drawn items of a big container, each weighted for the items that it represents."""
     above, sample = walking.places[at], walking.samples[at]
     weight = walking.weights[at] * sample.of / sample.taken
     for name, obj in drawn:

@@ -181,7 +181,10 @@ _START_BRK = 44
 
 
 def heap() -> Heap | None:
-    """The same by pages, in twice the time."""
+    """The allocator's totals with the freed bytes whose pages are resident (`malloc_info`).
+
+    Takes twice as long as `totals`.
+    """
     libc, now = _libc(), totals()
     return None if libc is None or now is None else Heap(now.in_use, now.free, _kept_bytes(_malloc_info(libc)))
 

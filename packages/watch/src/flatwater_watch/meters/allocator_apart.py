@@ -21,8 +21,8 @@ CLONING = 0.02 / (1 << 30)
 """Seconds for which a program stands still to be copied once, for each anonymous byte that is resident: of a GiB 9 to
 13 ms on idle cores, 14 to 27 where two other processes keep both busy."""
 FORKING = 0.08 / (1 << 30)
-"""The same where that cannot be, and it forks twice: of a GiB 26 ms to copy the page tables once, and 80 in all on idle
-cores."""
+"""Seconds for each resident byte that a program pauses when it forks twice instead: for a GiB 26 ms to copy the page
+tables once, and 80 ms in all on idle cores."""
 
 
 class Allocator:

@@ -58,7 +58,10 @@ def processes() -> Processes:
 
 
 def descendants(pid: int | None = None) -> Processes:
-    """The sum over the processes below one, this one by default, without itself. As costly as `processes`."""
+    """Memory of the descendants of a process (by default this one), without the process itself.
+
+    As costly as `processes`.
+    """
     if pid is None and not has_children():
         return Processes(0, 0, 0)
     return _summed(below(pid))

@@ -17,7 +17,7 @@ from flatwater.envs.foraging.config import ForagingConfig
 
 ORE, DELIVERED = "ore", "delivered"
 OWN_TOKENS = 4
-"""Of the episode's progress, and of the agent's last action, whether it moved, and what it was paid."""
+"""Number of tokens about the agent itself: episode progress, last action, whether it moved, last reward."""
 AGENT_TOKENS = 6
 """What it is, its group, its number, its ore, and up to two for what it has delivered (65,535 at most)."""
 EMPTY, WALL, MINE, DEPOT = "empty", "wall", "mine", "depot"

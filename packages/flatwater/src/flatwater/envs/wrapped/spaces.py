@@ -38,7 +38,7 @@ class Reader(NamedTuple):
     write: Callable[[Any, Array], None]
     """Write an observation into an array of `shape`."""
     measures: tuple[int, ...] = ()
-    """As in `Spaces`."""
+    """The indexes of the numbers that are measurements; see `Spaces.measures`."""
     keys: tuple[tuple[int, str], ...] = ()
     """Where each part of a vector ends, and how an observation is asked for it: `['speed']`."""
 

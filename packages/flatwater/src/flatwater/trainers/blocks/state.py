@@ -57,7 +57,7 @@ class Blocks:
     starts: Bool[Tensor, "B"]
     """Whether the next step is the first of an episode."""
     led: Bool[Tensor, "B"]
-    """Whose teacher leads in this block; of no agent where there is none."""
+    """For each agent, whether the teacher's actions are executed in this block; all False without a teacher."""
     memory: Float[Tensor, "2 B M"]
     """What the student remembers, on its device, ..."""
     begun: Float[Tensor, "C 2 B M"]

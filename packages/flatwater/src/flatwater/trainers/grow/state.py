@@ -34,7 +34,7 @@ class Scores:
     policy: Float[Tensor, "K"]
     """Of the policy, in the last evaluation; NaN before the first."""
     baselines: dict[str, Float[Tensor, "K"]]
-    """Of what it is compared with, on the same episodes; played once, at the start."""
+    """Returns of each baseline on the same held-out episodes; played once, before training."""
 
 
 @state
