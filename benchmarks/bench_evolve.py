@@ -32,7 +32,7 @@ try:
 except ImportError:
     sys.exit("bench_evolve.py needs Stable-Baselines3: pip install -e .[compare]")
 
-from flatwater.api import configured
+from flatwater.api import resolve_config
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.recipes.evolve.config import EvolveRunConfig
 from flatwater.recipes.evolve.policy import policy_of
@@ -77,7 +77,7 @@ class Budget:
 def ours(env: str, algorithm: str, seed: int, seconds: float, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Train members for so many CPU seconds; the champion plays."""
     given = {"env": f"gymnasium:{env}", "seed": seed, "rounds": 1 << 30, "threads": 1, "learner.algorithm": algorithm}
-    config = configured("erl", None, nested(given | dict(settings)))
+    config = resolve_config("erl", None, nested(given | dict(settings)))
     run = compose(config)
     budget = Budget(seconds, time.process_time())
     train_(run.trainer, config.rounds, budget)

@@ -32,7 +32,7 @@ from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
 from flatwater.envs.growing.fitting import fit_, losses
 from flatwater.envs.growing.simulator import GrowingEnvs, build_envs, gates_of, net_of, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
-from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.stages import SlotStage
 from flatwater.envs.growing.stream import SEEDLING, draw_weights_, image_numbers, key
 from flatwater.envs.growing.task import load_task
 from flatwater.nets.stack import views
@@ -61,7 +61,7 @@ def begun(config: GrowingConfig) -> GrowingEnvs:
     place = torch.arange(HOSTS)[:, None] + torch.arange(len(envs.seeds))
     envs.slots.blueprint.copy_(place % 3)
     envs.slots.alpha.copy_(place % 4 / 3)
-    envs.slots.stage.fill_(Stage.BLENDING)
+    envs.slots.stage.fill_(SlotStage.BLENDING)
     return envs
 
 

@@ -26,7 +26,7 @@ from flatwater.trainers.loop import train_
 from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import Simulator, build_simulator, reset_
-from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, rules
+from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, yardstick_rules
 from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.recipe.config import ErlRunConfig
@@ -101,7 +101,7 @@ def play_rules(composition: ErlRun) -> dict[str, float]:
         load_truth(composition.config.panel),
         {},
     )
-    asked = rules(market, config, lesson_days(composition.setup), composition.panel.calendar)
+    asked = yardstick_rules(market, config, lesson_days(composition.setup), composition.panel.calendar)
     assert truth is not None
     asked["oracle"] = lambda: oracle_scores(truth, config)
     for name, scores in asked.items():

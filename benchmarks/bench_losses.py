@@ -34,7 +34,7 @@ from claims import Claim, record_claims
 
 import flatwater as fw
 from flatwater.cluster import processes
-from flatwater.cluster.asking import Worker
+from flatwater.cluster.worker_client import Worker
 from flatwater.runs.recorder import Round
 
 SMALL: dict[str, Any] = {
@@ -214,7 +214,7 @@ def three_nodes() -> Iterator[Any]:
     import ray  # noqa: PLC0415  (an extra)
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
-    from flatwater.cluster.on_ray import connect  # noqa: PLC0415
+    from flatwater.cluster.ray_workers import connect  # noqa: PLC0415
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80 << 20})
@@ -230,7 +230,7 @@ def three_nodes() -> Iterator[Any]:
 
 def on_ray(folder: Path, expected: list[dict[str, str]], seed: int) -> Losses:
     """Two actors killed, one stopped, one told to go, two of three nodes removed; the same again while learning."""
-    from flatwater.cluster import on_ray as cluster  # noqa: PLC0415
+    from flatwater.cluster import ray_workers as cluster  # noqa: PLC0415
 
     cluster.LOOK_SECONDS = 2.0
     with three_nodes() as nodes:

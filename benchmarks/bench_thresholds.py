@@ -58,8 +58,8 @@ def judged(steps: Sequence[float], values: Sequence[float], drift: Drift) -> tup
     for end in range(1, len(values) + 1):
         part = steps[:end], values[:end]
         least = max(drift.least_bytes, drift.least_share * values[end - 1])
-        proven = proven or slope.drifting(*part, least=least, fewest=drift.fewest) is not None
-        sure = slope.drifting(*part, least=2 * least, fewest=drift.unheld, confidence=drift.sure)
+        proven = proven or slope.drift_slope(*part, least=least, fewest=drift.fewest) is not None
+        sure = slope.drift_slope(*part, least=2 * least, fewest=drift.unheld, confidence=drift.sure)
         in_a_row = in_a_row + 1 if sure is not None else 0
         native = native or in_a_row >= drift.again
     return proven, native

@@ -37,7 +37,7 @@ import flatwater as fw
 from flatwater.runs.recorder import Round
 from flatwater.runs.session import start
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.workers import Workers
+from flatwater_trading.recipe.workers import TraderWorkers
 from flatwater_watch.meters.process import private_bytes
 
 AT_ONCE = "at once"
@@ -56,7 +56,7 @@ class Meter:
     """Looks at the run after each round."""
 
     def __init__(self) -> None:
-        self.crew: Workers | None = None
+        self.crew: TraderWorkers | None = None
         self.spent: list[float] = []
         self.wall: list[float] = []
         self.wire: list[float] = []
@@ -78,17 +78,17 @@ def each_round(totals: list[float]) -> float:
 
 def measured(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
     """A run, and what it took."""
-    meter, begin = Meter(), Workers.__init__
+    meter, begin = Meter(), TraderWorkers.__init__
 
-    def beginning(crew: Workers, *given: Any) -> None:  # noqa: ANN401
+    def beginning(crew: TraderWorkers, *given: Any) -> None:  # noqa: ANN401
         meter.crew = crew
         begin(crew, *given)
 
-    Workers.__init__ = beginning  # type: ignore[method-assign,assignment]
+    TraderWorkers.__init__ = beginning  # type: ignore[method-assign,assignment]
     try:
         start(config, folder, Console(quiet=True), on_round=meter)
     finally:
-        Workers.__init__ = begin  # type: ignore[method-assign]
+        TraderWorkers.__init__ = begin  # type: ignore[method-assign]
     manifest = json.loads(max(folder.glob("checkpoints/*.json")).read_text())
     return {
         "cpu_s": each_round(meter.spent),
@@ -101,10 +101,10 @@ def measured(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
 
 def flat(rounds: int, *, on_ray: bool) -> int:
     """Private bytes of this process, of the workers and of the object stores, over many generations."""
-    crews: list[Workers] = []
-    begin = Workers.__init__
+    crews: list[TraderWorkers] = []
+    begin = TraderWorkers.__init__
 
-    def beginning(crew: Workers, *given: Any) -> None:  # noqa: ANN401
+    def beginning(crew: TraderWorkers, *given: Any) -> None:  # noqa: ANN401
         crews.append(crew)
         begin(crew, *given)
 
@@ -115,20 +115,20 @@ def flat(rounds: int, *, on_ray: bool) -> int:
             print(f"{round_.number:>5} {mine:8.1f} MB here {theirs:8.1f} MB workers {wire:8.3f} MB wire", end="")
             print(told_of_stores() if on_ray else "", flush=True)
 
-    Workers.__init__ = beginning  # type: ignore[method-assign,assignment]
+    TraderWorkers.__init__ = beginning  # type: ignore[method-assign,assignment]
     try:
         with tempfile.TemporaryDirectory() as folder, three_nodes() if on_ray else nullcontext() as nodes:
             place = {} if nodes is None else {"cluster": nodes.address}
             settings = SMALL | place | {"rounds": rounds, "workers": 2}
             fw.train("erl", run=Path(folder) / "run", quiet=True, on_round=look, **settings)
     finally:
-        Workers.__init__ = begin  # type: ignore[method-assign]
+        TraderWorkers.__init__ = begin  # type: ignore[method-assign]
     return 0
 
 
 def told_of_stores() -> str:
     """What the object stores of a cluster hold, and what the processes that keep them have for themselves."""
-    from flatwater.cluster.on_ray import in_stores  # noqa: PLC0415  (an extra)
+    from flatwater.cluster.ray_workers import in_stores  # noqa: PLC0415  (an extra)
 
     used = in_stores()
     keepers = [each.pid for each in psutil.process_iter(["name"]) if each.info["name"] == "raylet"]

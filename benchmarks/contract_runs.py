@@ -15,7 +15,7 @@ from flatwater.memory.ledger import Statement
 from flatwater.memory.planner import Plan
 from flatwater.replay.config import RowReplayConfig
 from flatwater.runs import recorder, session
-from flatwater.runs.contract import Contract
+from flatwater.runs.contract import MemoryContract
 from flatwater_trading.recipe import plan
 from flatwater_trading.recipe import run as erl_run
 from flatwater_trading.recipe.config import ErlRunConfig
@@ -63,7 +63,7 @@ def windows_config() -> ErlRunConfig:
     )
 
 
-class NoContract(Contract):
+class NoContract(MemoryContract):
     """Weighs nothing, watches nothing."""
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ def count_contract_() -> Clock:
     clock = Clock()
     vars(erl_run)["plan_erl"] = clock.around(plan.plan_erl)
     for name in ("__post_init__", "over_budget_", "settle_", "record"):
-        setattr(Contract, name, clock.around(getattr(Contract, name)))
+        setattr(MemoryContract, name, clock.around(getattr(MemoryContract, name)))
     return clock
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import LEARNED_FROM, Weighing, ppo_loss
+from flatwater.algorithms.ppo import LEARNED_FROM, LossWeights, ppo_loss
 from flatwater.algorithms.returns import gae
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.nets.policy import Outlook
+from flatwater.nets.policy import PolicyOutput
 from flatwater.nets.stack import views
 from flatwater.nets.student import Student
 
@@ -55,7 +55,7 @@ class ListedTeaching:
         """Columns of so many steps, [T, B, ...], and `begun`, [C, 2, B, M]."""
         rows: dict[str, list[Any]] = {name: [] for name in (*READ, "reward", "terminated", "truncated")}
         begun, values = [], []
-        led = torch.rand(self.agents, generator=self.rng) < self.config.lead.at(0)
+        led = torch.rand(self.agents, generator=self.rng) < self.config.lead.value_at(0)
         for t in range(steps):
             if t % self.config.unroll == 0:
                 begun.append(self.memory.clone())
@@ -82,7 +82,7 @@ class ListedTeaching:
         columns["advantage"] = (estimated - estimated.mean()) / (estimated.std() + EPSILON)
         return columns | {"begun": begun_}
 
-    def look(self) -> Outlook:
+    def look(self) -> PolicyOutput:
         """What the student makes of what is seen now."""
         shown = torch.from_numpy(self.obs.reshape(self.agents, *self.obs.shape[2:]).copy())
         return self.student(self.weights, shown.unsqueeze(0), self.memory, self.starts.unsqueeze(0))
@@ -95,11 +95,11 @@ class ListedTeaching:
         taught = np.zeros(shape, np.int64)
         self.teacher.step_batch(self.obs, taught)
         seen = self.look()
-        choice = self.student.actions.given(seen.logits[0])
+        choice = self.student.actions.distribution(seen.logits[0])
         self.memory = seen.memory
         noise = self.student.actions.noise_(torch.empty_like(seen.logits[0]), self.rng)
         told = torch.from_numpy(taught).flatten()
-        action = torch.where(led, told, choice.draw(noise))
+        action = torch.where(led, told, choice.sample(noise))
         reward, over = np.zeros(shape, np.float32), np.zeros((2, *shape), np.bool_)
         self.world.step_(action.view(shape).numpy(), self.obs, reward, *over)
         self.starts = torch.zeros_like(self.starts)
@@ -130,7 +130,7 @@ class ListedTeaching:
                 batch = {name: column[place, :, agent].transpose(0, 1) for name, column in cut.items()}
                 memory = begun[place, :, agent].transpose(0, 1)
                 seen = self.student(self.weights, batch["obs"], memory, batch["starts"])
-                loss, _ = ppo_loss(config, self.student, seen, batch, Weighing(torch.ones(()), torch.zeros(())))
+                loss, _ = ppo_loss(config, self.student, seen, batch, LossWeights(torch.ones(()), torch.zeros(())))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 torch.nn.utils.clip_grad_norm_(self.weights.values(), config.grad_clip)

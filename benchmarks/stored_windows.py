@@ -25,9 +25,9 @@ from flatwater_trading.policy.trader import MarketObs
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.training import learn, round, tile
 from flatwater_trading.training import state as erl_state
-from flatwater_trading.training.learn import Source
-from flatwater_trading.training.rows import RowReplay, held, windows
-from flatwater_trading.training.setup import Setup
+from flatwater_trading.training.learn import ReplaySource
+from flatwater_trading.training.rows import RowReplay, drawable_count, windows
+from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.errors import MemoryLimitError
 from flatwater_watch.units import format_bytes
 
@@ -93,11 +93,11 @@ def store_windows_() -> None:
     """From here on every run of traders of this process stores its windows."""
     build, remember_ = erl_state._replay, tile.remember_  # noqa: SLF001  (what is replaced)
 
-    def build_storing(setup: Setup, market: Market) -> StoringReplay:
+    def build_storing(setup: ErlSetup, market: Market) -> StoringReplay:
         columns, _, features = market.observations.shape
         return storing(build(setup, market), (columns, setup.config.env.episode.context, features), setup.device)
 
-    def remember_and_store_(setup: Setup, run: erl_state.Erl, *played: object) -> None:
+    def remember_and_store_(setup: ErlSetup, run: erl_state.ErlState, *played: object) -> None:
         assert run.replay is not None
         before = run.replay.appended
         remember_(setup, run, *played)  # type: ignore[arg-type]
@@ -107,7 +107,9 @@ def store_windows_() -> None:
     def refill_(run: ErlRun) -> None:
         replay = run.trainer.run.replay
         assert replay is not None
-        store_(replay, run.trainer.run.market.observations, torch.arange(held(replay), device=replay.row.device))
+        store_(
+            replay, run.trainer.run.market.observations, torch.arange(drawable_count(replay), device=replay.row.device)
+        )
 
     vars(erl_state)["_replay"] = build_storing
     vars(round)["remember_"] = remember_and_store_
@@ -115,20 +117,20 @@ def store_windows_() -> None:
     setattr(ErlRun, "rebuild_", refill_)  # noqa: B010  (of a class that is not ours)
 
 
-def observe_stored(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
+def observe_stored(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
     """What was seen at ring positions `at`, from its copy."""
     assert isinstance(source.replay, StoringReplay)
     return copied(source, source.replay.windows.seen, at, at, source.buffers.seen)
 
 
-def observe_next_stored(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
+def observe_next_stored(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
     """What followed on ring positions `at`, from its copy."""
     assert isinstance(source.replay, StoringReplay)
     following = source.replay.following[at].long()
     return copied(source, source.replay.windows.following, at, following, source.buffers.following)
 
 
-def copied(source: Source, copies: Tensor, at: Tensor, slot: Tensor, buffer: Tensor) -> MarketObs:
+def copied(source: ReplaySource, copies: Tensor, at: Tensor, slot: Tensor, buffer: Tensor) -> MarketObs:
     """Copies of windows in the run's buffer, with the account of the day that they show."""
     seen = torch.index_select(copies, 0, at.flatten(), out=buffer[: at.numel()]).view(*at.shape, *copies.shape[1:])
     account = source.replay.account

@@ -19,7 +19,7 @@ import gymnasium
 
 from flatwater_watch.agent.boundaries import TICK_SECONDS
 from flatwater_watch.agent.process import ProcessWatch
-from flatwater_watch.agent.steps import find_steps, lose_steps
+from flatwater_watch.agent.steps import hook_steps, unhook_steps
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
 
@@ -74,11 +74,11 @@ def with_the_hook(pairs: int, *, alone: bool = False) -> dict[str, Any]:
     """The same environments with the hook and without it; alone, all that it could tell a watch is granted."""
     envs = made()
     watch = ProcessWatch()
-    gates = find_steps(watch.step)
-    watch.boundaries.grant_to_(gates)
+    gates = hook_steps(watch.step)
+    watch.boundaries.use_counters_(gates)
     if alone:
         for gate in gates.values():
-            gate.grant_(1 << 60)
+            gate.skip_next_(1 << 60)
     cls: Any = type(envs.envs[0].unwrapped)
     if not HOOKED:
         HOOKED.update({name: vars(cls)[name] for name in ("step", "reset")})
@@ -91,8 +91,12 @@ def with_the_hook(pairs: int, *, alone: bool = False) -> dict[str, Any]:
     plain = {name: method.__wrapped__ for name, method in HOOKED.items()}
     found = in_pairs(lambda: half(HOOKED), lambda: half(plain), pairs)
     half(plain)
-    lose_steps()
-    passed = sum(gate.passed_() for gate in gates.values()) if alone else watch.boundaries.clock(None, ticks=False)
+    unhook_steps()
+    passed = (
+        sum(gate.take_skipped_() for gate in gates.values())
+        if alone
+        else watch.boundaries.boundary_count(None, ticks=False)
+    )
     watch.close(conclude=False)
     # An episode's end is followed by a reset in place of a step.
     return found | {"counted": passed == pairs * ENVS * STEPS}

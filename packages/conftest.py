@@ -109,7 +109,7 @@ def _examples_follow_from_their_test_alone() -> Iterator[None]:
 def _runs_freeze_nothing() -> Iterator[None]:
     """At its end a run puts all in the collector's sight again, as `test_machine.py` says: what was imported too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flatwater.runs.session.frozen", nullcontext)
+        patch.setattr("flatwater.runs.session.freeze_gc", nullcontext)
         yield
 
 

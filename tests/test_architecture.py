@@ -26,7 +26,7 @@ COLD = {
         (
             "flatwater_trading/panel/laws.py",
             "flatwater_trading/panel/mapped.py",
-            "flatwater_trading/panel/own.py",
+            "flatwater_trading/panel/custom_features.py",
             "flatwater_trading/panel/normalise.py",
         ),
         "a panel is read on the CPU, once a run",
@@ -49,7 +49,7 @@ COLD = {
         "a world that is on the CPU",
     ),
     "flatwater/envs/conformance.py": "tries environments out, on the CPU",
-    "flatwater/envs/kept.py": "what environments of the CPU keep: where an episode begins, and once a checkpoint",
+    "flatwater/envs/kept_state.py": "what environments of the CPU keep: where an episode begins, and once a checkpoint",
     "flatwater_trading/market/baselines.py": "what traders are compared with, once a run",
     "flatwater_trading/market/orders.py": "the orders of one evening",
     "flatwater_trading/market/yardsticks.py": "what traders are compared with, once a run",
@@ -108,7 +108,7 @@ MAY_COPY = {
             "flatwater/algorithms/ppo.py::build",
             "flatwater_trading/training/lessons.py::build_outcomes",
             "flatwater/trainers/grow/state.py::build_setup",
-            "flatwater/trainers/grow/state.py::lean_",
+            "flatwater/trainers/grow/state.py::init_action_bias_",
         ),
         "when the run is built",
     ),
@@ -173,21 +173,21 @@ MAY_CATCH_ALL = {
     "flatwater/cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
     "flatwater_watch/meters/fork.py::_answer": "the end of a forked process",
     "flatwater_watch/events/background.py::_serve": "the edge of a tracker's thread: the run goes on",
-    "flatwater/rundir/listing.py::line_of": "the edge to files of anybody's making: one bad run costs its own row",
-    "flatwater/runs/own_parts.py::write_": "the edge to a recipe's code that only draws: no run ends by it",
+    "flatwater/rundir/listing.py::read_run_line": "the edge to files of anybody's making: one bad run costs its row",
+    "flatwater/runs/recipe_parts.py::write_": "the edge to a recipe's code that only draws: no run ends by it",
     "flatwater/rundir/events.py::ending": "whatever ends a run is told to those who listen, and goes on",
-    "flatwater_watch/agent/guard.py::ask": "the edge between the watch and somebody else's program",
-    "flatwater_watch/meters/untraced.py::unbroken": "the edge to the collector: it is raised later",
+    "flatwater_watch/agent/guard.py::run_or_default": "the edge between the watch and somebody else's program",
+    "flatwater_watch/meters/untraced.py::run_each_turn": "the edge to the collector: it is raised later",
     "flatwater_watch/agent/inject/sitecustomize.py::_begin": "the same edge, before the watch can be imported",
     "flatwater_watch/agent/guard.py::_passes": "the same edge: the program may have replaced what is asked there",
     "flatwater_watch/agent/guard.py::_end": "the same edge: then the fault is not told",
     "flatwater/envs/exact.py::try_exactness": "the edge to a class of the user's: the run says whose what it raises is",
     "flatwater/envs/exact.py::_replay": "the same edge: refusing what it took before is a difference like any other",
-    "flatwater/trainers/episodes.py::bring_": "the same edge: a class that is another by now",
+    "flatwater/trainers/episodes.py::replay_episodes_": "the same edge: a class that is another by now",
     "flatwater/plugins.py::add_": "the edge to other people's packages: a broken one adds nothing, and stops nobody",
     "flatwater/plugins.py::load_row": "the same edge: what such a package promised is told with its name",
-    "flatwater/reports/own_parts.py::installed_parts": "the same edge: such a part says so in its place",
-    "flatwater_watch/heap/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
+    "flatwater/reports/recipe_parts.py::installed_parts": "the same edge: such a part says so in its place",
+    "flatwater_watch/heap/children.py::look_object": "the edge to a foreign object: it is counted as unread",
 }
 """`module::function` -> the process or thread edge where it stands."""
 
@@ -195,13 +195,13 @@ OPENING = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 MAY_OPEN = {
     **dict.fromkeys(
         (
-            "flatwater_watch/files/regular.py::_opened",
+            "flatwater_watch/files/safe_read.py::_opened",
             "flatwater/storage/folders.py::open_below",
             "flatwater_watch/files/directory.py::open_at_once",
             "flatwater_watch/files/output.py::_held",
-            "flatwater/runs/begun.py::_folder",
-            "flatwater/runs/begun.py::note_begun",
-            "flatwater/rundir/layout.py::locked",
+            "flatwater/runs/started_runs.py::_folder",
+            "flatwater/runs/started_runs.py::note_begun",
+            "flatwater/rundir/layout.py::hold_lock",
         ),
         "the homes of opening: regular files only, folders by descriptor, no link where others write",
     ),
@@ -229,7 +229,7 @@ MAY_OPEN = {
     ),
     "flatwater/runs/trackers.py::opened": "opens no file",
 }
-"""`module::function` -> why it may open a file itself; all else goes through `regular.py` and `storage/`."""
+"""`module::function` -> why it may open a file itself; all else goes through `safe_read.py` and `storage/`."""
 WRITING = {
     "write_object",
     "replace_whole",
@@ -448,7 +448,7 @@ def test_what_reads_a_run_imports_no_name_of_a_file() -> None:
     paths = [path for path in MODULES if name(path).startswith(READERS)]
     found = {place(p, call) for p in paths for call, called in calls(tree(p)) if called.rpartition(".")[2] in IMPORTERS}
     assert found <= set(MAY_IMPORT), "a reader would import what a file names"
-    banned = {f"flatwater.{module}.{each}" for module in ("recipe", "imported") for each in IMPORTERS}
+    banned = {f"flatwater.{module}.{each}" for module in ("recipe", "named_imports") for each in IMPORTERS}
     banned |= {"pickle", "runpy", "flatwater.runs.session.read_config"}
     assert [name(path) for path in paths if banned & {*imported(path)}] == []
 

@@ -15,14 +15,14 @@ import pytest
 
 from flatwater.cli.main import INTERRUPTED, NO_READER, _reader, _ReadsItself, find, interface_of, main, sent_on
 from flatwater.config.toml import dumps_config, to_mapping
-from flatwater.memory.planner import grouped
+from flatwater.memory.planner import group_bytes
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import find_installed, recipe_names
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import BUDGET_EXIT
 from flatwater.runs.signals import STOP_CODES
 from flatwater_watch.errors import FlatwaterError
-from flatwater_watch.faces.command import Watch
+from flatwater_watch.faces.command import WatchCommand
 from flatwater_watch.options.declare import field_docs
 
 ROOT = Path(__file__).parents[1]
@@ -135,7 +135,7 @@ def test_every_metric_is_explained_and_every_explained_metric_is_written(
     }
     written = set[str]()
     for each in (run, replayed, drawn):
-        owners = {f"memory/{owner}" for owner in grouped(json.loads(each.plan.read_text())["owners"], depth=2)}
+        owners = {f"memory/{owner}" for owner in group_bytes(json.loads(each.plan.read_text())["owners"], depth=2)}
         written |= set(read_metrics(each.metrics)) - owners
     assert explained - {"memory/<owner>", "memory/replay.action"} == written
 
@@ -172,7 +172,7 @@ def test_links_lead_somewhere() -> None:
 @pytest.mark.parametrize("line", commands("flatwater-watch"))
 def test_commands_of_the_finder_in_the_pages_are_commands(line: str) -> None:
     """The same for `flatwater-watch`, whose command stands after the options."""
-    assert callable(Watch.read("flatwater-watch run", shlex.split(line)[2:]))
+    assert callable(WatchCommand.read("flatwater-watch run", shlex.split(line)[2:]))
 
 
 @pytest.mark.parametrize("line", commands("flatwater"))

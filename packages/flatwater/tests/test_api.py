@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import flatwater as fw
-from flatwater.api import configured
+from flatwater.api import resolve_config
 from flatwater_watch.errors import ConfigError
 
 SMALL = {"envs": 3, "block": 16, "threads": 1, "trackers": (), "evaluation": {"envs": 3, "every": 2}}
@@ -48,7 +48,7 @@ def test_a_run_from_a_program_is_the_run_of_the_command(capfd: pytest.CaptureFix
 
 def test_settings_win_over_a_file_and_wrong_ones_are_refused() -> None:
     Path("my.toml").write_text("seed = 5\n[learner]\nlr = 0.5\nepochs = 2\n")
-    found = configured("ppo", "my.toml", {"learner": {"lr": 0.25}, "budget": None})
+    found = resolve_config("ppo", "my.toml", {"learner": {"lr": 0.25}, "budget": None})
     assert (found.seed, found.learner.lr, found.learner.epochs) == (5, 0.25, 2)
     for wrong in ({"rouds": 1}, {"learner": {"lr": -1}}, {"envs": "many"}):
         with pytest.raises(ConfigError):

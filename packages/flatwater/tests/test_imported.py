@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hostile_runs import set_trap
 
-from flatwater.imported import ForeignNameError, import_named, import_object, importing_only_ours
+from flatwater.named_imports import ForeignNameError, import_named, import_object, importing_only_ours
 
 
 @pytest.mark.parametrize("name", ["payload", "payload.deep", "unittest.__main__", "os", "flatwaters"])

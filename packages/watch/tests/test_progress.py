@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from flatwater_watch import progress
-from flatwater_watch.progress import Course, Part, is_due, steps, watched
+from flatwater_watch.progress import Part, ProgressTrack, count_steps, is_due, track_progress
 from flatwater_watch.terminal import Terminal
 
 HOURS = 10 * 3600
 
 
 def test_steps_are_the_items_whether_or_not_somebody_looks() -> None:
-    assert [*steps("days", range(3))] == [0, 1, 2]
-    with watched() as course:
-        assert [*steps("days", range(3))] == [0, 1, 2]
+    assert [*count_steps("days", range(3))] == [0, 1, 2]
+    with track_progress() as course:
+        assert [*count_steps("days", range(3))] == [0, 1, 2]
         assert course.parts == ()
 
 
 def test_the_line_names_every_part_from_the_outermost_on() -> None:
-    with watched() as course:
-        for _ in steps("folds", range(2)):
-            for day in steps("days", range(5)):
+    with track_progress() as course:
+        for _ in count_steps("folds", range(2)):
+            for day in count_steps("days", range(5)):
                 if day == 3:
                     assert course.line().startswith("folds ")
                     assert "days 3/5" in course.line()
@@ -32,19 +32,19 @@ def test_the_line_names_every_part_from_the_outermost_on() -> None:
 
 def test_what_ends_early_leaves_nothing_behind() -> None:
     def fails() -> Iterator[int]:
-        for day in steps("days", range(5)):
+        for day in count_steps("days", range(5)):
             if day:
                 raise ValueError
             yield day
 
-    with watched() as course, pytest.raises(ValueError):  # noqa: PT011  (its own)
+    with track_progress() as course, pytest.raises(ValueError):  # noqa: PT011  (its own)
         [*fails()]
     assert course.parts == ()
 
 
 def test_the_time_left_is_that_of_the_outermost_part() -> None:
     outer = Part("folds", 4, done=1, began=time.monotonic() - 30)
-    assert Course((outer, Part("days", 100))).line() == "folds 1/4, days 0/100, 1 min 30 s left"
+    assert ProgressTrack((outer, Part("days", 100))).line() == "folds 1/4, days 0/100, 1 min 30 s left"
 
 
 def test_lines_are_10_seconds_apart_at_first_and_few_in_long_work() -> None:
@@ -75,7 +75,7 @@ def until(done: Callable[[], bool]) -> None:
 def test_a_log_is_told_how_far_it_has_come() -> None:
     out = io.StringIO()
     with Terminal(file=out, width=100).status("playing [days] …"):
-        for _ in steps("days", range(7)):
+        for _ in count_steps("days", range(7)):
             until(lambda: "days 0/7" in out.getvalue())
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("playing [days] … ")
@@ -87,7 +87,7 @@ def test_a_terminal_keeps_one_line_and_a_quiet_console_none() -> None:
     out, nothing = io.StringIO(), io.StringIO()
     shown = Terminal(file=out, width=100, force_terminal=True)
     with Terminal(file=nothing, quiet=True).status("playing …"), shown.status("playing …"):
-        for _ in steps("days", range(7)):
+        for _ in count_steps("days", range(7)):
             until(lambda: "days 0/7" in out.getvalue())
     assert "days 0/7" in out.getvalue()
     assert nothing.getvalue() == ""

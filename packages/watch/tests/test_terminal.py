@@ -8,7 +8,7 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from flatwater_watch.printable import MOST, printable, shown
+from flatwater_watch.sanitize import MOST, printable, shown
 from flatwater_watch.terminal import PrintableStream, Terminal
 
 ORDERS = {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0))} - {"\n", "\t"}

@@ -26,11 +26,11 @@ from flatwater.comparisons.page import comparison_page
 from flatwater.comparisons.side_by_side import as_json, read_named
 from flatwater.config.toml import from_mapping, read_toml, to_mapping
 from flatwater.description import Description
-from flatwater.imported import trusting
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.recipe import later, recipe_for, recipe_in
-from flatwater.reports.page import page
+from flatwater.named_imports import trust_code
+from flatwater.recipe import lazy_function, recipe_in_env, recipe_of_config
+from flatwater.reports.page import run_page
 from flatwater.reports.records import read_run
 from flatwater.reports.result_blocks import result_table
 from flatwater.rundir.description import read_description, read_settings
@@ -41,7 +41,7 @@ from flatwater.runs.planning import checked_plan
 from flatwater.runs.portable import export as write_policy
 from flatwater.runs.portable import read_policy
 from flatwater.runs.recorder import Round
-from flatwater.runs.session import Outcome, read_config, restore_run
+from flatwater.runs.session import RunOutcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start as start_run
 from flatwater.runs.signals import SIGNALLED, end_on_signals
@@ -52,7 +52,7 @@ from flatwater_watch.pages.blocks import Paragraph, Piece
 from flatwater_watch.pages.document import fragment
 from flatwater_watch.terminal import lasting_terminal, silent_terminal
 
-draw_run = later("flatwater.reports.picture:draw_run")
+draw_run = lazy_function("flatwater.reports.picture:draw_run")
 """Imports matplotlib, when a run has finished."""
 
 OnRound = Callable[[Round], object]
@@ -101,7 +101,7 @@ class TrainedRun:
         written = self.path / "report.html" if out is None else Path(out)
         beside = self.path / "report.html"
         check_output("out =", written, PAGE, beside=beside)
-        replace_output(written, page(read_run(self.path)).encode(errors="replace"), PAGE, beside=beside)
+        replace_output(written, run_page(read_run(self.path)).encode(errors="replace"), PAGE, beside=beside)
         return written
 
     def _repr_html_(self) -> str:
@@ -136,7 +136,7 @@ def train(
         KeyboardInterrupt: Ctrl-C; where training had begun, the step was finished and a checkpoint saved.
         SystemExit: the same after SIGTERM, SIGHUP or SIGUSR1, with the exit code of the command, such as 143.
     """
-    wanted = configured(recipe, config, settings)
+    wanted = resolve_config(recipe, config, settings)
     with _threads_kept(), _ended_as_python_is():
         outcome = start_run(wanted, None if run is None else Path(run), _console(quiet=quiet), on_round=on_round)
     return _trained(outcome)
@@ -167,7 +167,7 @@ def resume(
             names code that may be somebody's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as of `train`.
     """
-    with _threads_kept(), _ended_as_python_is(), trusting(trust):
+    with _threads_kept(), _ended_as_python_is(), trust_code(trust):
         outcome = resume_run(run, _console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
     return _trained(outcome)
 
@@ -178,7 +178,7 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
     Raises:
         FlatwaterError: no run could start with them. That it does not fit into memory is `plan.fits`.
     """
-    return checked_plan(configured(recipe, config, settings))[1]
+    return checked_plan(resolve_config(recipe, config, settings))[1]
 
 
 def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -196,7 +196,7 @@ def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **c
     Raises:
         FlatwaterError: there is no run, nothing to be judged yet, or it names code that may be somebody's.
     """
-    with _threads_kept(), trusting(trust):
+    with _threads_kept(), trust_code(trust):
         return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
 
 
@@ -234,14 +234,14 @@ def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what
         FlatwaterError: there is no run or no intact checkpoint, its recipe gives nothing to be used yet, the file holds
             no policy, or it names code that may be somebody's.
     """
-    with _threads_kept(), trusting(trust):
+    with _threads_kept(), trust_code(trust):
         return read_policy(Path(run)) if Path(run).is_file() else _policy_of(Path(run))
 
 
 def _policy_of(run: Path) -> Any:  # noqa: ANN401  (same)
     folder = open_folder(run)
     config = read_config(folder)
-    recipe = recipe_for(config)
+    recipe = recipe_of_config(config)
     if recipe.policy is None:
         raise ConfigError(f"{run}: a run of `{recipe.name}` cannot be loaded yet. Judge it with evaluate({str(run)!r})")
     composed, _ = restore_run(config, folder, lambda _: None)
@@ -269,14 +269,14 @@ def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str 
     return write_policy(load(run, trust=trust), Path(to), budget)
 
 
-def configured(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """The settings of a recipe: its defaults, those of a file, and those that are given.
 
     Raises:
         ConfigError: there is no such recipe or setting, or one is out of its range.
     """
     env = settings.get("env", None if config is None else read_toml(Path(config)).get("env"))
-    found = recipe_in(recipe, env)
+    found = recipe_in_env(recipe, env)
     base = to_mapping(load_settings(found.config, Path(config), given={*settings})) if config is not None else {}
     return from_mapping(found.config, _over(base, settings), f"the settings of {recipe}")
 
@@ -295,7 +295,7 @@ def _console(*, quiet: bool) -> Console:
     return silent_terminal() if quiet else lasting_terminal()
 
 
-def _trained(outcome: Outcome) -> TrainedRun:
+def _trained(outcome: RunOutcome) -> TrainedRun:
     """The run, with the picture that a finished one has.
 
     Raises:

@@ -24,7 +24,7 @@ _OF_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "pl
 
 
 @dataclass(frozen=True)
-class Place:
+class CodeLine:
     """A line of somebody's code."""
 
     file: str
@@ -68,7 +68,7 @@ class Border:
             passing: errors that the caller tells about in words of its own.
         """
         self._what, self._owner, self._method = what, owner, method
-        called = method or name_of(owner).rpartition(":")[2]
+        called = method or dotted_name(owner).rpartition(":")[2]
         self._call, self._wanted, self._passing = call or f"{called}()", wanted, passing
 
     def __enter__(self) -> None:
@@ -86,7 +86,7 @@ class Border:
     def sentence(self, fault: BaseException) -> str:
         """What it raised, and where."""
         place = own_place(fault)
-        where = place or source_of(self._owner, self._method)
+        where = place or find_source_line(self._owner, self._method)
         said = str(fault).strip().partition("\n")[0]
         raised = f"{type(fault).__name__}{f': {said}' if said else ''}"
         line = f"{self._what}: {self._call} raised {raised}{f' ({where})' if where else ''}"
@@ -105,29 +105,29 @@ def _passes(fault: BaseException) -> bool:
     return isinstance(fault, KeyboardInterrupt) and not ours
 
 
-def own_place(fault: BaseException) -> Place | None:
+def own_place(fault: BaseException) -> CodeLine | None:
     """Where the user's own code raised an error, or called what did; None where none of it was at work."""
     for frame, line in reversed([*traceback.walk_tb(fault.__traceback__)]):
         code = frame.f_code
         if not is_ours(str(frame.f_globals.get("__name__"))) and not _installed(code.co_filename):
-            return Place(Path(code.co_filename).name, line, code.co_qualname)
+            return CodeLine(Path(code.co_filename).name, line, code.co_qualname)
     return None
 
 
-def source_of(owner: object, method: str = "") -> Place | None:
+def find_source_line(owner: object, method: str = "") -> CodeLine | None:
     """Where a class, its method or a function is written; None where it is installed, or no text is to be had."""
     found = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     try:
         named = inspect.unwrap(cast("Any", getattr(found, method) if method else found))
         file, (_, line), module = inspect.getsourcefile(named), inspect.getsourcelines(named), str(named.__module__)
     except (AttributeError, TypeError, OSError, ValueError):
-        return source_of(owner) if method else None
+        return find_source_line(owner) if method else None
     if file is None or is_ours(module) or _installed(file):
-        return source_of(owner) if method else None
-    return Place(Path(file).name, max(line, 1), named.__qualname__)
+        return find_source_line(owner) if method else None
+    return CodeLine(Path(file).name, max(line, 1), named.__qualname__)
 
 
-def name_of(owner: object) -> str:
+def dotted_name(owner: object) -> str:
     """A class, or that of an object, by where it is: `boat:Boat`."""
     found = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     return f"{found.__module__}:{found.__qualname__}"

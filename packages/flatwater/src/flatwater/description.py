@@ -8,13 +8,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from flatwater.metrics.console import Column, Layout, percent, share, signed_percent, whole, whole_share
+from flatwater.metrics.console import (
+    Column,
+    Layout,
+    format_percent,
+    format_share,
+    format_whole,
+    signed_percent,
+    whole_share,
+)
 from flatwater.metrics.figures import short_number, short_seconds
 from flatwater.recipe import SECTIONS, Headline, Number, Recipe
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.forms import check_form, fill_form
-from flatwater_watch.printable import printable, shown
+from flatwater_watch.sanitize import printable, shown
 
 MOST_BYTES = 256 << 10
 """Of a description's file."""
@@ -22,9 +30,9 @@ MOST_TEXT, MOST_ENTRIES = 200, 64
 """Characters of a text, and entries of a list."""
 WAYS: Mapping[str, Callable[[float], str]] = {
     "short": short_number,
-    "whole": whole,
-    "percent": percent,
-    "share": share,
+    "whole": format_whole,
+    "percent": format_percent,
+    "share": format_share,
     "whole share": whole_share,
     "signed percent": signed_percent,
     "seconds": short_seconds,
@@ -33,7 +41,7 @@ WAYS: Mapping[str, Callable[[float], str]] = {
 
 
 @dataclass(frozen=True)
-class Glance:
+class LiveNumber:
     """A number of the last round that the live screen shows."""
 
     title: str
@@ -51,7 +59,7 @@ class Description:
     """What a round is called."""
     short: str
     """The same in at most 8 characters."""
-    glance: tuple[Glance, ...]
+    glance: tuple[LiveNumber, ...]
     curves: dict[str, str]
     """One or more."""
     journal: str
@@ -73,11 +81,11 @@ class Description:
         return Layout(round=self.round, short=self.short, columns=(), dispensable=frozenset(), glance=glance)
 
     @property
-    def judged(self) -> tuple[str, str]:
+    def judged_curve(self) -> tuple[str, str]:
         """Title and metric of the curve that a run is judged by."""
         return list(self.curves.items())[-1]
 
-    def title_of(self, result: Mapping[str, Any]) -> str:
+    def result_title(self, result: Mapping[str, Any]) -> str:
         """What stands above the table of a result."""
         return fill_form(self.title, result)
 
@@ -103,7 +111,7 @@ def describe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
         name=recipe.name,
         round=layout.round,
         short=layout.short,
-        glance=tuple(Glance(column.title, column.name, _way_of(column)) for column in layout.glance),
+        glance=tuple(LiveNumber(column.title, column.name, _way_of(column)) for column in layout.glance),
         curves=dict(recipe.curves),
         journal=recipe.journal,
         players=recipe.players,
@@ -163,5 +171,5 @@ def _texts(found: Description) -> Iterator[str]:
     yield from (found.name, found.round, found.short, found.players, found.trained, found.title, found.trained_on)
     yield from (text for pair in found.curves.items() for text in pair)
     yield from found.said
-    shapes: tuple[Headline | Number | Glance, ...] = (found.headline, *found.numbers, *found.glance)
+    shapes: tuple[Headline | Number | LiveNumber, ...] = (found.headline, *found.numbers, *found.glance)
     yield from (text for shape in shapes for text in astuple(shape))

@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from flatwater_watch.errors import ConfigError, FlatwaterError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 _PLACE = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z"
 _NAME, _WORDS, _FILE = r"[^\W_][\w.-]*\Z", r"[^\W_][\w.-]*( [^\W_][\w.-]*)*\Z", r"[^\W_][\w.-]*\Z"
@@ -123,22 +123,22 @@ def read_table(group: str) -> Table:
     return table
 
 
-def rows(group: str) -> Mapping[str, Any]:
+def group_rows(group: str) -> Mapping[str, Any]:
     """The rows of a group, by name."""
     return read_table(group).rows
 
 
-def faults(group: str) -> str:
+def group_faults(group: str) -> str:
     """What is wrong with packages that should add to a group, to be told where a name is not found."""
     return "".join(f"\n{fault}" for fault in read_table(group).faults)
 
 
 def listed(group: str, shipped: str) -> str:
     """The names that ship and those of a group, for a message: `forage, boat`."""
-    return ", ".join((shipped, *rows(group)))
+    return ", ".join((shipped, *group_rows(group)))
 
 
-def load(where: str) -> Any:  # noqa: ANN401  (whatever is there)
+def load_named(where: str) -> Any:  # noqa: ANN401  (whatever is there)
     """What a row names as `package.module:Name`. The text is a package's own, and never one of a file.
 
     Raises:
@@ -156,7 +156,7 @@ def load_row(group: str, name: str, where: str) -> Any:  # noqa: ANN401  (same)
         ConfigError: it cannot be imported; says by which package it was promised.
     """
     try:
-        return load(where)
+        return load_named(where)
     except FlatwaterError:
         raise
     except Exception as fault:

@@ -4,18 +4,18 @@
 package names its recipes by an entry point (`plugins.py`); a recipe in a file is named `package.module:NAME`.
 
 A recipe has light parts, which a list of runs needs (names, columns, numbers), and heavy ones, which import torch or
-matplotlib; `later` names a heavy part by where it is, so that it is imported when it is called.
+matplotlib; `lazy_function` names a heavy part by where it is, so that it is imported when it is called.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from flatwater.imported import GIVEN, Permit, find_object
-from flatwater.plugins import faults, load, load_row, rows
+from flatwater.named_imports import GIVEN, Permit, find_object
+from flatwater.plugins import group_faults, group_rows, load_named, load_row
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.forms import check_form, write_value
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
     from flatwater.memory.planner import Plan
@@ -28,7 +28,7 @@ MOST_ROUNDS = 1 << 53
 """A larger number is none that anybody trains, and no float holds it."""
 
 
-def later(where: str) -> Callable[..., Any]:
+def lazy_function(where: str) -> Callable[..., Any]:
     """A function that is imported when it is called.
 
     Args:
@@ -36,12 +36,14 @@ def later(where: str) -> Callable[..., Any]:
     """
 
     def imported(*given: Any, **named: Any) -> Any:  # noqa: ANN401  (of whatever is named)
-        return load(where)(*given, **named)
+        return load_named(where)(*given, **named)
 
     return imported
 
 
-PICTURE, SECTIONS = (later(f"flatwater.reports.course:{name}") for name in ("course_picture", "course_sections"))
+PICTURE, SECTIONS = (
+    lazy_function(f"flatwater.reports.course:{name}") for name in ("course_picture", "course_sections")
+)
 """The default picture and page sections, for recipes that define neither."""
 
 
@@ -196,7 +198,7 @@ class Recipe:
 
 def recipe_names() -> tuple[str, ...]:
     """The recipes of installed packages."""
-    return tuple(rows("recipes"))
+    return tuple(group_rows("recipes"))
 
 
 def find_installed(name: str) -> Recipe | None:
@@ -208,9 +210,9 @@ def find_installed(name: str) -> Recipe | None:
     Raises:
         ConfigError: the package that has it is broken.
     """
-    if name not in rows("recipes"):
+    if name not in group_rows("recipes"):
         return None
-    where = rows("recipes")[name][0]
+    where = group_rows("recipes")[name][0]
     return _checked(name, load_row("recipes", name, where))
 
 
@@ -239,18 +241,18 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
         return installed
     listed = f"{', '.join(recipe_names())}, or package.module:NAME of a recipe of yours"
     if ":" not in name:
-        raise ConfigError(f"no recipe {shown(name)}: expected {listed}{faults('recipes')}")
+        raise ConfigError(f"no recipe {shown(name)}: expected {listed}{group_faults('recipes')}")
     if not permit.covers(name):
         raise ConfigError(f"recipe {shown(name)} is somebody's code, and stands in a file: it is not imported")
     return _checked(name, find_object(name, given=f"recipe {shown(name)}", wanted="package.module:NAME"))
 
 
-def recipe_for(config: "RunConfig") -> Recipe:
+def recipe_of_config(config: "RunConfig") -> Recipe:
     """The recipe of settings. These were made from what the user gave, or what `runs.trust` let through."""
     return find_recipe(config.trainer, GIVEN)
 
 
-def recipe_in(name: str, env: object) -> Recipe:
+def recipe_in_env(name: str, env: object) -> Recipe:
     """The recipe of a name that the user gives now, in an environment.
 
     Args:
@@ -275,7 +277,7 @@ def name_in(settings: Mapping[str, Any], where: object) -> str:
     return name
 
 
-def recipe_of(settings: Mapping[str, Any], where: str, permit: Permit) -> Recipe:
+def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) -> Recipe:
     """The recipe that a configuration file belongs to.
 
     Raises:
@@ -288,7 +290,7 @@ def recipe_of(settings: Mapping[str, Any], where: str, permit: Permit) -> Recipe
         raise ConfigError(f"{where}: trainer = {shown(name)}: {wrong}") from wrong
 
 
-def rounds_of(settings: Mapping[str, Any], where: str) -> int:
+def read_rounds(settings: Mapping[str, Any], where: str) -> int:
     """The rounds that a run wants in all, as its configuration file says; 0 where it says nothing.
 
     Raises:

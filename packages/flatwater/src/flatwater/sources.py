@@ -13,7 +13,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
 
-from flatwater_watch.files.regular import read_regular
+from flatwater_watch.files.safe_read import read_regular
 
 MOST_BYTES = 64 << 20
 """Of a module's file: one in C is large."""
@@ -30,7 +30,7 @@ def specs_of(module: str) -> list[ModuleSpec]:
     """The module and the packages that it is in, outermost first, as an import would find them.
 
     Shorter than the name where that ends in nothing. The folder where the command runs is looked into last, as by
-    `imported.import_named`.
+    `named_imports.import_named`.
     """
     found: list[ModuleSpec] = []
     inside: Sequence[str] | None = None
@@ -56,7 +56,9 @@ def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
     for finder in sys.meta_path:
         if finder is PathFinder:
             # By its last part: a package without __init__.py asks sys.modules for the package that it is in.
-            spec = PathFinder.find_spec(name.rpartition(".")[2], [*sys.path, *here()] if inside is None else inside)
+            spec = PathFinder.find_spec(
+                name.rpartition(".")[2], [*sys.path, *current_folder()] if inside is None else inside
+            )
         else:
             spec = finder.find_spec(name, inside)
         if spec is not None:
@@ -64,7 +66,7 @@ def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
     return None
 
 
-def here() -> list[str]:
+def current_folder() -> list[str]:
     """The folder where the command runs, as an entry of the search path; nothing where it is gone."""
     try:
         return [os.getcwd()]  # noqa: PTH109  (an entry of the search path is a text)
@@ -72,7 +74,7 @@ def here() -> list[str]:
         return []
 
 
-def places_of(module: str) -> list[Path]:
+def module_files(module: str) -> list[Path]:
     """The files and folders that an import of the module would read, by their real paths."""
     found = list[Path]()
     for spec in specs_of(module):
@@ -81,9 +83,9 @@ def places_of(module: str) -> list[Path]:
     return found
 
 
-def run_folder_of(path: Path) -> Path | None:
+def enclosing_run_folder(path: Path) -> Path | None:
     """The run folder that a path lies in, or the folder of runs where the command runs; None where it is in none."""
-    runs = [(Path(folder) / RUNS).resolve() for folder in here()]
+    runs = [(Path(folder) / RUNS).resolve() for folder in current_folder()]
     return next((folder for folder in (path, *path.parents) if folder in runs or _is_run(folder)), None)
 
 
@@ -97,7 +99,7 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def place_of(module: str) -> str:
+def module_place(module: str) -> str:
     """Where the module is, as a text that stays the same when its content changes.
 
     What is installed, or ships with Python, is named by its path below the folder of packages: another version of
@@ -106,7 +108,7 @@ def place_of(module: str) -> str:
     specs = specs_of(module)
     if len(specs) != module.count(".") + 1:
         return ""
-    places = places_of(module)
+    places = module_files(module)
     if not places:
         return f"part of Python: {specs[-1].origin}"
     home = _package_folder(places[-1])
@@ -120,14 +122,14 @@ def _package_folder(path: Path) -> Path | None:
     return next((home for home in sorted(homes, key=lambda each: -len(each.parts)) if path.is_relative_to(home)), None)
 
 
-def texts_of(module: str) -> Mapping[str, str]:
+def text_hashes(module: str) -> Mapping[str, str]:
     """Hashes of the text of a module, and of the files that it imports from beside itself, by name.
 
     Returns:
         The name of a module -> 12 digits. An installed module stands for itself alone. A module without a file, or one
         whose file cannot be read, is left out.
     """
-    places = places_of(module)
+    places = module_files(module)
     root = None if not places or _package_folder(places[-1]) else module.partition(".")[0]
     found: dict[str, str] = {}
     waiting = [module]
@@ -174,5 +176,5 @@ def _imports(module: str, text: bytes) -> Iterator[str]:
 def _beside(module: str, first: Path) -> bool:
     """Whether a module lies in the folder, or the package, that the first one is in."""
     folder = first if first.is_dir() else first.parent
-    places = places_of(module)
+    places = module_files(module)
     return bool(places) and places[-1].is_relative_to(folder) and _package_folder(places[-1]) is None

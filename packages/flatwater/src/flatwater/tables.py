@@ -19,7 +19,7 @@ COMMANDS = {
     "mirror": ("flatwater.cli.checkpoints:MirrorCommand", "send missing checkpoints and records to a run's mirror"),
     "prune": ("flatwater.cli.checkpoints:Prune", "remove all but the newest checkpoints of a run, here or at a URL"),
     "report": ("flatwater.cli.report:Report", "write a run, or a watch, as one web page"),
-    "top": ("flatwater.cli.runs:Top", "watch a run: memory by owner, speed, fitness, findings"),
+    "top": ("flatwater.cli.runs:TopCommand", "watch a run: memory by owner, speed, fitness, findings"),
     "runs": ("flatwater.cli.runs:Runs", "list runs: recipe, state, rounds, score, size"),
     "compare": ("flatwater.cli.compare:Compare", "compare runs: settings, numbers, and how sure a difference is"),
     "cluster check": ("flatwater.cli.cluster:ClusterCheck", "say which machines of a Ray cluster could compute"),

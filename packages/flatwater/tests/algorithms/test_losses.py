@@ -7,7 +7,7 @@ from populations import settings_of
 from torch import Tensor
 
 from flatwater.algorithms.api import Networks
-from flatwater.algorithms.ddpg import Weights, critic_loss, critic_target, smooth
+from flatwater.algorithms.ddpg import DdpgWeights, critic_loss, critic_target, smooth
 from flatwater.nets.stack import Params
 from flatwater.replay.batch import Batch
 
@@ -21,7 +21,7 @@ def target_of(algorithm: str, *, reward: Tensor, discount: Tensor, values: list[
     def critic(params: Params, _obs: Tensor, _action: Tensor) -> Tensor:
         return params["value"]
 
-    weights = Weights(actor={}, actor_target={}, critics=[], critic_targets=[{"value": value} for value in values])
+    weights = DdpgWeights(actor={}, actor_target={}, critics=[], critic_targets=[{"value": value} for value in values])
     batch = Batch(obs=reward, action=reward, reward=reward, discount=discount, next_obs=reward)
     config = settings_of({"algorithm": algorithm, "gamma": gamma})
     return critic_target(config, Networks(actor, critic), weights, batch, None)

@@ -8,21 +8,21 @@ from torch import Tensor
 
 from flatwater.algorithms.config import EpisodeConfig
 from flatwater.algorithms.ppo import (
-    assess_,
     build,
-    columns_of,
+    compute_advantages_,
+    loss_weights,
     make_act,
     make_update,
     read_learner_,
-    weigh,
+    step_columns,
 )
 from flatwater.algorithms.returns import clipped_loss
-from flatwater.nets.actions import Operations
+from flatwater.nets.actions import OperationActions
 from flatwater.nets.config import StudentConfig
-from flatwater.nets.policy import absorb_
+from flatwater.nets.policy import update_running_stats_
 from flatwater.nets.stack import views
 from flatwater.nets.student import Student
-from flatwater.rollouts.block import Column, build_rollout, write_
+from flatwater.rollouts.block import ColumnSpec, build_rollout, write_step_
 from flatwater.state.tree import leaves
 from flatwater_watch.errors import ConfigError
 
@@ -30,14 +30,14 @@ CPU = torch.device("cpu")
 STEPS, ENVS = 4, 32
 CONFIG = EpisodeConfig(lr=5e-3, minibatches=2)
 
-ACTIONS = Operations(choices=(2, 3), relevant=torch.tensor([[False, False], [True, False]]), floor=0.1)
+ACTIONS = OperationActions(choices=(2, 3), relevant=torch.tensor([[False, False], [True, False]]), floor=0.1)
 """WAIT or NAME(cue); a second head never matters. NAME is legal in the last step only, and is then the only choice."""
 POLICY = Student((3,), ACTIONS, 255, StudentConfig(hidden=16, memory=16), CPU, (0, 1, 2), deviations=True)
 WRITTEN = {
-    "obs": Column((3,)),
-    "reward": Column(),
-    "terminated": Column((), torch.bool),
-    "truncated": Column((), torch.bool),
+    "obs": ColumnSpec((3,)),
+    "reward": ColumnSpec(),
+    "terminated": ColumnSpec((), torch.bool),
+    "truncated": ColumnSpec((), torch.bool),
 }
 
 
@@ -47,12 +47,14 @@ class Task:
     def __init__(self, seed: int, config: EpisodeConfig = CONFIG) -> None:
         self.config = config
         self.learner = build(POLICY, sequences=ENVS, rng=torch.Generator().manual_seed(seed), device=CPU)
-        columns = WRITTEN | columns_of(Column((3,), torch.int64), legal=ACTIONS.outputs)
+        columns = WRITTEN | step_columns(ColumnSpec((3,), torch.int64), legal=ACTIONS.outputs)
         self.rollout = build_rollout(columns, steps=STEPS, batch=ENVS, device=CPU)
         self.rng = torch.Generator().manual_seed(seed + 1000)
         self.act = make_act(config, POLICY, self.learner, masked=True)
         begun = torch.zeros(1, 2, ENVS, 16)
-        self.update_ = make_update(config, POLICY, self.learner, rollout=self.rollout, begun=begun, weighing=weigh(CPU))
+        self.update_ = make_update(
+            config, POLICY, self.learner, rollout=self.rollout, begun=begun, weighing=loss_weights(CPU)
+        )
 
     def play_(self, *, remembers: bool = True, paid: float = 1.0) -> float:
         """One episode of each environment into the rollout; the share of cues that were named."""
@@ -66,7 +68,7 @@ class Task:
             acted = self.act(obs=obs, memory=memory, starts=starts, noise=noise, legal=legal)
             memory = acted.memory if remembers else torch.zeros_like(memory)
             named = (acted.action[:, 1] == cue).float()
-            write_(
+            write_step_(
                 self.rollout,
                 t,
                 obs=obs,
@@ -85,10 +87,10 @@ class Task:
         return float(named.mean())
 
     def learn_(self) -> dict[str, float]:
-        assess_(self.rollout, self.config)
+        compute_advantages_(self.rollout, self.config)
         for number in range(self.config.epochs * self.config.minibatches):
             self.update_(number)
-        absorb_(self.learner.statistics, self.rollout["obs"])
+        update_running_stats_(self.learner.statistics, self.rollout["obs"])
         return read_learner_(self.learner)
 
 
@@ -133,7 +135,7 @@ def test_without_advantage_the_policy_stays_and_the_critic_learns() -> None:
     """An advantage of 0 and no weight on entropy leave exactly the gradient of the critic's loss."""
     task = Task(seed=0, config=replace(CONFIG, entropy_weight=0.0))
     task.play_()
-    assess_(task.rollout, task.config)
+    compute_advantages_(task.rollout, task.config)
     task.rollout["advantage"].zero_()
     task.update_(0)
     grads = views(task.learner.adam.grad, POLICY.layout)
@@ -148,7 +150,7 @@ def test_the_policy_that_acted_is_the_one_that_learns() -> None:
     task.play_()
     task.learn_()  # the statistics have been filled, the weights are others
     task.play_()
-    assess_(task.rollout, task.config)
+    compute_advantages_(task.rollout, task.config)
     task.update_(0)
     told = read_learner_(task.learner)
     assert told["train/kl"] == pytest.approx(0, abs=1e-9)
@@ -158,7 +160,7 @@ def test_assessment_has_mean_0_and_deviation_1_and_returns_that_telescope() -> N
     """The only reward is the last step's: with lam = 1 the return is gamma ** (steps to go) times it."""
     task = Task(seed=1, config=replace(CONFIG, gamma=0.5, lam=1.0))
     task.play_()
-    assess_(task.rollout, task.config)
+    compute_advantages_(task.rollout, task.config)
     last = task.rollout["reward"][-1]
     for t in range(STEPS):
         torch.testing.assert_close(task.rollout["returns"][t], last * 0.5 ** (STEPS - 1 - t), rtol=0, atol=1e-6)
@@ -180,7 +182,7 @@ def test_a_ratio_beyond_the_clip_no_longer_pulls(ratio: float, advantage: float)
 def test_each_epoch_learns_from_every_environment_once() -> None:
     task = Task(seed=0)
     task.play_()
-    assess_(task.rollout, task.config)
+    compute_advantages_(task.rollout, task.config)
     orders = []
     for number in range(4):
         task.update_(number)
@@ -193,7 +195,7 @@ def test_each_minibatch_is_a_part_of_its_own() -> None:
     """One environment's returns are poisoned: of the two updates of each epoch, one is left out."""
     task = Task(seed=0)
     task.play_()
-    assess_(task.rollout, task.config)
+    compute_advantages_(task.rollout, task.config)
     task.rollout["returns"][:, 5] = torch.nan
     skipped = []
     for epoch in range(3):
@@ -213,7 +215,7 @@ def test_the_learning_rate_falls_from_round_to_round_to_a_tenth() -> None:
     task = Task(seed=0, config=replace(CONFIG, cooling=4, grad_clip=0.0))
     a_round = CONFIG.epochs * CONFIG.minibatches
     task.play_()
-    assess_(task.rollout, task.config)
+    compute_advantages_(task.rollout, task.config)
     moved = []
     for updates in (0, a_round - 1, a_round, 2 * a_round, 4 * a_round, 9 * a_round):
         task.learner.updates = updates
@@ -228,7 +230,7 @@ def test_the_learning_rate_falls_from_round_to_round_to_a_tenth() -> None:
 def test_a_gradient_that_is_not_finite_is_left_out() -> None:
     task = Task(seed=0)
     task.play_()
-    assess_(task.rollout, task.config)
+    compute_advantages_(task.rollout, task.config)
     task.rollout["returns"][0] = torch.nan
     before = task.learner.block.clone()
     task.update_(0)

@@ -12,7 +12,7 @@ from torch.nn.functional import linear, relu
 
 from flatwater.algorithms.api import normal, read_tally_
 from flatwater.algorithms.config import SACConfig
-from flatwater.algorithms.sac import LOG_DEVIATION, State, explorer, sample
+from flatwater.algorithms.sac import LOG_DEVIATION, SacMembers, explorer, sample
 from flatwater.nets.stack import Layout, views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import leaves, nbytes
@@ -30,7 +30,7 @@ def by_name(row: Tensor, layout: Layout) -> dict[str, nn.Parameter]:
 class OneSAC:
     """One member, written the usual way: torch.distributions, autograd and torch.optim."""
 
-    def __init__(self, config: LearnerConfig, state: State, p: int) -> None:
+    def __init__(self, config: LearnerConfig, state: SacMembers, p: int) -> None:
         self.config, self.own = config, config.sac
         self.actor = by_name(state.actor[p], DRAWN.actor.layout)
         self.critics = [by_name(block[p], CRITIC.layout) for block in state.critics]
@@ -98,7 +98,7 @@ class OneSAC:
         self.optimizers[name].step()
         self.optimizers[name].zero_grad()
 
-    def distance(self, state: State, p: int) -> float:
+    def distance(self, state: SacMembers, p: int) -> float:
         mine = [self.actor, *self.critics, *self.targets]
         rows = [state.actor[p], *(block[p] for block in (*state.critics, *state.critic_targets))]
         layouts = [DRAWN.actor.layout, *[CRITIC.layout] * 4]

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatwater.checkpoints import intact
-from flatwater.checkpoints.catalogue import list_verified, sweep
+from flatwater.checkpoints.catalogue import list_verified, remove_orphan_shards
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import Intact, verified
+from flatwater.checkpoints.intact import VerifiedCheckpoint, verify_checkpoint
 from flatwater.checkpoints.manifest import Manifest, _sealed, manifest_path
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_, verify
 from flatwater.checkpoints.writer import save_checkpoint
@@ -140,7 +140,7 @@ def test_a_manifest_that_cannot_be_read_this_time_costs_no_shard(
     monkeypatch.setattr(directory, "open_at_once", failing)
     for number in range(3, 9):
         save(tmp_path, number)
-    sweep(tmp_path)
+    remove_orphan_shards(tmp_path)
     monkeypatch.undo()
     assert verify(tmp_path, second) == []
     save(tmp_path, 9)
@@ -152,12 +152,12 @@ def test_a_manifest_that_cannot_be_read_this_time_costs_no_shard(
 def test_only_verification_makes_an_intact(tmp_path: Path) -> None:
     _, second = two(tmp_path)
     with pytest.raises(TypeError, match="comes from `verified` alone"):
-        Intact(manifest=second, folder=tmp_path, spans={}, marks={}, proof=object())
+        VerifiedCheckpoint(manifest=second, folder=tmp_path, spans={}, marks={}, proof=object())
 
 
 def test_a_shard_that_is_written_to_after_it_was_verified_is_not_restored(tmp_path: Path) -> None:
     _, second = two(tmp_path)
-    whole = verified(tmp_path, second)
+    whole = verify_checkpoint(tmp_path, second)
     last = files_of(tmp_path, second)[-1]
     content = last.read_bytes()
     last.write_bytes(content)
@@ -199,7 +199,7 @@ def test_a_damaged_checkpoint_is_not_restored_in_part(tmp_path: Path) -> None:
     last.write_bytes(last.read_bytes()[:-1] + b"\x55")
     root = tree_at(0)
     with pytest.raises(CheckpointError, match="the hash of its content is"):
-        restore_(root, verified(tmp_path, second))
+        restore_(root, verify_checkpoint(tmp_path, second))
     assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (0, 0.0, 0)
 
 

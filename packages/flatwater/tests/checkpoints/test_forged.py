@@ -14,7 +14,7 @@ import torch
 
 from flatwater.checkpoints.catalogue import list_checkpoints, list_verified, newest_intact
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import Intact
+from flatwater.checkpoints.intact import VerifiedCheckpoint
 from flatwater.checkpoints.manifest import _sealed, manifest_path
 from flatwater.checkpoints.reader import restore_
 from flatwater.checkpoints.writer import save_checkpoint
@@ -188,7 +188,7 @@ def outcome(folder: Path) -> str:
     found = newest_intact(folder, say=told.append)
     listed = list_verified(folder)
     assert next(not problems for _, problems in listed), "the older one is as it was"
-    assert isinstance(found, Intact)
+    assert isinstance(found, VerifiedCheckpoint)
     assert found.manifest == [manifest for manifest, problems in listed if not problems][-1]
     root = tree_at(7)
     if found.manifest.round == 1:

@@ -19,7 +19,7 @@ from torch import nn
 
 import flatwater as fw
 from flatwater.checkpoints.manifest import encode, read_manifest
-from flatwater.checkpoints.parts import put_together, take_apart
+from flatwater.checkpoints.parts import flatten_state, unflatten_state
 from flatwater_watch.errors import CheckpointError, ConfigError
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "resumable_ppo.py"
@@ -49,8 +49,8 @@ def text(value: Any) -> str:
 
 @given(states)
 def test_whatever_is_taken_apart_is_put_together_again(state: Any) -> None:
-    parts, form = take_apart(state, "part")
-    assert text(put_together(json.loads(json.dumps(form)), parts, "part")) == text(state)
+    parts, form = flatten_state(state, "part")
+    assert text(unflatten_state(json.loads(json.dumps(form)), parts, "part")) == text(state)
 
 
 class Loop:
@@ -155,7 +155,7 @@ def test_other_parts_are_refused_and_nothing_is_touched(tmp_path: Path) -> None:
 
 def test_two_keys_of_one_path_are_refused() -> None:
     with pytest.raises(TypeError, match=r"part\.1: two parts of it have this path"):
-        take_apart({1: 2, "1": 3}, "part")
+        flatten_state({1: 2, "1": 3}, "part")
 
 
 def test_what_cannot_be_saved_exactly_is_named(tmp_path: Path) -> None:

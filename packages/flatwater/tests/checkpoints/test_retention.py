@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatwater.checkpoints.catalogue import prune, sweep
+from flatwater.checkpoints.catalogue import prune, remove_orphan_shards
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, verify
 from flatwater.checkpoints.writer import save_checkpoint
@@ -95,7 +95,7 @@ def test_shards_without_a_manifest_and_temporary_files_are_swept(tmp_path: Path)
     (tmp_path / "objects" / ("0" * 64 + ".safetensors")).write_bytes(b"of a save that was cut off")
     (tmp_path / ".000002.000000.json.9.tmp").write_bytes(b"half")
     (tmp_path / "notes.txt").write_bytes(b"the user's own")
-    sweep(tmp_path)
+    remove_orphan_shards(tmp_path)
     assert objects(tmp_path) == before
     assert {path.name for path in tmp_path.iterdir()} == {"objects", "000001.000000.json", "notes.txt"}
 

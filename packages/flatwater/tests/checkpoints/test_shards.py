@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.checkpoints.shards import Stored, header, pack
+from flatwater.checkpoints.shards import TensorEntry, header, pack
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def test_every_item_is_in_one_group_and_no_two_share_more_than_the_limit(sizes: 
 @given(counts=st.lists(st.tuples(st.sampled_from([1, 2, 4, 8]), st.integers(0, 9)), max_size=9))
 def test_items_lie_end_to_end_at_multiples_of_their_size(counts: list[tuple[int, int]]) -> None:
     group = {
-        f"leaf.{at}": Stored(dtype="X", shape=(count,), itemsize=size, nbytes=size * count)
+        f"leaf.{at}": TensorEntry(dtype="X", shape=(count,), itemsize=size, nbytes=size * count)
         for at, (size, count) in enumerate(sorted(counts, reverse=True))
     }
     start = header(group)

@@ -8,7 +8,7 @@ import pytest
 from synthetic_run import append_line, make_run, metrics
 
 from flatwater.cli.main import main
-from flatwater.rundir.layout import locked, open_folder
+from flatwater.rundir.layout import hold_lock, open_folder
 
 
 def test_the_page_is_written_into_the_run_or_where_it_is_asked_for(
@@ -31,7 +31,7 @@ def test_the_page_of_a_run_that_trains_is_drawn_again_until_it_ends(
 ) -> None:
     run, slept = make_run(tmp_path / "run", 3, wanted=9), list[float]()
     training = ExitStack()
-    training.enter_context(locked(open_folder(run)))
+    training.enter_context(hold_lock(open_folder(run)))
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)

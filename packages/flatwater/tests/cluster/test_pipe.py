@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.cluster.asking import Worker
 from flatwater.cluster.pipe import Pipe
 from flatwater.cluster.processes import Process
+from flatwater.cluster.worker_client import Worker
 from flatwater_watch.errors import RunError
 
 SOON = 0.01

@@ -13,7 +13,16 @@ from gymnasium import wrappers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.envs.kept import Beginnings, decode, encode, load_state_, put_, room_for, state_of, take
+from flatwater.envs.kept_state import (
+    EpisodeStarts,
+    decode,
+    encode_state,
+    load_state_,
+    put_,
+    read_env_state,
+    room_for,
+    take,
+)
 from flatwater_watch.errors import CheckpointError
 
 NUMBERS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.binary(max_size=9)
@@ -45,13 +54,13 @@ def equal(one: Any, other: Any) -> bool:
 
 @given(STATES)
 def test_a_state_comes_back_as_it_was(state: Any) -> None:
-    assert equal(decode(encode(state)), state)
+    assert equal(decode(encode_state(state)), state)
 
 
 def test_states_of_generators_come_back() -> None:
     ours, theirs, of_torch = np.random.default_rng(5), random.Random(5), torch.Generator().manual_seed(5)
     state = {"numpy": ours.bit_generator.state, "python": theirs.getstate(), "torch": of_torch.get_state()}
-    found = decode(encode(state))
+    found = decode(encode_state(state))
     drawn = ours.random(), theirs.random(), torch.rand((), generator=of_torch)
     ours.bit_generator.state = found["numpy"]
     theirs.setstate(found["python"])
@@ -70,12 +79,12 @@ def test_states_of_generators_come_back() -> None:
 )
 def test_what_cannot_be_saved_is_named_by_its_place(state: Any, named: str) -> None:
     with pytest.raises(TypeError, match=named):
-        encode(state)
+        encode_state(state)
 
 
 @given(st.binary(max_size=200), st.integers(0, 199), st.integers(0, 255))
 def test_other_bytes_are_refused_or_read_and_nothing_else_happens(content: bytes, at: int, value: int) -> None:
-    whole = bytearray(encode({"a": [1, np.arange(9)], "b": ("x", 2.5, b"y")}))
+    whole = bytearray(encode_state({"a": [1, np.arange(9)], "b": ("x", 2.5, b"y")}))
     whole[at % len(whole)] = value
     for found in (content, bytes(whole)):
         try:
@@ -118,11 +127,11 @@ def test_wrappers_go_on_from_what_was_kept(wrap: Any) -> None:
     one, other = wrap(stateful.Line()), wrap(stateful.Line())
     for seed in range(4):
         play(one, seed)
-    kept = encode(state_of(one))
+    kept = encode_state(read_env_state(one))
     load_state_(other, decode(kept))
-    assert encode(state_of(other)) == kept
+    assert encode_state(read_env_state(other)) == kept
     assert play(one, 9) == play(other, 9)
-    assert encode(state_of(one)) == encode(state_of(other)) != kept
+    assert encode_state(read_env_state(one)) == encode_state(read_env_state(other)) != kept
 
 
 @pytest.mark.parametrize("kind", ["NormalizeObservation", "NormalizeReward", "RecordEpisodeStatistics"])
@@ -135,13 +144,15 @@ def test_wrappers_of_vector_environments_are_known(kind: str) -> None:
     one.reset(seed=1)
     for _ in range(20):
         one.step(np.ones((2, 1), np.float32))
-    load_state_(other, decode(encode(state_of(one))))
-    assert encode(state_of(other)) == encode(state_of(one)) != encode(state_of(make()))
+    load_state_(other, decode(encode_state(read_env_state(one))))
+    assert (
+        encode_state(read_env_state(other)) == encode_state(read_env_state(one)) != encode_state(read_env_state(make()))
+    )
 
 
 def test_nothing_is_allocated_for_what_keeps_nothing() -> None:
     copies = [stateful.Line()]
-    assert Beginnings(copies, stateful.Line).room == 0
+    assert EpisodeStarts(copies, stateful.Line).room == 0
 
 
 def test_a_state_of_other_wrappers_is_refused() -> None:

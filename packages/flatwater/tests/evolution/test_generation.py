@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.evolution.config import EvolutionConfig
-from flatwater.evolution.generation import Schedule, adapt_, cross_, crown_, forget_, mutate_
+from flatwater.evolution.generation import MutationSchedule, adapt_, cross_, crown_, forget_, mutate_
 from flatwater.evolution.selection import counts, select_parents, tournament
 from flatwater_watch.errors import ConfigError
 
@@ -110,7 +110,7 @@ def test_the_champion_is_a_copy_not_a_view() -> None:
 def test_mutation_grows_on_a_plateau_to_its_ceiling_and_falls_back_on_improvement() -> None:
     config = EvolutionConfig()
     best = torch.full((config.plateau_rounds + 1,), -torch.inf, dtype=torch.float64)
-    schedule = Schedule(rate=config.mutation_rate, deviation=config.mutation_deviation, best=best)
+    schedule = MutationSchedule(rate=config.mutation_rate, deviation=config.mutation_deviation, best=best)
     assert [adapt_(schedule, 100.0, config) for _ in range(4)] == [False, False, False, True]
     assert (schedule.rate, schedule.deviation) == pytest.approx((0.3, 0.0375))
     for _ in range(5):

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from flatwater.metrics.sinks import Metrics, TrackedRun
-from flatwater_trading.panel.mapped import mapped
+from flatwater_trading.panel.mapped import map_tensors
 
 
 class Kept:
@@ -30,7 +30,7 @@ class Stray(Kept):
     """Writes into memory that all runs on this market share."""
 
     def write(self, round: int, metrics: Metrics) -> None:  # noqa: ARG002
-        tensors, _ = mapped(self.file.with_suffix(".map"), lambda: {"close": torch.ones(100)})
+        tensors, _ = map_tensors(self.file.with_suffix(".map"), lambda: {"close": torch.ones(100)})
         tensors["close"][3] = 0.0
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.memory.ledger import Effort, Statement, base_of, state_of
+from flatwater.memory.ledger import Effort, Statement, base_bytes, take_statement
 from flatwater_watch.meters.allocator import Heap
 
 MIB = 1 << 20
@@ -21,17 +21,17 @@ def test_the_parts_are_the_whole(resident: int, files: int, base: int, free: int
 
 def test_nothing_is_unaccounted_when_the_base_is_taken() -> None:
     owned = {"a": 5 * MIB}
-    found = state_of(owned, base=base_of(owned))
+    found = take_statement(owned, base=base_bytes(owned))
     assert abs(found.unaccounted) < MIB // 4
     assert found.explained > 0.99
 
 
 def test_pages_of_nobody_are_unaccounted_and_pages_of_an_owner_are_not() -> None:
-    base = base_of({})
+    base = base_bytes({})
     with mmap.mmap(-1, 32 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as block:
         for page in range(0, 32 * MIB, mmap.PAGESIZE):
             block[page] = 1
-        nobody, owner = state_of({}, base=base), state_of({"block": 32 * MIB}, base=base)
+        nobody, owner = take_statement({}, base=base), take_statement({"block": 32 * MIB}, base=base)
     assert 24 * MIB < nobody.unaccounted < 40 * MIB
     assert nobody.unaccounted - owner.unaccounted == pytest.approx(32 * MIB, abs=4096)  # the heap moves meanwhile
 

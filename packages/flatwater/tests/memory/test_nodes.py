@@ -6,12 +6,12 @@ import pytest
 from rich.console import Console
 
 from flatwater.cli.plan import by_machine, show_plan
-from flatwater.memory.nodes import Machine, Wants, dealt_to, refuse_nodes, room_of
+from flatwater.memory.nodes import Machine, WorkerNeeds, assign_workers, refuse_nodes, worker_capacity
 from flatwater.memory.planner import Plan
 from flatwater_watch.errors import MemoryLimitError
 
 GIB = 1 << 30
-WANTS = Wants(worker=GIB, threads=2, mapped=GIB // 4, store=GIB // 8)
+WANTS = WorkerNeeds(worker=GIB, threads=2, mapped=GIB // 4, store=GIB // 8)
 
 
 def machine(
@@ -21,17 +21,17 @@ def machine(
 
 
 def test_workers_add_up_on_a_machine_and_its_file_and_store_count_once() -> None:
-    alone, beside = dealt_to([machine("a"), machine("b")], 5, WANTS)
+    alone, beside = assign_workers([machine("a"), machine("b")], 5, WANTS)
     assert (alone.workers, beside.workers) == (3, 2)
     assert alone.needed == 3 * GIB + GIB // 4 + GIB // 2
     assert beside.needed == alone.needed - GIB
-    assert (alone.room, room_of([alone, beside])) == (4, 8)
+    assert (alone.room, worker_capacity([alone, beside])) == (4, 8)
     refuse_nodes([alone, beside])
 
 
 def test_workers_go_where_there_is_room() -> None:
     machines = [machine("no cores", cores=0), machine("small", memory=GIB), machine("large", cores=64, memory=9 * GIB)]
-    assert [node.workers for node in dealt_to(machines, 10, WANTS)] == [0, 1, 9]
+    assert [node.workers for node in assign_workers(machines, 10, WANTS)] == [0, 1, 9]
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,16 @@ def test_workers_go_where_there_is_room() -> None:
 )
 def test_a_machine_that_lacks_something_is_refused_by_name(lacking: dict[str, int], told: str) -> None:
     machines = [machine("a", cores=4), machine("b", **lacking)]
-    nodes = dealt_to(machines, 6, WANTS)
+    nodes = assign_workers(machines, 6, WANTS)
     assert not nodes[1].fits
     with pytest.raises(MemoryLimitError) as refused:
         refuse_nodes(nodes)
     said = str(refused.value)
     assert told in said
-    assert f"room for {room_of(nodes)} workers of 1.00 GiB and 2 cores each, where 6 are wanted. Use --workers" in said
+    assert (
+        f"room for {worker_capacity(nodes)} workers of 1.00 GiB and 2 cores each, where 6 are wanted. Use --workers"
+        in said
+    )
     assert len(by_machine(nodes).rows) == 2
 
 
@@ -61,7 +64,9 @@ def test_no_number_of_a_plan_is_cut_on_80_columns() -> None:
     """Names take another line instead."""
     mib = 1 << 20
     long = {"a_long_name_of_a_leaf.that_is_longer_than_its_column": 1023 * mib + 700_000, "replay.row": 100 * mib}
-    nodes = dealt_to([machine("a-machine-with-a-long-name.cluster.local"), machine("b", memory=1023 * mib)], 5, WANTS)
+    nodes = assign_workers(
+        [machine("a-machine-with-a-long-name.cluster.local"), machine("b", memory=1023 * mib)], 5, WANTS
+    )
     plan = Plan(
         long,
         {"validate": 900 * mib, "learn": 123 * mib},

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flatwater.memory.planner import Plan, allowed, grouped, refuse
+from flatwater.memory.planner import Plan, allowed, group_bytes, refuse
 from flatwater_watch.errors import MemoryLimitError
 
 GIB = 1 << 30
@@ -64,5 +64,5 @@ def test_the_json_has_what_was_promised() -> None:
 
 def test_owners_are_grouped_by_the_names_of_their_paths() -> None:
     owners = {"a.b.c": 1, "a.b.d": 2, "a.e": 4, "f": 8}
-    assert grouped(owners, depth=1) == {"a": 7, "f": 8}
-    assert grouped(owners, depth=2) == {"a.b": 3, "a.e": 4, "f": 8}
+    assert group_bytes(owners, depth=1) == {"a": 7, "f": 8}
+    assert group_bytes(owners, depth=2) == {"a.b": 3, "a.e": 4, "f": 8}

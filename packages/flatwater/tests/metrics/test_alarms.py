@@ -10,13 +10,13 @@ from flatwater.metrics.alarms import (
     CONSTANT,
     Alarm,
     above_formula,
-    by_member,
+    array_alarms,
     constant_policies,
+    name_by_member,
     never_trading,
     news_,
-    not_finite,
     not_finite_metrics,
-    of_many,
+    population_alarms,
     recount,
     refused_orders,
     skipped_steps,
@@ -29,7 +29,7 @@ IDLE = never_trading(1, {"champion": 0})[0].message.split(":")[0]
 
 @given(st.lists(st.floats(), max_size=8))
 def test_exactly_the_members_that_are_not_finite_are_named(values: list[float]) -> None:
-    found = not_finite(4, {"weights/actor": values})
+    found = array_alarms(4, {"weights/actor": values})
     bad = [str(n) for n, value in enumerate(values) if value != value or abs(value) == inf]  # noqa: PLR0124
     assert len(found) == bool(bad)
     for alarm in found:
@@ -40,7 +40,7 @@ def test_exactly_the_members_that_are_not_finite_are_named(values: list[float]) 
 
 def test_each_place_has_its_own_remedy() -> None:
     arrays = {f"{place}/x": [nan] for place in ("inputs", "losses", "gradients", "weights", "elsewhere")}
-    remedies = {alarm.message.split(". ", 1)[1] for alarm in not_finite(1, arrays)}
+    remedies = {alarm.message.split(". ", 1)[1] for alarm in array_alarms(1, arrays)}
     assert len(remedies) == 5
 
 
@@ -51,7 +51,7 @@ def test_named_numbers_that_are_not_finite_are_found() -> None:
 
 
 def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
-    constant = constant_policies(1, by_member([0.0, CONSTANT, 2 * CONSTANT], champion=0.0))
+    constant = constant_policies(1, name_by_member([0.0, CONSTANT, 2 * CONSTANT], champion=0.0))
     assert [alarm.where for alarm in constant] == ["member 0", "member 1", "champion"]
     idle = never_trading(1, {"member 0": 0, "champion": 3})
     assert [alarm.where for alarm in idle] == ["member 0"]
@@ -59,13 +59,13 @@ def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
 
 def test_a_few_members_are_left_to_selection_and_a_third_is_one_alarm() -> None:
     def told(trades: list[int], champion: int) -> list[tuple[str, str]]:
-        found = of_many(never_trading(1, by_member(trades, champion)), len(trades))
+        found = population_alarms(never_trading(1, name_by_member(trades, champion)), len(trades))
         return [(alarm.where, alarm.message.split(":")[0]) for alarm in found]
 
     assert told([0, 3, 2, 5], champion=1) == []
     assert told([0, 3, 2, 5], champion=0) == [("champion", IDLE)]
     assert told([0, 3, 0], champion=1) == [("members", "2 of 3 members, member 0 among them")]
-    lost = of_many(constant_policies(1, by_member([nan, 1.0, 1.0, 1.0, 1.0])), 5)
+    lost = population_alarms(constant_policies(1, name_by_member([nan, 1.0, 1.0, 1.0, 1.0])), 5)
     assert [(alarm.kind, alarm.where) for alarm in lost] == [("not finite", "member 0")]
 
 

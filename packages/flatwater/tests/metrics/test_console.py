@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from flatwater.imported import SHIPPED
-from flatwater.metrics.console import RESIDENT, ConsoleTable, group_line, percent, row_line, title_line, whole
+from flatwater.metrics.console import (
+    RESIDENT,
+    ConsoleTable,
+    format_percent,
+    format_whole,
+    group_line,
+    row_line,
+    title_line,
+)
 from flatwater.metrics.figures import short_duration, short_number, short_seconds
+from flatwater.named_imports import SHIPPED
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater_trading.recipe.recipe import LAYOUT
 
@@ -47,8 +55,8 @@ def test_a_short_number_fits_and_is_right_to_one_part_in_ten(value: float) -> No
 
 @pytest.mark.parametrize(("share", "shown"), [(-0.004, "0"), (-0.006, "-1"), (0.996, "100"), (float("nan"), "nan")])
 def test_a_share_that_rounds_to_nothing_has_no_sign(share: float, shown: str) -> None:
-    assert percent(share) == shown
-    assert whole(-0.4) == "0"
+    assert format_percent(share) == shown
+    assert format_whole(-0.4) == "0"
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.metrics.lines import Tail, read_appended_, read_records, rewind_if_replaced_, thinned
+from flatwater.metrics.lines import FollowedFile, read_appended_, read_records, rewind_if_replaced_, spread_indexes
 from flatwater_watch.errors import RunError
 
 
 @given(count=st.integers(0, 5000), most=st.integers(2, 700))
 def test_thinned_keeps_the_ends_and_the_spread(count: int, most: int) -> None:
-    kept = thinned(count, most)
+    kept = spread_indexes(count, most)
     assert len(kept) == min(count, most)
     assert kept == sorted(set(kept))
     if count:
@@ -29,7 +29,7 @@ def test_a_followed_file_gives_every_line_once_wherever_its_writer_stops(
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "ledger.jsonl"
     whole = b"".join(json.dumps({"round": n, "of": "é" * (n % 5)}).encode() + b"\n" for n in range(1, 25))
-    tail, seen, at = Tail(path), [], 0
+    tail, seen, at = FollowedFile(path), [], 0
     for piece in [*pieces, len(whole)]:
         with path.open("ab") as file:
             file.write(whole[at : at + piece])
@@ -43,7 +43,7 @@ def test_a_followed_file_gives_every_line_once_wherever_its_writer_stops(
 def test_a_file_that_a_resumed_run_cut_is_read_from_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_text("".join(f'{{"round": {n}}}\n' for n in range(1, 9)))
-    tail = Tail(path)
+    tail = FollowedFile(path)
     assert not rewind_if_replaced_(tail)
     assert len(list(read_appended_(tail))) == 8
     longer = tmp_path / "new"  # in its place another file, and a longer one
@@ -58,7 +58,7 @@ def test_a_file_that_a_resumed_run_cut_is_read_from_its_beginning(tmp_path: Path
 
 
 def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
-    tail = Tail(tmp_path / "findings.jsonl")
+    tail = FollowedFile(tmp_path / "findings.jsonl")
     assert not rewind_if_replaced_(tail)
     assert list(read_appended_(tail)) == read_records(tail.path, 100) == []
 
@@ -66,12 +66,12 @@ def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
 def test_a_damaged_line_is_told_and_a_torn_last_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(b'{"round": 1}\n{"rou')
-    assert read_records(path, 100) == list(read_appended_(Tail(path))) == [{"round": 1}]
+    assert read_records(path, 100) == list(read_appended_(FollowedFile(path))) == [{"round": 1}]
     path.write_bytes(b'{"round": 1}\n{"rou\n{"round": 3}\n')
     with pytest.raises(RunError, match="not a record of a round"):
         read_records(path, 100)
     with pytest.raises(RunError, match="not a record of a round"):
-        list(read_appended_(Tail(path)))
+        list(read_appended_(FollowedFile(path)))
 
 
 def test_only_wanted_lines_are_parsed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flatwater.metrics import tail
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.metrics.lines import Tail, read_appended_
+from flatwater.metrics.lines import FollowedFile, read_appended_
 from flatwater.metrics.tail import read_last, start_of_last
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import MOST_NUMBER
@@ -41,7 +41,7 @@ def test_reading_begins_so_many_lines_before_the_end(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"round": at}) + "\n" for at in range(1, 1001)) + '{"round"')
     for last in (1, 5, 999, 1000, 2000):
-        seen = [record["round"] for record in read_appended_(Tail(path, last=last))]
+        seen = [record["round"] for record in read_appended_(FollowedFile(path, last=last))]
         assert seen == list(range(max(1, 1001 - last), 1001))
 
 

@@ -12,8 +12,8 @@ sys.path.append(str(Path(__file__).parents[4] / "benchmarks"))
 from looped_hosts import LoopedHost
 
 from flatwater.nets.host_mlp import MLPHost
-from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Images, masked
-from flatwater.nets.slots import Gates, mix, seed_input
+from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Images, mask_kernel
+from flatwater.nets.slots import SlotGates, blend_seed, seed_input
 from flatwater.nets.stack import init_, views
 
 torch.set_num_threads(1)
@@ -32,7 +32,9 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def arena(net: ConvHost | MLPHost, dtype: torch.dtype = torch.float32) -> tuple[list[Tensor], Gates, Tensor, Tensor]:
+def arena(
+    net: ConvHost | MLPHost, dtype: torch.dtype = torch.float32
+) -> tuple[list[Tensor], SlotGates, Tensor, Tensor]:
     """Weights of hosts and seeds, gates, images [B, E, 64] and labels [B, E]."""
     rng = generator()
     blocks = []
@@ -43,7 +45,7 @@ def arena(net: ConvHost | MLPHost, dtype: torch.dtype = torch.float32) -> tuple[
     kernel = (~IMPAIRED[:, None] | (torch.arange(TAPS) == CENTRE)).to(dtype)
     images = torch.rand(IMAGES, HOSTS, 64, generator=rng).to(dtype)
     labels = torch.randint(0, 10, (IMAGES, HOSTS), generator=rng)
-    return blocks, Gates(kernel, BLUEPRINT, ALPHA.to(dtype), TRAIN.to(dtype)), images, labels
+    return blocks, SlotGates(kernel, BLUEPRINT, ALPHA.to(dtype), TRAIN.to(dtype)), images, labels
 
 
 def named(net: ConvHost | MLPHost, blocks: list[Tensor]) -> list[dict[str, Tensor]]:
@@ -143,7 +145,7 @@ def test_the_slot_is_its_formula_in_value_and_in_gradient() -> None:
         h, w = (torch.randn(3, 2, 5, generator=rng, dtype=torch.float64).requires_grad_() for _ in range(2))
         gates = [torch.full((2,), gate, dtype=torch.float64) for gate in (alpha, train)]
         seen = seed_input(h, gates[1])
-        out = mix(h, (seen * w).tanh(), alpha=gates[0], train=gates[1])
+        out = blend_seed(h, (seen * w).tanh(), alpha=gates[0], train=gates[1])
         found = torch.autograd.grad(out.square().sum(), (h, w))
 
         z = ((h.detach() if train else h) * w).tanh()
@@ -157,7 +159,7 @@ def test_the_slot_is_its_formula_in_value_and_in_gradient() -> None:
 
 def test_a_blueprint_is_a_mask_of_one_weight() -> None:
     weight = torch.ones(3, 4, 4, TAPS)
-    full, centre, diagonal = masked(weight, torch.tensor([0, 1, 2]))
+    full, centre, diagonal = mask_kernel(weight, torch.tensor([0, 1, 2]))
     assert full.sum() == 4 * 4 * TAPS
     assert centre.sum() == 4 * 4
     assert bool(centre[..., CENTRE].all())

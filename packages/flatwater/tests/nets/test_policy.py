@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from flatwater.nets.config import PolicyConfig
-from flatwater.nets.policy import CLIP, RecurrentPolicy, absorb_, build_statistics, normalise, stretch
+from flatwater.nets.policy import CLIP, RecurrentPolicy, build_statistics, normalise, stretch, update_running_stats_
 from flatwater.nets.stack import init_, views
 from flatwater_watch.errors import ConfigError
 
@@ -65,7 +65,7 @@ def test_the_statistics_hold_mean_and_variance_of_all_batches_together() -> None
     statistics = build_statistics(5, range(5), CPU)
     home = [each.data_ptr() for each in statistics.values()]
     for batch in (batches[0][:0], *batches):
-        absorb_(statistics, batch)
+        update_running_stats_(statistics, batch)
     rows = torch.cat(batches).flatten(0, 1)
     assert statistics["obs.count"] == len(rows)
     torch.testing.assert_close(statistics["obs.mean"], rows.mean(0), rtol=1e-5, atol=1e-5)
@@ -80,8 +80,8 @@ def test_the_statistics_hold_mean_and_variance_of_all_batches_together() -> None
 def test_new_statistics_change_nothing_and_a_constant_column_stays_harmless() -> None:
     statistics, obs = build_statistics(2, range(2), CPU), torch.tensor([[0.5, -1.5]])
     torch.testing.assert_close(normalise(statistics, obs), obs, rtol=1e-4, atol=0)
-    absorb_(statistics, obs.expand(100, -1))
-    absorb_(statistics, obs.expand(100, -1))
+    update_running_stats_(statistics, obs.expand(100, -1))
+    update_running_stats_(statistics, obs.expand(100, -1))
     assert normalise(statistics, obs + 1000).tolist() == [[CLIP, CLIP]]
     assert normalise(statistics, obs).abs().max() < 1e-3
 
@@ -90,7 +90,7 @@ def test_narrow_numbers_are_stretched_and_places_and_wide_ones_are_not() -> None
     statistics, rng = build_statistics(3, (0, 2), CPU), torch.Generator().manual_seed(0)
     rows = torch.randn(1000, 3, generator=rng) * torch.tensor([0.1, 0.0, 0.6]) + torch.tensor([-0.3, 0.0, 7.0])
     rows[:9, 1] = 1  # seldom: 10 deviations from the mean
-    absorb_(statistics, rows)
+    update_running_stats_(statistics, rows)
     read = stretch(statistics, rows)
     assert torch.equal(read[:, 1:], rows[:, 1:])
     torch.testing.assert_close(read[:, 0].std(), torch.tensor(0.5), atol=0.01, rtol=0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flatwater.cluster.worker import FAILED, NO_MEMORY, Answers
+from flatwater.cluster.worker import FAILED, NO_MEMORY, WorkerSession
 
 
 class Large:
@@ -31,9 +31,9 @@ class Desk:
 
 
 @pytest.fixture
-def answers() -> Iterator[Answers]:
+def answers() -> Iterator[WorkerSession]:
     before = signal.getsignal(signal.SIGTERM)
-    yield Answers()
+    yield WorkerSession()
     signal.signal(signal.SIGTERM, before)
     gc.unfreeze()
 
@@ -41,7 +41,7 @@ def answers() -> Iterator[Answers]:
 @pytest.mark.parametrize(
     ("question", "kind", "told"), [("large", NO_MEMORY, "MemoryError"), ("opened", FAILED, "pickle")]
 )
-def test_an_answer_that_cannot_be_packed_is_told(answers: Answers, question: str, kind: str, told: str) -> None:
+def test_an_answer_that_cannot_be_packed_is_told(answers: WorkerSession, question: str, kind: str, told: str) -> None:
     made = answers.to(pickle.dumps(("__init__", (f"{__name__}:Desk", None, None))))
     assert pickle.loads(made)[0] == "done"
     said, text, leaves = pickle.loads(answers.to(pickle.dumps((question, ()))))

@@ -18,7 +18,7 @@ from flatwater.recipes.ppo.run import compose as compose_ppo
 from flatwater.recipes.teach.run import compose as compose_teach
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.in_world import WorldRun
+from flatwater.runs.world_run import WorldRun
 from flatwater.state.tree import nbytes
 from flatwater.trainers.loop import train_
 

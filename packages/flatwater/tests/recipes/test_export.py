@@ -18,12 +18,12 @@ from flatwater.cli.main import main
 from flatwater.envs.world import Spaces
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.mlp import MLPActor
-from flatwater.nets.policy import absorb_, build_statistics
+from flatwater.nets.policy import build_statistics, update_running_stats_
 from flatwater.nets.stack import Layout, init_, joined, views
 from flatwater.recipes.evolve.policy import Champion
 from flatwater.recipes.ppo.policy import TrainedPolicy
 from flatwater.runs.portable import ABOUT, KEY, Portable, export
-from flatwater.trainers.blocks.state import student_of
+from flatwater.trainers.blocks.state import build_student
 from flatwater_watch.errors import ConfigError, DataError, RunError
 
 needs_onnx = pytest.mark.skipif(
@@ -65,11 +65,11 @@ def policy(
         measures=measures,
     )
     config = StudentConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,), observations="stretched")
-    student = student_of(spaces, config, CPU)
+    student = build_student(spaces, config, CPU)
     named = views(row(student.layout), student.layout)
     statistics = build_statistics(5, measures, CPU) if measures else {}
     if measures:
-        absorb_(statistics, 0.3 * torch.randn(50, 5, generator=torch.Generator().manual_seed(3)))
+        update_running_stats_(statistics, 0.3 * torch.randn(50, 5, generator=torch.Generator().manual_seed(3)))
     return TrainedPolicy(student, spaces, statistics | {name: weight[0] for name, weight in named.items()})
 
 

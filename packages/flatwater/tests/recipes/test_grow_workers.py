@@ -16,15 +16,15 @@ import pytest
 import torch
 
 import flatwater as fw
-from flatwater.api import configured
+from flatwater.api import resolve_config
 from flatwater.cli.main import main
-from flatwater.cluster.asking import Worker
-from flatwater.envs.growing.simulator import build_envs, live_pools, part_of, reset_, step_
+from flatwater.cluster.worker_client import Worker
+from flatwater.envs.growing.simulator import build_envs, live_pools, reset_, step_, sub_pool
 from flatwater.envs.growing.task import load_task
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.data import fingerprints
 from flatwater.recipes.grow.run import plan
-from flatwater.recipes.grow.workers import Desk
+from flatwater.recipes.grow.workers import GrowService
 from flatwater.runs.fingerprint import versions
 from flatwater.runs.team import Assignment
 from flatwater.state.tree import nbytes
@@ -192,13 +192,13 @@ def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_mor
 )
 def test_what_workers_cannot_do_is_refused(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        configured("grow", None, SMALL | changes)
+        resolve_config("grow", None, SMALL | changes)
 
 
 def test_the_plan_has_the_workers_and_what_crosses_the_wire(capsys: pytest.CaptureFixture[str]) -> None:
-    found = plan(configured("grow", None, SMALL | {"workers": 2}))
+    found = plan(resolve_config("grow", None, SMALL | {"workers": 2}))
     assert len(found.workers) == len(found.worker_owners) == 2
-    first = Desk(assignment((0, 4)))
+    first = GrowService(assignment((0, 4)))
     assert nbytes(first._share) == found.worker_owners[0]
     options = ["--env.steps", "4", "--group", "8", "--workers", "2"]
     assert main(["plan", "grow", *options]) == 0
@@ -209,7 +209,7 @@ def test_the_plan_has_the_workers_and_what_crosses_the_wire(capsys: pytest.Captu
 
 
 def assignment(share: tuple[int, int], **changes: Any) -> Assignment:
-    config = configured("grow", None, SMALL)
+    config = resolve_config("grow", None, SMALL)
     fingerprint = ":".join(fingerprints(config, load_task(config.task, torch.device("cpu"))))
     given: dict[str, Any] = {"fingerprint": fingerprint, "versions": versions()}
     return Assignment(**({"config": config, "share": share, "mapped": ()} | given | changes))
@@ -217,15 +217,15 @@ def assignment(share: tuple[int, int], **changes: Any) -> Assignment:
 
 def test_another_task_or_arithmetic_is_refused_by_name() -> None:
     with pytest.raises(RunError, match="the task digits or the host is another one than when the run began"):
-        Desk(assignment((0, 2), fingerprint="another"))
+        GrowService(assignment((0, 2), fingerprint="another"))
     with pytest.raises(RunError, match="arithmetic VAX in the run"):
-        Desk(assignment((0, 2), versions=versions() | {"arithmetic": "VAX"}))
+        GrowService(assignment((0, 2), versions=versions() | {"arithmetic": "VAX"}))
 
 
 def test_every_deal_of_groups_plays_the_same_bits() -> None:
     """A share's environments are where they are in the whole pool, bit for bit, whatever lies before them."""
     shares = [(0, 2), (2, 5), (4, 5), (0, 5)]
-    desks = [Desk(assignment(share)) for share in shares]
+    desks = [GrowService(assignment(share)) for share in shares]
     rng = np.random.default_rng(0)
     drawn = rng.exponential(size=(4, 5, 256)).astype(np.float32)
     acting = desks[0]._share.policy
@@ -249,10 +249,10 @@ def test_every_deal_of_groups_plays_the_same_bits() -> None:
 
 
 def test_a_part_of_a_pool_is_the_pools_storage_and_no_pool_of_its_own() -> None:
-    cpu, config = torch.device("cpu"), configured("grow", None, SMALL).env
+    cpu, config = torch.device("cpu"), resolve_config("grow", None, SMALL).env
     pool = build_envs(config, count=3, data=load_task("digits", cpu), device=cpu)
     before = live_pools()
-    part = part_of(pool, 1, 3)
+    part = sub_pool(pool, 1, 3)
     assert live_pools() == before
     reset_(pool, torch.arange(3))
     reset_(part, torch.tensor([7, 8]))

@@ -9,7 +9,7 @@ import pytest
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import interface_of, main
-from flatwater.imported import GIVEN
+from flatwater.named_imports import GIVEN
 from flatwater.recipe import find_recipe
 from flatwater.state.tree import leaves, nbytes
 

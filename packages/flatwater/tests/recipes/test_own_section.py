@@ -8,7 +8,7 @@ import pytest
 
 from flatwater.cli.main import main
 from flatwater.reports import page as pages
-from flatwater.reports.page import page
+from flatwater.reports.page import run_page
 from flatwater.reports.records import RunRecords, read_run
 from flatwater_watch.pages.blocks import Block, Paragraph, Table
 from flatwater_watch.pages.chart import Chart, Line
@@ -85,9 +85,9 @@ def _weather(run: RunRecords) -> Iterator[Block]:
 def test_a_part_of_all_pages_is_one_line_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     small = ["--candidates", "4", "--elites", "2", "--rounds", "2", "--threads", "1", "--quiet", "--run", "run"]
     assert main(["train", "cross_entropy:SEARCH", *small]) == 0
-    before = page(read_run(Path("run")))
+    before = run_page(read_run(Path("run")))
     monkeypatch.setitem(pages.PARTS, "Weather", _weather)
-    after = page(read_run(Path("run")))
+    after = run_page(read_run(Path("run")))
     assert "Weather" not in before
     for part in ('<a href="#weather">Weather</a>', '<section id="weather"><h2>Weather</h2>', "<h3>Rain</h3>", "1 mm"):
         assert part in after

@@ -21,20 +21,20 @@ import pytest
 import torch
 
 import flatwater as fw
-from flatwater.api import configured
+from flatwater.api import resolve_config
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import main
 from flatwater.cli.plan import print_plan
-from flatwater.cluster.asking import Worker
 from flatwater.cluster.processes import Process
-from flatwater.cluster.share import shares
+from flatwater.cluster.share import worker_shares
+from flatwater.cluster.worker_client import Worker
 from flatwater.memory.nodes import Machine
 from flatwater.memory.planner import Plan
 from flatwater.runs.fingerprint import versions
 from flatwater.runs.team import Assignment
-from flatwater_trading.recipe.market import panel_of
+from flatwater_trading.recipe.market import read_run_panel
 from flatwater_trading.recipe.run import plan
-from flatwater_trading.recipe.workers import Desk, Workers
+from flatwater_trading.recipe.workers import TraderService, TraderWorkers
 from flatwater_watch.errors import BudgetError, ConfigError, MemoryLimitError, RunError
 
 SMALL: dict[str, Any] = {
@@ -108,14 +108,14 @@ class Half:
 def half(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Half]:
     """The first round of a kind, on two workers."""
     made: dict[str, Half] = {}
-    close = Workers.close
+    close = TraderWorkers.close
 
     def of(kind: str) -> Half:
         if kind not in made:
             pids: list[int] = []
             markets: list[set[str]] = []
 
-            def closing(crew: Workers) -> None:
+            def closing(crew: TraderWorkers) -> None:
                 pids.extend(crew.pids)
                 for pid in (os.getpid(), *crew.pids):
                     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -123,7 +123,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Half]:
                 close(crew)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Workers, "close", closing)
+                patch.setattr(TraderWorkers, "close", closing)
                 run = trained(kind, tmp_path_factory.mktemp("half") / "run", rounds=1, workers=2)
             made[kind] = Half(run, pids, markets)
         return made[kind]
@@ -255,13 +255,13 @@ def test_a_notice_goes_out_with_the_next_answer_and_another_process_takes_the_pl
     worker.take()
     first = worker.pid
     assert first is not None
-    assert not worker.leaves
+    assert not worker.is_leaving
     os.kill(first, signal.SIGTERM)
     assert worker.ask("count", 1) == 0, "it answers all the same"
-    assert worker.leaves
+    assert worker.is_leaving
     worker.renew_()
     assert worker.pid != first
-    assert (prepared, worker.leaves, worker.ask("count", 1)) == ([0], False, 0)
+    assert (prepared, worker.is_leaving, worker.ask("count", 1)) == ([0], False, 0)
     worker.close()
 
 
@@ -338,19 +338,19 @@ def test_recipes_without_workers_say_why(recipe: str, capsys: pytest.CaptureFixt
 
 
 def assignment(share: tuple[int, int] = (0, 2), arithmetic: str = "VAX 12345678", **changes: Any) -> Assignment:
-    config = replace(configured("erl", None, SMALL | KINDS["hindsight"]), **changes)
-    return Assignment(config, share, panel_of(config).fingerprint, versions() | {"arithmetic": arithmetic}, ())
+    config = replace(resolve_config("erl", None, SMALL | KINDS["hindsight"]), **changes)
+    return Assignment(config, share, read_run_panel(config).fingerprint, versions() | {"arithmetic": arithmetic}, ())
 
 
 def test_every_deal_of_tiles_learns_and_plays_the_same_bits() -> None:
     """A deal gives workers consecutive tiles: where each run of these computes as the whole does, every deal does."""
     tiles = [(0, 2), (2, 4), (4, 6), (6, 7)]
-    whole = Desk(assignment((0, 7), versions()["arithmetic"]))
+    whole = TraderService(assignment((0, 7), versions()["arithmetic"]))
     begun = {name: rows.copy() for name, rows in whole.rows()[0].items()}
     added = dict(whole.rows()[1])
     for first, last in combinations_with_replacement(range(len(tiles)), 2):
         low, high = tiles[first][0], tiles[last][1]
-        part = Desk(assignment((low, high), versions()["arithmetic"]))
+        part = TraderService(assignment((low, high), versions()["arithmetic"]))
         for desk, mine in ((whole, slice(0, 7)), (part, slice(low, high))):
             desk.load({name: np.concatenate([rows[mine], rows[7:]]) for name, rows in begun.items()}, added, 0)
             desk.learn()
@@ -364,8 +364,8 @@ def test_every_deal_of_tiles_learns_and_plays_the_same_bits() -> None:
 
 def test_another_arithmetic_is_refused_by_name_and_taken_where_any_machine_is() -> None:
     with pytest.raises(RunError, match=r"other numbers .*: arithmetic VAX 12345678 in the run, .* on .*--any-"):
-        Desk(assignment())
-    assert Desk(assignment(any_machine=True)).arithmetic() == versions()["arithmetic"]
+        TraderService(assignment())
+    assert TraderService(assignment(any_machine=True)).arithmetic() == versions()["arithmetic"]
 
 
 @pytest.mark.slow
@@ -384,7 +384,7 @@ def test_a_worker_on_another_processor_is_recorded(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize(("count", "workers"), [(1, 4), (4, 1), (5, 2), (7, 3), (3, 3)])
 def test_tiles_are_dealt_in_order_and_evenly(count: int, workers: int) -> None:
-    dealt = shares(count, workers)
+    dealt = worker_shares(count, workers)
     assert [low for low, _ in dealt] == [0, *(high for _, high in dealt[:-1])]
     assert dealt[-1][1] == count
     sizes = [high - low for low, high in dealt]
@@ -400,7 +400,7 @@ def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
         Machine("second", "2", 2, 1 << 20, 80 << 20, 8 << 30),
     ]
     monkeypatch.setattr("flatwater.runs.team.machines", lambda _: there)
-    config = configured("erl", None, SMALL | KINDS["td3, prioritised"])
+    config = resolve_config("erl", None, SMALL | KINDS["td3, prioritised"])
     automatic = plan(replace(config, workers="auto", cluster="auto"))
     assert [node.workers for node in automatic.nodes] == [2, 0], "as many as there is room for"
     assert automatic.fits
@@ -431,10 +431,10 @@ def test_a_run_on_ray_is_the_same_run(
 def test_actors_that_are_killed_change_nothing(
     kind: str, alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flatwater.cluster.on_ray import Actor
+    from flatwater.cluster.ray_workers import RayActor
 
     killed: list[int] = []
-    receive, moments = Actor.receive, random.Random(3)
+    receive, moments = RayActor.receive, random.Random(3)
 
     def receiving(actor: Any) -> bytes:
         if actor.pid is not None and moments.random() < 0.1 and len(killed) < 2:
@@ -442,8 +442,8 @@ def test_actors_that_are_killed_change_nothing(
             os.kill(actor.pid, signal.SIGKILL)
         return receive(actor)
 
-    monkeypatch.setattr(Actor, "receive", receiving)
-    monkeypatch.setattr(Actor, "pause", 0.0)
+    monkeypatch.setattr(RayActor, "receive", receiving)
+    monkeypatch.setattr(RayActor, "pause", 0.0)
     assert_same(alone(kind), trained(kind, tmp_path / "run", workers=2, cluster="auto"))
     assert killed
 
@@ -455,7 +455,7 @@ def test_what_the_cluster_cannot_take_is_refused(
 ) -> None:
     with pytest.raises(MemoryLimitError, match=r"room for 3 workers of .* where 4 are wanted\. Use --workers 3"):
         trained("hindsight", tmp_path / "many", workers=4, cluster="auto")
-    monkeypatch.setattr("flatwater.cluster.on_ray.STORE_SHARE", cluster_store >> 10)
+    monkeypatch.setattr("flatwater.cluster.ray_workers.STORE_SHARE", cluster_store >> 10)
     with pytest.raises(RunError, match=r"a message of .* KiB, where 1\.00 KiB are allowed"):
         trained("hindsight", tmp_path / "large", workers=2, cluster="auto")
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from flatwater.replay.priority import (
     Priorities,
+    add_priorities_,
     build_priorities,
     draw_prioritised,
-    enter_,
     masses,
     remove_,
     set_priorities_,
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 def filled(count: int, capacity: int, **exponents: float) -> Priorities:
     priorities = build_priorities(capacity, CPU, **exponents)
-    enter_(priorities, torch.arange(count))
+    add_priorities_(priorities, torch.arange(count))
     return priorities
 
 
@@ -57,7 +57,7 @@ def test_an_empty_place_is_never_drawn_whatever_the_errors(
     held: set[int], gone: set[int], errors: list[float], alpha: float
 ) -> None:
     priorities = build_priorities(20, CPU, alpha=alpha)
-    enter_(priorities, torch.tensor(sorted(held)))
+    add_priorities_(priorities, torch.tensor(sorted(held)))
     if gone:
         remove_(priorities, torch.tensor(sorted(gone)))
     set_priorities_(priorities, torch.arange(20), torch.tensor(errors))
@@ -80,7 +80,7 @@ def test_the_largest_error_of_a_place_counts_in_any_order() -> None:
 def test_a_new_transition_gets_the_largest_mass_so_far() -> None:
     priorities = filled(2, 4)
     set_priorities_(priorities, torch.arange(2), torch.tensor([30.0, 0.1]))
-    enter_(priorities, torch.tensor([2]))
+    add_priorities_(priorities, torch.tensor([2]))
 
     assert priorities.mass[2] == priorities.mass[0] == priorities.top
 

@@ -12,7 +12,7 @@ from synthetic_run import make_run
 
 from flatwater.cli.main import main
 from flatwater.comparisons.page import without_outliers
-from flatwater.comparisons.side_by_side import differences, number_rows, read_compared, setting_rows
+from flatwater.comparisons.side_by_side import differences_from_first, number_rows, read_compared, setting_rows
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_a_setting_that_an_older_run_lacks_has_its_default() -> None:
 
 def test_a_difference_has_an_interval_where_the_days_are_the_same() -> None:
     names = (made("a"), made("b", daily=0.001, noise=0.0005), made("c", noise=0.01))
-    better, same = differences(read_compared({name: Path(name) for name in names}))
+    better, same = differences_from_first(read_compared({name: Path(name) for name in names}))
     assert better.difference is not None
     assert (better.difference.count, better.difference.units) == (249, "days")
     values = better.difference.values
@@ -65,7 +65,7 @@ def test_runs_of_other_days_or_without_equity_say_why_there_is_none() -> None:
     table = pl.read_parquet("b/equity.parquet")
     table[1:].write_parquet("b/equity.parquet")
     Path("c/equity.parquet").unlink()
-    found = differences(read_compared({name: Path(name) for name in runs}))
+    found = differences_from_first(read_compared({name: Path(name) for name in runs}))
     assert [one.sentence for one in found] == [
         "B and A: no interval, their equity is of different days.",
         "C and A: no interval, for lack of the daily equity of C, which only a trader with a result has.",

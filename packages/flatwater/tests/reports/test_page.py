@@ -13,7 +13,7 @@ import pytest
 from seen_page import HOSTILE, Seen, charts, colours, painted
 from synthetic_run import append_line, finding, ledger_line, make_run
 
-from flatwater.reports.page import page, sections
+from flatwater.reports.page import run_page, sections
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
 from flatwater_watch.pages.chart import MOST_POINTS
@@ -23,7 +23,7 @@ PARTS = ("Trading", "What it does", "Learning", "Findings", "Memory", "Speed", "
 
 
 def seen(run: Path) -> Seen:
-    return Seen(page(read_run(run)))
+    return Seen(run_page(read_run(run)))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_the_page_loads_nothing(run: Path) -> None:
     targets = [value for name, value in found.attributes if name == "href"]
     assert all(value.startswith("#") or value == "data:," for value in targets)
     assert set(found.tags).isdisjoint({"img", "iframe", "object", "embed", "base"})
-    style = page(read_run(run)).split("<style>")[1].split("</style>")[0]
+    style = run_page(read_run(run)).split("<style>")[1].split("</style>")[0]
     assert "@import" not in style
     assert "url(" not in style
 
@@ -153,12 +153,12 @@ def test_many_owners_have_a_short_table_and_a_long_one(run: Path) -> None:
 
 
 def test_a_small_run_shows_its_owners_without_the_libraries(run: Path) -> None:
-    titles = re.findall(r"<h3>(.*?)</h3>", page(read_run(run)))
+    titles = re.findall(r"<h3>(.*?)</h3>", run_page(read_run(run)))
     assert "What the run owns" not in titles
     small = ledger_line(1)
     small["resident"], small["base"] = small["resident"] * 20, small["base"] + small["resident"] * 19
     (run / "ledger.jsonl").write_text(json.dumps(small) + "\n")
-    titles = re.findall(r"<h3>(.*?)</h3>", page(read_run(run)))
+    titles = re.findall(r"<h3>(.*?)</h3>", run_page(read_run(run)))
     assert "What the run owns" in titles
 
 
@@ -208,7 +208,7 @@ def test_numbers_that_are_not_finite_are_gaps(run: Path) -> None:
 
 
 def test_a_browser_runs_the_scripts_of_the_page_and_no_others(run: Path) -> None:
-    content = page(read_run(run))
+    content = run_page(read_run(run))
     found = Seen(content)
     policy = next(value for name, value in found.attributes if value.startswith("default-src"))
     assert content.index("Content-Security-Policy") < content.index("<title>")
@@ -222,7 +222,7 @@ def test_a_browser_runs_the_scripts_of_the_page_and_no_others(run: Path) -> None
 
 def test_a_long_run_has_a_small_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3000)
-    content = page(read_run(run))
+    content = run_page(read_run(run))
     assert len(content.encode()) < 8_000_000
     found = Seen(content)
     for trace in (trace for chart in charts(found) for trace in chart["data"]):
@@ -235,7 +235,7 @@ def test_a_long_run_has_a_small_page(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(run: Path) -> None:
     (run / "trades.parquet").write_bytes(b"no parquet")
     with pytest.raises(RunError, match=r"trades\.parquet: is damaged"):
-        page(read_run(run))
+        run_page(read_run(run))
     (run / "trades.parquet").unlink()
     (run / "result.json").write_text("{")
     with pytest.raises(RunError, match=r"result\.json: is damaged"):

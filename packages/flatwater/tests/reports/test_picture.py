@@ -16,8 +16,8 @@ from matplotlib.transforms import Bbox
 from seen_page import HOSTILE, painted
 from synthetic_run import make_run
 
-from flatwater.reports.own_parts import own_picture
 from flatwater.reports.picture import draw_run, figure_of, write_picture
+from flatwater.reports.recipe_parts import own_picture
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from flatwater.rollouts.block import Column, Rollout, build_rollout, write_
+from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout, write_step_
 from flatwater.state.tree import leaves, nbytes
 
 CPU, META = torch.device("cpu"), torch.device("meta")
-COLUMNS = {"obs": Column((3, 2), torch.uint8), "reward": Column(), "continues": Column((), torch.bool)}
+COLUMNS = {"obs": ColumnSpec((3, 2), torch.uint8), "reward": ColumnSpec(), "continues": ColumnSpec((), torch.bool)}
 
 
 class Storages(TorchDispatchMode):
@@ -46,10 +46,10 @@ def step_of(number: int) -> dict[str, Tensor]:
 def test_a_step_is_written_to_its_row_and_to_no_other() -> None:
     rollout = rollout_of()
     for t in (2, 0):
-        write_(rollout, t, **step_of(t + 1))
+        write_step_(rollout, t, **step_of(t + 1))
     assert rollout["reward"][:, 0].tolist() == [1, 0, 3, 0]
     assert rollout["obs"][:, 4, 2, 1].tolist() == [1, 0, 3, 0]
-    write_(rollout, 2, reward=torch.full((5,), 9.0))
+    write_step_(rollout, 2, reward=torch.full((5,), 9.0))
     assert rollout["reward"][:, 3].tolist() == [1, 0, 9, 0]
     assert rollout["obs"][:, 0, 0, 0].tolist() == [1, 0, 3, 0]
 
@@ -59,7 +59,7 @@ def test_writing_makes_no_tensor() -> None:
     own = {column.untyped_storage()._cdata for column in rollout.columns.values()}
     with Storages() as storages:
         for t in range(4):
-            write_(rollout, t, **step)
+            write_step_(rollout, t, **step)
     assert storages.seen == own
 
 
@@ -86,12 +86,12 @@ def test_a_row_can_be_handed_out_to_be_written() -> None:
 )
 def test_nothing_is_broadcast_or_cast_without_a_word(wrong: dict[str, Tensor], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        write_(rollout_of(), 0, **wrong)
+        write_step_(rollout_of(), 0, **wrong)
 
 
 def test_an_unknown_column_is_named_beside_the_known() -> None:
     with pytest.raises(KeyError, match="rewards: the rollout holds obs, reward, continues"):
-        write_(rollout_of(), 0, rewards=torch.zeros(5))
+        write_step_(rollout_of(), 0, rewards=torch.zeros(5))
 
 
 def test_its_plan_is_what_it_holds() -> None:

@@ -17,8 +17,8 @@ from rich.console import Console
 from small_runs import TINY
 
 from flatwater.cli.main import interface_of
-from flatwater.mirror.opening import Unmirrored
-from flatwater.rundir.events import Voice
+from flatwater.mirror.opening import NullMirror
+from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import create_folder
 from flatwater.runs.session import train
 from flatwater.trainers.loop import Phase
@@ -40,9 +40,9 @@ def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
         train(
             planted(composition, fault) if fault else composition,
             run,
-            Voice(Console(file=nowhere)),
+            RunEvents(Console(file=nowhere)),
             first=True,
-            mirror=Unmirrored(),
+            mirror=NullMirror(),
         )
     lines = run.findings.read_text().splitlines() if run.findings.exists() else []
     sys.stdout.write(json.dumps([json.loads(line) for line in lines]))

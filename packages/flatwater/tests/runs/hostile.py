@@ -17,7 +17,7 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.storage.claims import is_lock
 from flatwater.storage.faults import StoreError
-from flatwater.storage.objects import Entry, Objects, Piece
+from flatwater.storage.objects import ObjectEntry, Piece, StoredObjects
 
 PIECE = 256
 """Bytes of one piece of an answer."""
@@ -51,12 +51,12 @@ class Hostile:
 
 
 @dataclass(frozen=True)
-class HostileObjects(Objects):
+class HostileObjects(StoredObjects):
     """Only what reaches a store is replaced."""
 
     hostile: Hostile = field(default_factory=lambda: Hostile({}))
 
-    def again(self) -> "HostileObjects":
+    def reconnect(self) -> "HostileObjects":
         return self
 
     def _put(self, name: str, content: Piece, mode: str) -> str:
@@ -85,25 +85,27 @@ class HostileObjects(Objects):
             self.hostile.beyond = max(self.hostile.beyond, taken - most)
             yield piece
 
-    async def _listed(self, folder: str) -> list[Entry]:
+    async def _listed(self, folder: str) -> list[ObjectEntry]:
         fault = next(self.hostile.script, "")
         if fault == "busy":
             raise StoreError(f"{self.url}: listing fails (503)")
         now = datetime.now(UTC)
         found = [
-            Entry(name, len(content), now) for name, content in self.hostile.contents.items() if name.startswith(folder)
+            ObjectEntry(name, len(content), now)
+            for name, content in self.hostile.contents.items()
+            if name.startswith(folder)
         ]
         if fault == "hidden":
             return found[1::2]
         if fault == "sizes":
-            return [Entry(entry.name, entry.bytes * 3 + 1, now) for entry in found]
+            return [ObjectEntry(entry.name, entry.bytes * 3 + 1, now) for entry in found]
         if fault == "names":
-            return [*found, *(Entry(name, 10**12, now) for name in ODD_NAMES)]
+            return [*found, *(ObjectEntry(name, 10**12, now) for name in ODD_NAMES)]
         return [] if fault == "empty" else found
 
-    def _head(self, name: str) -> Entry | None:
+    def _head(self, name: str) -> ObjectEntry | None:
         content = self.hostile.contents.get(name)
-        return None if content is None else Entry(name, len(content), datetime.now(UTC))
+        return None if content is None else ObjectEntry(name, len(content), datetime.now(UTC))
 
 
 def spoiled(content: bytes, fault: str) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ from small_runs import OPTIONS, assert_same, tiny_of
 
 from flatwater.cli.main import main
 from flatwater_trading.panel.store import open_panel
-from flatwater_watch.files.directory import named
+from flatwater_watch.files.directory import current_path
 
 COMMANDS = (
     "flatwater.cli.outcome",
@@ -144,7 +144,7 @@ def dying(work: Callable[[], int], folder: Path, at: int) -> Callable[[], int]:
 
     def count(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal seen
-        if event in OPERATIONS and named(Path(str(arguments[0]))).is_relative_to(folder):
+        if event in OPERATIONS and current_path(Path(str(arguments[0]))).is_relative_to(folder):
             seen += 1
             if seen == at:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -14,8 +14,8 @@ from small_runs import TINY
 
 from flatwater.cli.main import interface_of
 from flatwater.config.toml import dumps_config
-from flatwater.mirror.opening import Unmirrored
-from flatwater.rundir.events import Voice
+from flatwater.mirror.opening import NullMirror
+from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import create_folder
 from flatwater.runs.session import train
 from flatwater.trainers.loop import Phase
@@ -44,7 +44,7 @@ def main(folder: Path, seed: int, kind: str) -> int:
     run = create_folder(folder, "erl")
     # Resumed without the fault, and with all the memory that there is.
     run.config.write_text(dumps_config(replace(config, budget=None)))
-    return train(composition, run, Voice(Console(width=100)), first=True, mirror=Unmirrored()).exit_code
+    return train(composition, run, RunEvents(Console(width=100)), first=True, mirror=NullMirror()).exit_code
 
 
 if __name__ == "__main__":

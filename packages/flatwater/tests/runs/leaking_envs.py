@@ -20,9 +20,9 @@ from small_runs import TINY_GROW
 
 from flatwater.cli.main import interface_of
 from flatwater.envs.growing.simulator import build_envs, net_of
-from flatwater.mirror.opening import Unmirrored
+from flatwater.mirror.opening import NullMirror
 from flatwater.recipes.grow.run import GrowRun, compose
-from flatwater.rundir.events import Voice
+from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import create_folder
 from flatwater.runs.session import train
 from flatwater.trainers.loop import Phase
@@ -48,7 +48,7 @@ def main(folder: Path, how: str, rounds: int, options: list[str]) -> None:
         run = replace(run, trainer=replace(run.trainer, phases=(*run.trainer.phases, planted)))
     files = create_folder(folder, "grow")
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        train(run, files, Voice(Console(file=nowhere)), first=True, mirror=Unmirrored())
+        train(run, files, RunEvents(Console(file=nowhere)), first=True, mirror=NullMirror())
     found = files.findings.read_text().splitlines() if files.findings.exists() else []
     ledger = [json.loads(line) for line in files.ledger.read_text().splitlines()]
     sys.stdout.write(

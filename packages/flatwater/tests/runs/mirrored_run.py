@@ -25,7 +25,7 @@ from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import Mirror
 from flatwater.rundir.layout import RunFolder
-from flatwater.storage.objects import QUICK, Objects, open_objects
+from flatwater.storage.objects import QUICK, StoredObjects, open_objects
 
 KEEP = CheckpointConfig(keep=3)
 
@@ -37,7 +37,7 @@ class MirroredRun:
         self.folder = RunFolder(path)
         path.mkdir(parents=True, exist_ok=True)
         self.folder.config.write_text("rounds = 9\n")
-        self.objects: Objects = open_objects(url, QUICK)
+        self.objects: StoredObjects = open_objects(url, QUICK)
         self.mirror = Mirror(lambda step, say: MirrorSender(self.objects, self.folder, identity, KEEP, step, say))
 
     def save(self, round_: int, numbers: int = 1000) -> Path:
@@ -45,7 +45,7 @@ class MirroredRun:
         tree = {"shared": torch.zeros(500), "own": torch.full((numbers,), float(round_))}
         with self.folder.metrics.open("a") as lines:
             lines.write(json.dumps({"round": round_}) + "\n")
-        spared = self.mirror.spared()
+        spared = self.mirror.protected_manifests()
         saved = save_checkpoint(
             self.folder.checkpoints, tree, round=round_, step=0, facts={}, config=KEEP, spared=spared
         )

@@ -12,7 +12,7 @@ import torch
 from small_runs import entries
 
 from flatwater.cli.main import interface_of, main
-from flatwater.runs.contract import STOP_SHARE, Contract
+from flatwater.runs.contract import STOP_SHARE, MemoryContract
 from flatwater.state.tree import nbytes
 from flatwater_trading.recipe.run import compose
 from flatwater_watch.meters.mappings import processes
@@ -23,7 +23,7 @@ UNTOUCHED = """
 import json, mmap
 import torch
 from flatwater.memory.planner import Plan
-from flatwater.runs.contract import Contract
+from flatwater.runs.contract import MemoryContract
 from flatwater.state.tree import nbytes, state
 
 @state
@@ -32,24 +32,24 @@ class Root:
 
 root, path = Root(frames=torch.frombuffer(mmap.mmap(-1, 64 << 20), dtype=torch.float32)), "frames"
 plan = Plan(owners=nbytes(root), transients={}, base_bytes=0, limits={"none": 1 << 60})
-contract = Contract(root, plan, torch.device("cpu"))
-found = [root.frames.nbytes, contract.owned_()[path]]
+contract = MemoryContract(root, plan, torch.device("cpu"))
+found = [root.frames.nbytes, contract.measure_owned_()[path]]
 for part in (4, 1):
     root.frames[: len(root.frames) // part].fill_(1)
-    found.append(contract.owned_()[path])
+    found.append(contract.measure_owned_()[path])
 print(json.dumps([*found, path in contract.full]))
 """
 
 
-def contract(tiny: list[str], *options: str) -> Contract:
+def contract(tiny: list[str], *options: str) -> MemoryContract:
     composition = compose(interface_of(("train", "erl")).read("train erl", [*tiny, *options]).settings())
-    return Contract(composition.trainer.run, composition.plan, CPU)
+    return MemoryContract(composition.trainer.run, composition.plan, CPU)
 
 
 def test_a_touched_state_is_owned_whole(tiny: list[str]) -> None:
     found = contract(tiny)
-    assert found.owned_() == found.plan.owners
-    assert {**found.owned_(), **found.plan.mapped} == nbytes(found.root)
+    assert found.measure_owned_() == found.plan.owners
+    assert {**found.measure_owned_(), **found.plan.mapped} == nbytes(found.root)
     statement, grown = found.settle_(1, {})
     assert grown == []
     assert statement.explained > 0.97

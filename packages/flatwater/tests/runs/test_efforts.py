@@ -7,7 +7,7 @@ from mmap import mmap
 
 import pytest
 
-from flatwater.runs.recorder import Efforts
+from flatwater.runs.recorder import PhaseMeter
 from flatwater_watch.meters.mappings import reset_peak
 
 
@@ -33,7 +33,7 @@ def test_the_seconds_of_a_phase_are_those_of_the_device() -> None:
         made.append(FakeEvent(next(moments)))
         return made[-1]
 
-    efforts = Efforts(mark)
+    efforts = PhaseMeter(mark)
     efforts.count_("learn", ends=False)
     efforts.count_("learn")
     efforts.count_("evaluate")
@@ -47,7 +47,7 @@ def test_the_seconds_of_a_phase_are_those_of_the_device() -> None:
 
 
 def test_without_a_device_they_are_those_of_this_process() -> None:
-    efforts = Efforts()
+    efforts = PhaseMeter()
     efforts.count_("learn")
     assert 0 <= efforts.take_()["learn"].seconds < 60
     assert efforts.take_() == {}
@@ -56,7 +56,7 @@ def test_without_a_device_they_are_those_of_this_process() -> None:
 @pytest.mark.skipif(not reset_peak(), reason="the system does not let a process forget its peak")
 def test_a_checkpoint_amid_a_phase_leaves_the_phase_its_peak() -> None:
     """After SIGUSR2, what learning had reached counted to `save`, and learning had a peak of next to nothing."""
-    efforts, large = Efforts(), 64 << 20
+    efforts, large = PhaseMeter(), 64 << 20
     efforts.count_("learn", ends=False)
     with mmap(-1, large) as pages:  # what malloc gave might be memory that was freed before, and resident all the time
         pages.write(b"1" * large)

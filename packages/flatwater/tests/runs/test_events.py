@@ -14,7 +14,7 @@ from rich.console import Console
 from signalled import signal_amid
 
 from flatwater.cli.main import main
-from flatwater.rundir.events import JsonLines, RunLog, Voice
+from flatwater.rundir.events import JsonLines, RunEvents, RunLog
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.events import command as event_command
 from flatwater_watch.events.command import EventCommand, check_command
@@ -79,7 +79,7 @@ def test_a_signal_stands_in_the_log_and_in_json(tiny: list[str], capsys: pytest.
 
 def test_what_ends_a_run_is_told_before_the_run_ends() -> None:
     heard = io.StringIO()
-    voice = Voice(Console(quiet=True), [JsonLines(heard)])
+    voice = RunEvents(Console(quiet=True), [JsonLines(heard)])
     with pytest.raises(RunError), voice.ending():
         raise RunError("the disk is full")
     told = json.loads(heard.getvalue())
@@ -97,7 +97,7 @@ def test_numbers_that_are_not_finite_are_null() -> None:
 
 def test_a_line_of_the_log_is_one_line_whatever_was_said(tmp_path: Path) -> None:
     log = RunLog(tmp_path / "run.log")
-    log.hear(Event("note", "two\nlines, \x1b[31m and an order", {}))
+    log.on_event(Event("note", "two\nlines, \x1b[31m and an order", {}))
     log.close()
     assert kinds(tmp_path / "run.log") == ["note"]
     assert "two lines, \\x1b[31m and an order" in (tmp_path / "run.log").read_text()
@@ -107,7 +107,7 @@ def test_a_line_that_was_torn_is_left_behind(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     path.write_text("2026-01-01T00:00:00Z round   gener")
     log = RunLog(path)
-    log.hear(Event("start", "again", {}))
+    log.on_event(Event("start", "again", {}))
     log.close()
     assert path.read_text().splitlines()[1].endswith(" start   again")
 
@@ -116,17 +116,17 @@ def test_a_full_disk_costs_lines_of_the_log_and_says_how_many(tmp_path: Path) ->
     """The limit on file sizes stands for a full disk: the write is refused, or done in part."""
     path = tmp_path / "run.log"
     log = RunLog(path)
-    log.hear(Event("start", "begins", {}))
+    log.on_event(Event("start", "begins", {}))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
         for number in range(3):
-            log.hear(Event("round", f"lost {number}", {}))
+            log.on_event(Event("round", f"lost {number}", {}))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
-    log.hear(Event("end", "ends", {}))
+    log.on_event(Event("end", "ends", {}))
     log.close()
     lines = path.read_text().splitlines()
     assert lines[0].endswith("begins")
@@ -136,7 +136,7 @@ def test_a_full_disk_costs_lines_of_the_log_and_says_how_many(tmp_path: Path) ->
 def test_a_log_that_cannot_be_opened_takes_nothing(tmp_path: Path) -> None:
     (tmp_path / "run.log").mkdir()
     log = RunLog(tmp_path / "run.log")
-    log.hear(Event("start", "begins", {}))
+    log.on_event(Event("start", "begins", {}))
     log.close()
     assert not [*(tmp_path / "run.log").iterdir()]
 
@@ -146,7 +146,7 @@ def told_to(command: str, *events: Event) -> list[str]:
     said: list[str] = []
     listener = EventCommand(command, said.append)
     for event in events:
-        listener.hear(event)
+        listener.on_event(event)
     listener.close()
     return said
 

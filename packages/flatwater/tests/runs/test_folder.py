@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flatwater.cli.main import main
-from flatwater.rundir.layout import create_folder, locked, open_folder
+from flatwater.rundir.layout import create_folder, hold_lock, open_folder
 from flatwater.rundir.listing import list_runs
 from flatwater_watch.errors import RunError
 
@@ -77,7 +77,7 @@ def test_a_file_in_the_way_is_told(tiny: list[str], tmp_path: Path, capsys: pyte
 
 def test_one_run_is_trained_by_one_process(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run", "--rounds", "1")
-    with locked(open_folder(run)):
+    with hold_lock(open_folder(run)):
         assert [line.state for line in list_runs(run.parent)] == ["training"]
         assert main(["resume", str(run), "--rounds", "2"]) == 2
         assert "another process is training this run" in capsys.readouterr().err
@@ -92,7 +92,7 @@ def test_the_lock_goes_with_its_process(train: Train) -> None:
         fcntl.flock(os.open(folder.lock, os.O_RDWR), fcntl.LOCK_EX)
         os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    with locked(folder):
+    with hold_lock(folder):
         assert [line.state for line in list_runs(folder.path.parent)] == ["training"]
 
 

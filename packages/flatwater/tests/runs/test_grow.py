@@ -15,14 +15,14 @@ import torch
 from small_runs import TINY_GROW, entries
 
 from flatwater.cli.main import main
-from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.stages import SlotStage
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.grow.lives import read_lives
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.run import compose
 from flatwater.recipes.grow.sections import STAGES
-from flatwater.reports.page import page
+from flatwater.reports.page import run_page
 from flatwater.reports.records import read_run
 from flatwater.rundir.statements import read_plan
 from flatwater.state.tree import nbytes
@@ -83,7 +83,7 @@ def test_a_run_leaves_its_result_and_its_lives(run: Path) -> None:
     policy = lives["player"] == "policy"
     returns = [lives["reward"][policy & (lives["env_seed"] == seed)].sum() for seed in {*lives["env_seed"].tolist()}]
     assert result["players"]["policy"]["return"] == pytest.approx(np.mean(returns))
-    assert (lives["stage"][lives["player"] == "wait"] == int(Stage.DORMANT)).all()
+    assert (lives["stage"][lives["player"] == "wait"] == int(SlotStage.DORMANT)).all()
     assert result["players"]["wait"]["germinated"] == 0
     last = entries(run / "episodes.jsonl")[-1]
     assert [len(last[name]) for name in ("seed", "return", "accuracy", "wait", "fossilised")] == [2] * 5
@@ -126,7 +126,7 @@ def test_the_table_and_the_list_name_what_was_trained(
 
 
 def test_a_page_shows_every_slots_life(run: Path) -> None:
-    made = page(read_run(run))
+    made = run_page(read_run(run))
     assert "Trading" not in made
     assert made.count("<h4>") == 2
     assert all(f"</i>{name}</span>" in made for name in STAGES)
@@ -136,12 +136,12 @@ def test_a_page_shows_every_slots_life(run: Path) -> None:
 def test_a_page_of_a_run_without_a_result_says_so(run: Path, tmp_path: Path) -> None:
     for name in ("config.toml", "metrics.jsonl", "ledger.jsonl"):
         (tmp_path / name).write_bytes((run / name).read_bytes())
-    made = page(read_run(tmp_path))
+    made = run_page(read_run(tmp_path))
     assert "There is no result here" in made
 
 
 def test_stages_are_drawn_in_the_order_of_their_numbers() -> None:
-    assert list(STAGES) == [stage.name.lower() for stage in Stage]
+    assert list(STAGES) == [stage.name.lower() for stage in SlotStage]
 
 
 def test_a_run_of_another_kind_is_refused_as_settings(
@@ -255,7 +255,7 @@ def test_a_network_of_the_user_s_is_grown_as_planned_and_resumed_bit_for_bit(
     policy = result["players"]["policy"]
     assert policy["accuracy"] is not None
     assert policy["accuracy_capable"] is policy["accuracy_impaired"] is None
-    made = page(read_run(whole))
+    made = run_page(read_run(whole))
     assert '"ticktext":["slot 2","slot 1","slot 0"]' in made
     assert ">impaired<" not in made
     assert "capable host" not in made

@@ -21,7 +21,7 @@ from flatwater.mirror import download
 from flatwater.mirror.download import fetch_run
 from flatwater.storage import objects as objects_module
 from flatwater.storage.faults import OversizeError, StoreError
-from flatwater.storage.objects import Objects, is_plain, open_objects
+from flatwater.storage.objects import StoredObjects, is_plain, open_objects
 from flatwater_watch.errors import FlatwaterError
 
 __all__ = ["bucket", "object_store", "store"]
@@ -132,7 +132,7 @@ def test_an_object_that_stays_wrong_is_told_of_and_stays(
 
 
 @pytest.fixture
-def mirrored(bucket: str, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Objects:
+def mirrored(bucket: str, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> StoredObjects:
     """The run at a real server, with a client that tries again once."""
     monkeypatch.setattr(remote, "AGAIN", (0.0, 0.0))
     objects = open_objects(f"{bucket}/run", 1)
@@ -142,25 +142,25 @@ def mirrored(bucket: str, contents: dict[str, bytes], monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def hurried(mirrored: Objects, monkeypatch: pytest.MonkeyPatch) -> Objects:
+def hurried(mirrored: StoredObjects, monkeypatch: pytest.MonkeyPatch) -> StoredObjects:
     """The same, with a client that waits five seconds."""
     monkeypatch.setitem(objects_module._CLIENT, "timeout", timedelta(seconds=5))
     monkeypatch.setattr(objects_module, "REQUEST_SECONDS", 5.0)
-    return mirrored.again()
+    return mirrored.reconnect()
 
 
-def newest_shard(objects: Objects) -> str:
+def newest_shard(objects: StoredObjects) -> str:
     (_, _), (older, _), (newest, _) = list_remote(objects)
     return shard_name(next(shard for shard in newest.shards if shard not in older.shards).sha256)
 
 
-def assert_nothing_removed(objects: Objects, contents: dict[str, bytes]) -> None:
+def assert_nothing_removed(objects: StoredObjects, contents: dict[str, bytes]) -> None:
     assert {entry.name for entry in objects.entries()} == {*contents}
 
 
 @pytest.mark.parametrize("fault", ["endless", "flip", "half"])
 def test_a_server_that_answers_wrong_for_ever_is_left(
-    fault: str, mirrored: Objects, store: ObjectStore, contents: dict[str, bytes], tmp_path: Path
+    fault: str, mirrored: StoredObjects, store: ObjectStore, contents: dict[str, bytes], tmp_path: Path
 ) -> None:
     name = newest_shard(mirrored)
     store.set(**{fault: Path(name).stem})
@@ -178,7 +178,11 @@ def test_a_server_that_answers_wrong_for_ever_is_left(
 
 
 def test_a_manifest_without_end_is_left_and_the_one_before_is_used(
-    mirrored: Objects, store: ObjectStore, contents: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mirrored: StoredObjects,
+    store: ObjectStore,
+    contents: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(objects_module, "SMALL_BYTES", 1 << 20)
     store.set(endless="000002.000000.json")
@@ -193,13 +197,15 @@ def test_a_manifest_without_end_is_left_and_the_one_before_is_used(
 
 
 @pytest.mark.slow
-def test_a_server_that_trickles_is_left(hurried: Objects, store: ObjectStore, tmp_path: Path) -> None:
+def test_a_server_that_trickles_is_left(hurried: StoredObjects, store: ObjectStore, tmp_path: Path) -> None:
     store.set(trickle=Path(newest_shard(hurried)).stem)
     with pytest.raises(StoreError, match="reading fails"):
         fetch_newest(hurried, tmp_path / "checkpoints", say=pytest.fail)
 
 
-def test_a_list_without_end_is_told(mirrored: Objects, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_without_end_is_told(
+    mirrored: StoredObjects, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(objects_module, "MOST_ENTRIES", 50)
     store.set(endless_list=True)
     with pytest.raises(StoreError, match="its list goes on after 50 objects"):
@@ -207,7 +213,7 @@ def test_a_list_without_end_is_told(mirrored: Objects, store: ObjectStore, monke
 
 
 @pytest.mark.slow
-def test_a_list_that_has_no_end_in_time_is_told(hurried: Objects, store: ObjectStore) -> None:
+def test_a_list_that_has_no_end_in_time_is_told(hurried: StoredObjects, store: ObjectStore) -> None:
     store.set(endless_list=True)
     with pytest.raises(StoreError, match="listing fails"):
         hurried.entries()
@@ -217,7 +223,7 @@ def test_a_list_that_has_no_end_in_time_is_told(hurried: Objects, store: ObjectS
 
 @pytest.mark.slow
 def test_dozens_of_runs_are_brought_through_a_server_that_spoils_a_share(
-    mirrored: Objects, store: ObjectStore, contents: dict[str, bytes], tmp_path: Path
+    mirrored: StoredObjects, store: ObjectStore, contents: dict[str, bytes], tmp_path: Path
 ) -> None:
     ends = []
     for n in range(36):

@@ -9,8 +9,8 @@ import pytest
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.mirror.sender import small_files
 from flatwater.rundir.events import RunLog
-from flatwater.rundir.layout import RunFolder, locked
-from flatwater.rundir.looks import log_look
+from flatwater.rundir.holdout_looks import log_look
+from flatwater.rundir.layout import RunFolder, hold_lock
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.events.event import Event
 
@@ -18,13 +18,13 @@ MINE = b"what nobody may change\n"
 
 
 def lock(folder: RunFolder) -> None:
-    with locked(folder):
+    with hold_lock(folder):
         pass
 
 
 def log(folder: RunFolder) -> None:
     said = RunLog(folder.log)
-    said.hear(Event("note", "said", {}))
+    said.on_event(Event("note", "said", {}))
     said.close()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flatwater.cli.main import main
-from flatwater.runs.machine import frozen
+from flatwater.runs.machine import freeze_gc
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 
@@ -73,7 +73,7 @@ def test_a_program_is_collected_again_when_its_run_has_ended() -> None:
     """A run that ends in an error is held by a cycle that is older than it, such as one of `pytest.raises`."""
     older = Older()
     older.itself, seen = older, weakref.ref(older)
-    with frozen():
+    with freeze_gc():
         del older
         gc.collect()
         assert seen() is not None

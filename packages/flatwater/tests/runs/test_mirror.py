@@ -21,7 +21,7 @@ from flatwater.mirror import uploader as uploader_module
 from flatwater.mirror.uploader import OWNER
 from flatwater.storage.claims import LOCK, LockedError, holder
 from flatwater.storage.faults import StoreError
-from flatwater.storage.objects import Objects, open_objects
+from flatwater.storage.objects import StoredObjects, open_objects
 from flatwater.storage.sending import BUFFER_BYTES, SendBuffer
 from flatwater_watch.errors import CheckpointError
 
@@ -190,7 +190,7 @@ def test_a_store_that_fails_in_the_middle_of_the_first_look_is_looked_at_again(
     """The lock was taken before: it is this process's own, and holds nobody out."""
     failures = iter([StoreError("busy"), StoreError("busy again")])
 
-    def failing(objects: Objects) -> tuple[list[str], dict[str, int]]:
+    def failing(objects: StoredObjects) -> tuple[list[str], dict[str, int]]:
         for failure in failures:
             raise failure
         return list_stored(objects)
@@ -343,7 +343,7 @@ def test_who_may_not_remove_keeps_everything(bucket: str, store: ObjectStore, tm
 
 
 def test_what_sending_holds_is_one_buffer_in_memory(run: Run) -> None:
-    assert run.mirror.held() == {OWNER: BUFFER_BYTES}
+    assert run.mirror.buffer_bytes() == {OWNER: BUFFER_BYTES}
     assert len(run.mirror.sender.buffer.room) == BUFFER_BYTES
 
 

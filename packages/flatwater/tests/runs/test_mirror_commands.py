@@ -19,9 +19,9 @@ from flatwater.checkpoints.catalogue import list_checkpoints, verify
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.cli.main import main
 from flatwater.mirror import opening, uploader
-from flatwater.rundir.events import Voice
+from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder, create_folder
-from flatwater.storage.claims import LOCK, take
+from flatwater.storage.claims import LOCK, take_lock
 from flatwater.storage.objects import open_objects
 from flatwater.storage.sending import BUFFER_BYTES, QUEUE_BYTES
 
@@ -267,10 +267,10 @@ def test_who_interrupts_a_run_twice_does_not_wait_for_the_store(
 ) -> None:
     monkeypatch.setattr(opening, "conclude", pytest.fail)
     store.set(down=True)
-    voice = Voice(Console(quiet=True))
+    voice = RunEvents(Console(quiet=True))
 
     def interrupted() -> None:
-        with opening.mirrored(bucket, CheckpointConfig(), RunFolder(tmp_path / "run"), voice) as mirror:
+        with opening.open_mirror(bucket, CheckpointConfig(), RunFolder(tmp_path / "run"), voice) as mirror:
             assert mirror.metrics()["mirror/failures"] >= 1
             raise KeyboardInterrupt
 
@@ -311,7 +311,7 @@ def test_missing_credentials_are_told_before_the_first_round(
 
 
 def test_a_run_that_is_trained_elsewhere_is_refused(mirrored: str, capsys: Said) -> None:
-    lock, _ = take(open_objects(mirrored))
+    lock, _ = take_lock(open_objects(mirrored))
     for command in (["resume", mirrored, "--into", "second"], ["prune", mirrored, "--keep", "1"], ["mirror", "first"]):
         assert main(command) == 2, command
         assert f"process {os.getpid()} on" in capsys.readouterr().err

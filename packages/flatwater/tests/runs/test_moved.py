@@ -13,7 +13,7 @@ from small_runs import OPTIONS
 
 import flatwater as fw
 from flatwater.cli.main import main
-from flatwater.rundir.layout import RunFolder, locked
+from flatwater.rundir.layout import RunFolder, hold_lock
 from flatwater_watch.errors import FlatwaterError
 
 Same = Callable[[Path, Path], None]
@@ -120,10 +120,10 @@ def test_a_run_is_locked_by_whatever_name(tmp_path: Path) -> None:
     run, now = tmp_path / "run", tmp_path / "now"
     run.mkdir()
     second = "import sys; from pathlib import Path; from flatwater.rundir.layout import *\n"
-    second += "with locked(RunFolder(Path(sys.argv[1]))): pass"
-    with locked(RunFolder(run)) as held:
+    second += "with hold_lock(RunFolder(Path(sys.argv[1]))): pass"
+    with hold_lock(RunFolder(run)) as held:
         run.rename(now)
-        assert held.named.path == now
+        assert held.with_current_name.path == now
         ended = subprocess.run([sys.executable, "-c", second, str(now)], capture_output=True, text=True, check=False)
         assert "another process is training this run" in ended.stderr
     assert subprocess.run([sys.executable, "-c", second, str(now)], check=False).returncode == 0

@@ -16,9 +16,9 @@ from flatwater_trading.market.market import outline_market
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.market import market_of
+from flatwater_trading.recipe.market import build_run_market
 from flatwater_trading.recipe.plan import outline, plan_erl
-from flatwater_trading.training.crew import Here
+from flatwater_trading.training.executor import LocalTileExecutor
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_trading.training.setup import build_setup, members_at_once
 from flatwater_trading.training.state import build_erl
@@ -68,7 +68,7 @@ def test_phases_start_few_operations_and_stay_on_the_device(
     setup, run = outline(config, load_panel(config.panel), "cuda")
     if run.replay is not None:
         run.replay.appended = len(run.replay.row)
-    crew = Here(setup, run)
+    crew = LocalTileExecutor(setup, run)
 
     def played(days: int) -> Started:
         monkeypatch.setattr("flatwater_trading.training.play.TRIED_DAYS", days)
@@ -102,7 +102,7 @@ def test_the_plan_for_a_gpu_is_what_is_built_for_one(config: ErlRunConfig, monke
     """Built on the CPU, with a GPU's sizes: members one by one on a CPU, all at once there."""
     config, panel = replace(config, learner=LearnerConfig(algorithm="ddpg"), replay=REPLAY), load_panel(config.panel)
     monkeypatch.setattr("flatwater_trading.training.setup.WINDOW_BYTES", 1 << 16)
-    ground = market_of(config, panel, CPU)
+    ground = build_run_market(config, panel, CPU)
     setup = build_setup(config, ground.market, ground.splits, CPU, kind="cuda")
     planned = nbytes(outline(config, panel, "cuda")[1])
     assert planned == nbytes(build_erl(setup, ground.market))
@@ -118,6 +118,6 @@ def test_a_plan_beside_a_gpu_s_driver_needs_no_fork(config: ErlRunConfig, monkey
 
     panel = load_panel(config.panel)
     in_a_fork = plan_erl(config, panel, CPU).transients
-    monkeypatch.setattr(planning, "driver_beside", lambda: "CUDA")
+    monkeypatch.setattr(planning, "copy_unsafe_driver", lambda: "CUDA")
     monkeypatch.setattr(planning, "in_fork", refuse)
     assert plan_erl(config, panel, CPU).transients == in_a_fork

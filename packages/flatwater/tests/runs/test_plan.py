@@ -12,7 +12,7 @@ from flatwater.algorithms.config import DDPGConfig, SACConfig, TD3Config
 from flatwater.cli.main import interface_of, main
 from flatwater.replay.config import RowReplayConfig
 from flatwater.state.tree import nbytes
-from flatwater_trading.market.market import tensors_of
+from flatwater_trading.market.market import market_tensors
 from flatwater_trading.panel.locate import cache_folder, load_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.plan import outline, plan_erl
@@ -67,8 +67,8 @@ def test_without_a_cache_the_market_is_private_planned_so_and_told(
         assert private.plan.owners == {**shared.plan.owners, **shared.plan.mapped}
         more = [own - without for own, without in zip(private.plan.workers, shared.plan.workers, strict=True)]
         assert more == [shared.plan.mapped_bytes] * 2
-        for name, mapped in tensors_of(shared.trainer.run.market).items():
-            held = tensors_of(private.trainer.run.market)[name]
+        for name, mapped in market_tensors(shared.trainer.run.market).items():
+            held = market_tensors(private.trainer.run.market)[name]
             assert torch.equal(held.nan_to_num(-1), mapped.nan_to_num(-1))
     assert len(shared.about()) == len(private.about()) - 1
 

@@ -14,7 +14,7 @@ import torch
 from small_runs import TINY_PPO
 
 from flatwater.cli.main import main
-from flatwater.rundir.events import Voice
+from flatwater.rundir.events import RunEvents
 from flatwater.runs.profiling import OPERATION, TRACE_BYTES, Profiler, check_profiled, profiled_rounds
 from flatwater.trainers.loop import Phase, Progress, train_
 from flatwater_watch.errors import ConfigError
@@ -100,7 +100,7 @@ def test_no_trace_has_more_operations_than_are_planned_but_for_a_single_step(
     monkeypatch.setattr("flatwater.runs.profiling.MOST_OPERATIONS", most)
     monkeypatch.setattr("flatwater.runs.profiling.RECORDED_BYTES", 1 << 20)  # the heap has nothing to say of so few
     trainer = Matrices(lambda _: products)
-    profiler = Profiler(range(2, 4), tmp_path / "profile", torch.device("cpu"), trainer, Voice(lasting_terminal()))
+    profiler = Profiler(range(2, 4), tmp_path / "profile", torch.device("cpu"), trainer, RunEvents(lasting_terminal()))
     profiler.begin_(1)
     assert train_(trainer, 4, Follower(profiler))
     profiler.close()
@@ -126,7 +126,7 @@ def test_steps_that_have_more_operations_than_the_first_end_a_trace(
     most = 20_000
     monkeypatch.setattr("flatwater.runs.profiling.MOST_OPERATIONS", most)
     trainer = Matrices(lambda step: 1 if step < 3 else 500)
-    profiler = Profiler(range(1, 2), tmp_path / "profile", torch.device("cpu"), trainer, Voice(lasting_terminal()))
+    profiler = Profiler(range(1, 2), tmp_path / "profile", torch.device("cpu"), trainer, RunEvents(lasting_terminal()))
     profiler.begin_(1)
     assert train_(trainer, 1, Follower(profiler))
     (path,) = (path for path in (tmp_path / "profile").iterdir() if "collect-2" in path.name)

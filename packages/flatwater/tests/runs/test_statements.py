@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.memory.planner import Plan
-from flatwater.rundir.statements import REST, held_against, largest_groups, line_of, parts, read_plan
+from flatwater.rundir.statements import REST, held_against, largest_groups, parse_ledger_line, read_plan, resident_parts
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.headline import headline
 from flatwater_watch.errors import RunError
@@ -22,9 +22,9 @@ PATHS = st.from_regex(r"[a-z]{1,3}(\.[a-z]{1,3}){0,3}", fullmatch=True)
 def test_the_parts_add_up_to_what_is_resident(owned: dict[str, int], numbers: int, rest: int) -> None:
     held = sum(owned.values()) + numbers
     record = {"round": 1, "file_mapped": 70, "base": 50, "slack": 3, "unaccounted": rest, "owned": owned}
-    line = line_of(record | {"owned_bytes": held, "resident": 70 + 50 + 3 + rest + held}, LEDGER)
+    line = parse_ledger_line(record | {"owned_bytes": held, "resident": 70 + 50 + 3 + rest + held}, LEDGER)
     for most in (0, 2, 100):
-        found = parts(line, largest_groups([line], most))
+        found = resident_parts(line, largest_groups([line], most))
         assert sum(found.values()) == line.resident
         assert found[REST] == rest
         assert min(size for name, size in found.items() if name != REST) >= 0
@@ -36,7 +36,7 @@ def test_the_parts_add_up_to_what_is_resident(owned: dict[str, int], numbers: in
 def test_planned_and_held_are_complete(owned: dict[str, int], missing: dict[str, int], numbers: int) -> None:
     planned = missing | {path: size + 1 for path, size in owned.items()}
     plan = Plan(owners=planned, transients={}, base_bytes=1, limits={"all": 1})
-    line = line_of({"round": 1, "owned": owned, "owned_bytes": sum(owned.values()) + numbers}, LEDGER)
+    line = parse_ledger_line({"round": 1, "owned": owned, "owned_bytes": sum(owned.values()) + numbers}, LEDGER)
     rows = held_against(plan, line)
     assert sum(row[1] for row in rows) == plan.total_bytes
     assert sum(row[2] for row in rows) == sum(owned.values()) + (numbers if sum(owned.values()) + numbers else 0)
@@ -66,7 +66,7 @@ def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_says_less_reads_as_zero() -> None:
-    line = line_of({"round": 4, "allocator": None, "cuda": None}, LEDGER)
+    line = parse_ledger_line({"round": 4, "allocator": None, "cuda": None}, LEDGER)
     assert (line.round, line.resident, line.owned_bytes, line.phases) == (4, 0, 0, {})
     assert line.in_use is None
     assert line.cuda_allocated is None

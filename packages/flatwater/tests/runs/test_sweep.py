@@ -22,7 +22,7 @@ from flatwater.cli.main import main
 from flatwater.config.toml import load_config
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.teach.config import TeachRunConfig
-from flatwater.rundir.layout import RunFolder, locked
+from flatwater.rundir.layout import RunFolder, hold_lock
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_watch.errors import ConfigError, RunError
@@ -33,7 +33,7 @@ pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
 from sqlalchemy import Engine, event
 
 from flatwater.sweeps.folder import SweepOutcome
-from flatwater.sweeps.opening import Order, open_sweep
+from flatwater.sweeps.opening import SweepOrder, open_sweep
 from flatwater.sweeps.sweep import sweep
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_trial.py")))
@@ -53,16 +53,16 @@ def _unsafe_disk() -> Iterator[None]:
     event.remove(Engine, "connect", hurry)
 
 
-def order(space: str | None = NOISE, trials: int | None = 3, folder: str = "s", **how: Any) -> Order:
+def order(space: str | None = NOISE, trials: int | None = 3, folder: str = "s", **how: Any) -> SweepOrder:
     path = None
     if space is not None:
         path = Path(f"space-{abs(hash(space))}.toml")
         path.write_text(space)
     given = {"config": BASE, "prune": False} | how
-    return Order(space=path, trials=trials, folder=Path(folder), **given)
+    return SweepOrder(space=path, trials=trials, folder=Path(folder), **given)
 
 
-def swept(asked: Order) -> tuple[SweepOutcome, str]:
+def swept(asked: SweepOrder) -> tuple[SweepOutcome, str]:
     console = Console(file=io.StringIO(), width=200)
     outcome = sweep(asked, console, FAKE)
     return outcome, console.file.getvalue()  # type: ignore[attr-defined]
@@ -254,10 +254,10 @@ from rich.console import Console
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_watch.meters.limit import limits
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater.sweeps.opening import Order, open_sweep
+from flatwater.sweeps.opening import SweepOrder, open_sweep
 from flatwater.sweeps.sweep import sweep
 config = ErlRunConfig(rounds=4, threads=1, seed=5, learner=LearnerConfig(algorithm="ddpg"))
-order = Order(config=config, space=Path(sys.argv[1]), trials=2, folder=Path("cut"), prune=False)
+order = SweepOrder(config=config, space=Path(sys.argv[1]), trials=2, folder=Path("cut"), prune=False)
 assert "torch" not in sys.modules
 sweep(order, Console(), sys.argv[2:])
 """
@@ -289,7 +289,7 @@ def test_trials_are_mirrored_below_the_name_of_their_sweep() -> None:
 
 def test_two_processes_do_not_sweep_in_one_folder() -> None:
     swept(order(trials=1))
-    with locked(RunFolder(Path("s"))), pytest.raises(RunError):
+    with hold_lock(RunFolder(Path("s"))), pytest.raises(RunError):
         swept(order(trials=2))
 
 

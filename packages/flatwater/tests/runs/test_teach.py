@@ -13,7 +13,7 @@ from small_runs import TINY_TEACH, entries
 from flatwater.cli.main import main
 from flatwater.memory.planner import Plan
 from flatwater.recipes.teach.config import TeachRunConfig
-from flatwater.reports.page import page
+from flatwater.reports.page import run_page
 from flatwater.reports.picture import draw_run
 from flatwater.reports.records import read_run
 from flatwater.rundir.statements import read_plan
@@ -112,7 +112,7 @@ _PLAYERS = {"student", "teacher", "random"}
 
 
 def test_a_page_has_the_lesson_and_where_a_steps_time_goes(run: Path) -> None:
-    made = page(read_run(run))
+    made = run_page(read_run(run))
     assert "Trading" not in made
     for said in ("agrees with teacher", "µs an agent step", "teacher", "student"):
         assert said in made
@@ -129,7 +129,7 @@ def test_blocks_without_a_profile_are_left_out_of_page_and_picture(run: Path, tm
         ]
         (copied / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
         draw_run(copied)
-        made = page(read_run(copied))
+        made = run_page(read_run(copied))
         assert ("µs an agent step" in made) == (empty == 1)
         assert ">nan<" not in made
 

@@ -18,9 +18,9 @@ from small_runs import TINY, TINY_PPO
 import flatwater as fw
 from flatwater.cli.main import main
 from flatwater.config.code import code_fields
-from flatwater.imported import SHIPPED
+from flatwater.named_imports import SHIPPED
 from flatwater.recipe import find_recipe, recipe_names
-from flatwater.runs import begun
+from flatwater.runs import started_runs
 from flatwater_watch.errors import FlatwaterError, TrustError
 
 COMMANDS = {
@@ -352,36 +352,36 @@ class TestRecords:
     """The folder of the records is the user's alone."""
 
     def test_it_is_private(self, tmp_path: Path) -> None:
-        begun.note_begun("a", {})
+        started_runs.note_begun("a", {})
         folder = tmp_path / "state" / "flatwater" / "begun"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
-        assert begun.is_begun("a")
-        assert not begun.is_begun("b")
+        assert started_runs.was_begun("a")
+        assert not started_runs.was_begun("b")
 
     def test_links_and_what_others_may_write_count_for_nothing(self, tmp_path: Path) -> None:
-        begun.note_begun("a", {})
-        folder = begun.state_folder()
+        started_runs.note_begun("a", {})
+        folder = started_runs.state_folder()
         (folder / "b.json").symlink_to(folder / "a.json")
         (folder / "c.json").write_text("{}")
         (folder / "c.json").chmod(0o666)
         (folder / "d.json").mkdir()
-        assert [key for key in "abcd" if begun.is_begun(key)] == ["a"]
+        assert [key for key in "abcd" if started_runs.was_begun(key)] == ["a"]
         folder.chmod(0o777)
-        assert not begun.is_begun("a")
+        assert not started_runs.was_begun("a")
         with pytest.raises(PermissionError):
-            begun.note_begun("e", {})
+            started_runs.note_begun("e", {})
         folder.chmod(0o700)
         folder.rename(tmp_path / "moved")
         folder.symlink_to(tmp_path / "moved")
-        assert not begun.is_begun("a")
+        assert not started_runs.was_begun("a")
 
     def test_the_oldest_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(begun, "MOST", 8)
+        monkeypatch.setattr(started_runs, "MOST", 8)
         for number in range(20):
-            begun.note_begun(f"{number:02}", {})
-            os.utime(begun.state_folder() / f"{number:02}.json", (number, number))
-        kept = sorted(file.stem for file in begun.state_folder().iterdir())
+            started_runs.note_begun(f"{number:02}", {})
+            os.utime(started_runs.state_folder() / f"{number:02}.json", (number, number))
+        kept = sorted(file.stem for file in started_runs.state_folder().iterdir())
         assert len(kept) <= 8
         assert kept == [f"{number:02}" for number in range(20 - len(kept), 20)]
 

@@ -14,16 +14,16 @@ import pytest
 from object_store import ObjectStore
 
 from flatwater import __version__
-from flatwater.storage.claims import LOCK, STALE_SECONDS, Holder, Lock, LockedError, holder, is_written, take
-from flatwater.storage.objects import Objects, open_objects
+from flatwater.storage.claims import LOCK, STALE_SECONDS, Holder, Lock, LockedError, holder, is_written, take_lock
+from flatwater.storage.objects import StoredObjects, open_objects
 
 
 @pytest.fixture(params=["s3", "file"])
-def objects(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path) -> Objects:
+def objects(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path) -> StoredObjects:
     return open_objects(f"file://{tmp_path}" if request.param == "file" else f"s3://{store.new_bucket()}/run")
 
 
-def written(objects: Objects, **changes: object) -> Holder:
+def written(objects: StoredObjects, **changes: object) -> Holder:
     """The lock as another process would have written it."""
     found = holder(objects)
     assert found is not None
@@ -36,10 +36,10 @@ def ago(seconds: float) -> str:
     return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
 
 
-def test_the_second_process_is_refused_and_told_who_is_first(objects: Objects) -> None:
-    take(objects)
+def test_the_second_process_is_refused_and_told_who_is_first(objects: StoredObjects) -> None:
+    take_lock(objects)
     with pytest.raises(LockedError) as refused:
-        take(objects)
+        take_lock(objects)
     said = str(refused.value)
     assert f"{objects.url}: process {os.getpid()} on " in said
     assert "last sign of life" in said
@@ -47,43 +47,43 @@ def test_the_second_process_is_refused_and_told_who_is_first(objects: Objects) -
     assert f"can remove {objects.url}/{LOCK}" in said
 
 
-def test_a_lock_that_was_released_is_free(objects: Objects) -> None:
-    take(objects)[0].release_()
+def test_a_lock_that_was_released_is_free(objects: StoredObjects) -> None:
+    take_lock(objects)[0].release_()
     assert objects.read(LOCK) is None
-    assert take(objects)[1] == ""
+    assert take_lock(objects)[1] == ""
 
 
-def test_the_lock_of_a_machine_that_is_silent_is_taken_over(objects: Objects) -> None:
-    first, _ = take(objects)
+def test_the_lock_of_a_machine_that_is_silent_is_taken_over(objects: StoredObjects) -> None:
+    first, _ = take_lock(objects)
     written(objects, boot="another machine", host="box-7", pid=41, renewed=ago(STALE_SECONDS - 30))
     with pytest.raises(LockedError, match="process 41 on box-7"):
-        take(objects)
+        take_lock(objects)
     written(objects, boot="another machine", host="box-7", pid=41, renewed=ago(STALE_SECONDS + 30))
 
-    second, left_by = take(objects)
+    second, left_by = take_lock(objects)
 
     assert left_by.startswith("process 41 on box-7, last sign of life 15 min ")
     assert second.is_held()
     assert not first.renew_(), "who comes back after that finds that it has lost its place"
 
 
-def test_the_lock_of_a_dead_process_of_this_machine_is_free_at_once(objects: Objects) -> None:
-    take(objects)
+def test_the_lock_of_a_dead_process_of_this_machine_is_free_at_once(objects: StoredObjects) -> None:
+    take_lock(objects)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     written(objects, pid=gone.pid)
-    assert take(objects)[1].startswith(f"process {gone.pid} on ")
+    assert take_lock(objects)[1].startswith(f"process {gone.pid} on ")
 
 
-def test_a_process_number_that_came_again_is_another_process(objects: Objects) -> None:
-    take(objects)
+def test_a_process_number_that_came_again_is_another_process(objects: StoredObjects) -> None:
+    take_lock(objects)
     written(objects, ticks=1)
-    assert take(objects)[0].is_held()
+    assert take_lock(objects)[0].is_held()
 
 
-def test_the_start_of_a_process_is_counted_from_that_of_the_machine(objects: Objects) -> None:
+def test_the_start_of_a_process_is_counted_from_that_of_the_machine(objects: StoredObjects) -> None:
     """So whoever sets the clock makes no living process a dead one."""
-    take(objects)
+    take_lock(objects)
     found = holder(objects)
     assert found is not None
     assert found.ticks is not None
@@ -91,40 +91,40 @@ def test_the_start_of_a_process_is_counted_from_that_of_the_machine(objects: Obj
     assert seconds == pytest.approx(psutil.Process().create_time() - psutil.boot_time(), abs=2)
 
 
-def test_the_lock_of_an_older_version_counts_by_its_last_sign_of_life(objects: Objects) -> None:
+def test_the_lock_of_an_older_version_counts_by_its_last_sign_of_life(objects: StoredObjects) -> None:
     """It says by a clock when its process was started, which tells nothing."""
-    take(objects)
+    take_lock(objects)
     old = {name: value for name, value in asdict(written(objects)).items() if name != "ticks"} | {"began": 1000.5}
     objects.put(LOCK, json.dumps(old).encode())
     with pytest.raises(LockedError, match="writes here"):
-        take(objects)
+        take_lock(objects)
     objects.put(LOCK, json.dumps(old | {"renewed": ago(STALE_SECONDS + 1)}).encode())
-    assert take(objects)[0].is_held()
+    assert take_lock(objects)[0].is_held()
 
 
-def test_a_process_number_beyond_all_is_nobody(objects: Objects) -> None:
-    take(objects)
+def test_a_process_number_beyond_all_is_nobody(objects: StoredObjects) -> None:
+    take_lock(objects)
     written(objects, pid=2**70)
-    assert take(objects)[0].is_held()
+    assert take_lock(objects)[0].is_held()
 
 
-def test_a_try_that_failed_after_it_had_the_lock_has_it_still(objects: Objects) -> None:
-    take(objects, "mine")
-    lock, left_by = take(objects, "mine")
+def test_a_try_that_failed_after_it_had_the_lock_has_it_still(objects: StoredObjects) -> None:
+    take_lock(objects, "mine")
+    lock, left_by = take_lock(objects, "mine")
     assert (lock.is_held(), left_by) == (True, "")
     with pytest.raises(LockedError, match="writes here"):
-        take(objects, "theirs")
+        take_lock(objects, "theirs")
 
 
-def test_of_many_that_find_a_lock_left_behind_one_gets_it(objects: Objects) -> None:
-    take(objects)
+def test_of_many_that_find_a_lock_left_behind_one_gets_it(objects: StoredObjects) -> None:
+    take_lock(objects)
     written(objects, ticks=1)
     ready, taken, late = threading.Barrier(8), list[Lock](), list[str]()
 
     def attempt() -> None:
         ready.wait()
         try:
-            taken.append(take(objects)[0])
+            taken.append(take_lock(objects)[0])
         except LockedError as refused:
             late.append(str(refused))
 
@@ -138,26 +138,28 @@ def test_of_many_that_find_a_lock_left_behind_one_gets_it(objects: Objects) -> N
     assert [entry.name for entry in objects.entries()] == [LOCK]
 
 
-def test_who_comes_when_another_has_just_taken_over_is_late(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_comes_when_another_has_just_taken_over_is_late(
+    objects: StoredObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other takes over, and is done with it, between this one's look at the lock and its next request."""
-    take(objects)
+    take_lock(objects)
     written(objects, ticks=1)
     first: list[Lock] = []
 
     def left_behind(_: Holder) -> bool:
         if not first:
             first.append(Lock(objects, "first"))
-            first[:] = [take(objects)[0]]
+            first[:] = [take_lock(objects)[0]]
         return True
 
     monkeypatch.setattr(Holder, "is_left_behind", property(left_behind))
     with pytest.raises(LockedError, match="another process has just begun to write here"):
-        take(objects)
+        take_lock(objects)
     assert first[0].is_held()
 
 
-def test_renewing_is_a_sign_of_life(objects: Objects) -> None:
-    lock, _ = take(objects)
+def test_renewing_is_a_sign_of_life(objects: StoredObjects) -> None:
+    lock, _ = take_lock(objects)
     objects.put(LOCK, json.dumps(asdict(replace(holder(objects), renewed=ago(500)))).encode())  # type: ignore[type-var]
     assert lock.renew_()
     found = holder(objects)
@@ -176,13 +178,13 @@ def test_renewing_is_a_sign_of_life(objects: Objects) -> None:
     ],
 )
 def test_the_lock_of_another_version_is_refused_with_both_versions(
-    objects: Objects, changes: dict[str, object], version: str
+    objects: StoredObjects, changes: dict[str, object], version: str
 ) -> None:
-    lock, _ = take(objects)
+    lock, _ = take_lock(objects)
     theirs = json.dumps(asdict(written(objects)) | changes).encode()
     objects.put(LOCK, theirs)
     with pytest.raises(LockedError) as refused:
-        take(objects)
+        take_lock(objects)
     said = str(refused.value)
     assert f"a process of Flatwater {version} writes here, and this is Flatwater {__version__!r}" in said
     assert f"can remove {objects.url}/{LOCK}" in said
@@ -192,6 +194,6 @@ def test_the_lock_of_another_version_is_refused_with_both_versions(
     assert objects.read(LOCK) == theirs
 
 
-def test_an_object_that_is_no_lock_holds_nobody_out(objects: Objects) -> None:
+def test_an_object_that_is_no_lock_holds_nobody_out(objects: StoredObjects) -> None:
     objects.put(LOCK, b"{half of a lo")
-    assert take(objects)[0].is_held()
+    assert take_lock(objects)[0].is_held()

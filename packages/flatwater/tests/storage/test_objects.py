@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from object_store import ObjectStore
 
-from flatwater.storage.credentials import settings_of
+from flatwater.storage.credentials import client_settings
 from flatwater.storage.faults import OddNameError, OversizeError, StoreError
-from flatwater.storage.objects import RANGE, Objects, check_url, is_url, open_objects
+from flatwater.storage.objects import RANGE, StoredObjects, check_url, is_url, open_objects
 from flatwater.storage.sending import BUFFER_BYTES, PART, SendBuffer, send_file
 from flatwater_watch.errors import ConfigError
 
@@ -21,7 +21,7 @@ LARGE = 50_000_000
 
 
 @pytest.fixture(params=["s3", "gs", "file"])
-def objects(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path) -> Objects:
+def objects(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path) -> StoredObjects:
     scheme = request.param
     return open_objects(f"file://{tmp_path}/at" if scheme == "file" else f"{scheme}://{store.new_bucket()}/some/path")
 
@@ -30,7 +30,7 @@ def no_step(_: int) -> None:
     pass
 
 
-def test_an_object_is_read_as_it_was_written(objects: Objects) -> None:
+def test_an_object_is_read_as_it_was_written(objects: StoredObjects) -> None:
     assert objects.read("below/one") is None
     objects.put("below/one", b"first")
     objects.put("below/one", bytearray(b"second"))
@@ -38,7 +38,7 @@ def test_an_object_is_read_as_it_was_written(objects: Objects) -> None:
     assert objects.below("below").read("one") == b"second"
 
 
-def test_names_are_listed_and_removed(objects: Objects) -> None:
+def test_names_are_listed_and_removed(objects: StoredObjects) -> None:
     for name in ("one", "below/two", "below/deep/three", "belowed"):
         objects.put(name, name.encode())
 
@@ -54,7 +54,7 @@ def test_names_are_listed_and_removed(objects: Objects) -> None:
     assert [e.name for e in objects.entries()] == ["below/deep/three", "belowed"]
 
 
-def test_an_empty_place_has_nothing(objects: Objects) -> None:
+def test_an_empty_place_has_nothing(objects: StoredObjects) -> None:
     assert objects.entries() == []
     assert objects.folders() == []
 
@@ -101,7 +101,7 @@ def test_what_is_spoiled_on_the_way_is_noticed(size: int, bucket: str, store: Ob
         send_file(open_objects(bucket), "file", tmp_path / "file", SendBuffer(), no_step)
 
 
-def test_a_sending_that_is_given_up_leaves_no_shorter_object(objects: Objects, tmp_path: Path) -> None:
+def test_a_sending_that_is_given_up_leaves_no_shorter_object(objects: StoredObjects, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(3 * PART))
 
     def stop(_: int) -> None:
@@ -176,7 +176,7 @@ def test_keys_of_aws_configure_are_used(bucket: str, monkeypatch: pytest.MonkeyP
         "[default]\naws_access_key_id = a\naws_secret_access_key = b\n[other]\naws_access_key_id = c\n"
     )
     (tmp_path / ".aws" / "config").write_text("[default]\nregion = eu-central-1\n")
-    assert settings_of("s3")[0] == {
+    assert client_settings("s3")[0] == {
         "access_key_id": "a",
         "secret_access_key": "b",
         "region": "eu-central-1",

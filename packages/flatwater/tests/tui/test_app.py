@@ -146,7 +146,7 @@ def test_a_file_that_is_damaged_meanwhile_ends_it_with_the_reason(tmp_path: Path
     async def act(screen: Top, pilot: Pilot[RunError]) -> None:
         with (run / "ledger.jsonl").open("a") as file:
             file.write("damaged\n{}\n")
-        screen.look()
+        screen.refresh_files()
         await pilot.pause()
 
     assert isinstance(drive(run, act).return_value, RunError)

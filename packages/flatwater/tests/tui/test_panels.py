@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from synthetic_run import append_line, ledger_line, make_run, metrics
 
-from flatwater.rundir.statements import line_of
+from flatwater.rundir.statements import parse_ledger_line
 from flatwater.tui import panels
 from flatwater.tui.follow import follow, update_
 
@@ -64,13 +64,15 @@ def test_no_line_is_wider_than_its_place(tmp_path: Path, width: int) -> None:
 
 def test_a_gpu_is_shown_where_there_is_one() -> None:
     record = ledger_line(3) | {"cuda": {"allocated": 3 << 30, "reserved": 4 << 30}}
-    assert "GPU 3 GiB of 4 GiB reserved" in panels.memory(line_of(record, Path("ledger.jsonl")), 160).plain
+    assert "GPU 3 GiB of 4 GiB reserved" in panels.memory(parse_ledger_line(record, Path("ledger.jsonl")), 160).plain
 
 
 def test_workers_are_shown_where_there_are_some() -> None:
     worker = {"machine": "a", "private": 1 << 30, "planned": 1 << 30, "unplanned": {"replay.row": 8}}
     record = ledger_line(3) | {"exchange": {"workers": [worker, worker | {"unplanned": {}}]}}
-    assert "2 workers 2 GiB, 1 not as planned" in panels.memory(line_of(record, Path("ledger.jsonl")), 160).plain
+    assert (
+        "2 workers 2 GiB, 1 not as planned" in panels.memory(parse_ledger_line(record, Path("ledger.jsonl")), 160).plain
+    )
 
 
 def test_what_is_off_plan_is_told(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ RECIPES = {
 
 COMMANDS = {
     "study": (
-        "flatwater_trading.cli.study:Study",
+        "flatwater_trading.cli.study:StudyCommand",
         "train in each fold of a walk-forward, and say what the result shows",
     ),
     "orders": (
@@ -20,6 +20,6 @@ COMMANDS = {
 }
 """Words -> the class that is the command's interface, and one line of help."""
 
-PAGES = {"study": ("study.toml", "flatwater_trading.study.page:report_of")}
+PAGES = {"study": ("study.toml", "flatwater_trading.study.page:study_report")}
 """What `flatwater report` draws besides runs: the file that a folder of this kind has, and the function that makes its
 page: from the folder to where the page is written, and what makes it."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flatwater_trading.panel.calendar import DAILY, calendar_of, calendar_of_year
+from flatwater_trading.panel.calendar import DAILY, calendar_of_year, infer_calendar
 
 FIRST = np.datetime64("2001-03-07")
 
@@ -61,14 +61,14 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_rows_of_a_year(case: str) -> None:
     dates, name, a_year = CASES[case]
-    found = calendar_of(dates)
+    found = infer_calendar(dates)
     assert (found.name, found.a_year) == (name, a_year)
 
 
 @pytest.mark.parametrize("case", [case for case, (_, name, _) in CASES.items() if "6 days" not in name])
 def test_a_calendar_is_known_by_its_rows_of_a_year(case: str) -> None:
     """So that a result says enough by that number."""
-    found = calendar_of(CASES[case][0])
+    found = infer_calendar(CASES[case][0])
     assert calendar_of_year(found.a_year) == found
 
 
@@ -76,10 +76,10 @@ def test_a_calendar_is_known_by_its_rows_of_a_year(case: str) -> None:
 def test_a_part_has_the_calendar_of_the_whole(start: int) -> None:
     """A study cuts its panel into folds."""
     for dates in (weekdays(300, "1111100"), every_day(300), FRIDAYS, month_ends(200, business=True)):
-        assert calendar_of(dates[start : start + 30]) == calendar_of(dates) or start + 3 > len(dates)
+        assert infer_calendar(dates[start : start + 30]) == infer_calendar(dates) or start + 3 > len(dates)
 
 
 def test_in_words() -> None:
-    assert calendar_of(month_ends(30)).in_words == "monthly: 12 periods a year"
-    assert calendar_of(month_ends(9, 12)).in_words == "yearly: 1 period a year"
+    assert infer_calendar(month_ends(30)).in_words == "monthly: 12 periods a year"
+    assert infer_calendar(month_ends(9, 12)).in_words == "yearly: 1 period a year"
     assert (DAILY.unit, DAILY.units) == ("day", "days")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flatwater_trading.panel.features import find_features, observed
+from flatwater_trading.panel.features import find_features, observed_features
 from flatwater_trading.panel.importing import import_panel
 from flatwater_trading.panel.panel import FEATURES, Panel
 from flatwater_watch.errors import DataError
@@ -394,7 +394,7 @@ def test_what_is_only_watched_may_be_of_any_sign(tmp_path: Path) -> None:
     assert panel.valid.all()
     np.testing.assert_allclose(panel.feature("close")[:, 1], [1 - day / 30 for day in range(60)], atol=1e-6)
     assert np.isfinite(panel.feature("rsi")[14:, 1]).all()
-    seen = observed(panel, find_features(["close", "return", "macd_pct", "trix"]), 60, slice(1, 2))[:, 0]
+    seen = observed_features(panel, find_features(["close", "return", "macd_pct", "trix"]), 60, slice(1, 2))[:, 0]
     assert np.isfinite(seen[1:30, 1]).all()
     assert np.isnan(seen[30:, 1:]).all()
     assert np.isfinite(seen[:, 0]).all()

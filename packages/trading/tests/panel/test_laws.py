@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flatwater_trading.panel.config import Law, SyntheticConfig
-from flatwater_trading.panel.laws import HORIZON, law_of
+from flatwater_trading.panel.laws import HORIZON, make_law
 from flatwater_trading.panel.synthetic import SyntheticPanel, synthetic_panel, synthetic_truth
 from flatwater_watch.errors import ConfigError
 
@@ -52,7 +52,7 @@ def explained(market: SyntheticPanel, growth: float) -> tuple[float, float]:
 def test_the_truth_explains_the_share_asked_for(law: Law, signal: float, life: int) -> None:
     """All columns share one leader, one sign: there are some hundreds of independent stretches, not thousands."""
     market = market_of(law, signal=signal, life=life)
-    growth = law_of(
+    growth = make_law(
         SyntheticConfig(instruments=2, days=4000, context_instruments=1, law=law, signal=signal, signal_days=life)
     ).growth
     share, slope = explained(market, growth)

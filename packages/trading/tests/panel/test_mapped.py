@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from flatwater_trading.panel.mapped import KEPT, mapped, open_mapped
+from flatwater_trading.panel.mapped import KEPT, map_tensors, open_mapped
 from flatwater_watch.meters.mappings import footprint
 
 HOLDS = """
@@ -30,7 +30,7 @@ def tensors() -> dict[str, Tensor]:
 def test_what_is_mapped_is_what_was_made(tmp_path: Path) -> None:
     place = tmp_path / "new" / "x"
     for _ in range(2):
-        found, private = mapped(place, tensors)
+        found, private = map_tensors(place, tensors)
         assert private == ""
         assert {name: (each.dtype, each.tolist()) for name, each in found.items()} == {
             name: (each.dtype, each.tolist()) for name, each in tensors().items()
@@ -46,28 +46,28 @@ def not_again() -> dict[str, Tensor]:
 @pytest.mark.parametrize("where", [3, 20, 200, -200, -1])
 def test_a_damaged_file_is_made_again(where: int, tmp_path: Path) -> None:
     place = tmp_path / "x"
-    mapped(place, tensors)
+    map_tensors(place, tensors)
     whole = bytearray(place.read_bytes())
-    assert mapped(place, not_again)[0]["days"].tolist() == [3, -1, 4]
+    assert map_tensors(place, not_again)[0]["days"].tolist() == [3, -1, 4]
     whole[where] ^= 1
     for damaged in (bytes(whole), bytes(whole[:where]), b""):
         place.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"cut off|hash|empty"):
             open_mapped(place)
-        assert mapped(place, tensors)[0]["days"].tolist() == [3, -1, 4]
-        assert mapped(place, not_again)[0]["x"].sum() == sum(range(60))
+        assert map_tensors(place, tensors)[0]["days"].tolist() == [3, -1, 4]
+        assert map_tensors(place, not_again)[0]["x"].sum() == sum(range(60))
 
 
 def test_where_nothing_can_be_written_the_tensors_are_private_and_the_reason_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    found, private = mapped(tmp_path / "file" / "x", tensors)
+    found, private = map_tensors(tmp_path / "file" / "x", tensors)
     assert found["x"].sum() == sum(range(60))
     assert private == f"{tmp_path / 'file'}: File exists"
 
 
 def test_the_folder_keeps_the_newest_files(tmp_path: Path) -> None:
     for number in range(KEPT + 3):
-        mapped(tmp_path / str(number), tensors)
+        map_tensors(tmp_path / str(number), tensors)
         time.sleep(0.01)  # files of one tick of the clock have no order
     assert {path.name for path in tmp_path.iterdir()} == {str(number) for number in range(3, KEPT + 3)}
 
@@ -75,7 +75,7 @@ def test_the_folder_keeps_the_newest_files(tmp_path: Path) -> None:
 def test_two_processes_share_the_pages(tmp_path: Path) -> None:
     """PSS of each: half of the file, where a private copy would be the whole."""
     size, place = 24 << 20, tmp_path / "x"
-    mapped(place, lambda: {"x": torch.ones(size // 4)})
+    map_tensors(place, lambda: {"x": torch.ones(size // 4)})
     command = [sys.executable, "-c", HOLDS, str(place)]
     holding = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
     try:

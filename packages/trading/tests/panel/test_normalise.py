@@ -8,15 +8,15 @@ import torch
 
 from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES, SyntheticConfig
 from flatwater_trading.panel.features import OBSERVABLE, find_features
-from flatwater_trading.panel.features import observed as features_of
+from flatwater_trading.panel.features import observed_features as features_of
 from flatwater_trading.panel.indicators import write_indicators_
 from flatwater_trading.panel.normalise import (
     OBSERVATION_LIMIT,
     SCALES,
     Statistics,
     observation_panel,
-    scales_of,
-    statistics,
+    scale_kind,
+    training_statistics,
 )
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel
 from flatwater_trading.panel.synthetic import synthetic_panel
@@ -34,13 +34,13 @@ def panel() -> Panel:
 
 def observed(panel: Panel, features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES) -> torch.Tensor:
     out = torch.full((len(panel.instruments), len(panel.dates), len(features)), torch.nan)
-    observation_panel(panel, features, statistics(panel, features, TRAIN), out)
+    observation_panel(panel, features, training_statistics(panel, features, TRAIN), out)
     return out
 
 
 def test_statistics_are_those_of_training_days(panel: Panel) -> None:
     """Of each column by itself; of all columns together for what is free of scale."""
-    stats = statistics(panel, FEATURES, TRAIN)
+    stats = training_statistics(panel, FEATURES, TRAIN)
     for f, name in enumerate(FEATURES):
         by_column = [[float(x) for x in column if np.isfinite(x)] for column in panel.values[: TRAIN.stop, :, f].T]
         together = [x for column in by_column for x in column]
@@ -65,12 +65,12 @@ def with_context(panel: Panel, yields: float) -> Panel:
 @pytest.mark.parametrize("name", [name for name in OBSERVABLE if OBSERVABLE[name].scale_free])
 def test_shares_and_context_columns_have_statistics_of_their_own(panel: Panel, name: str) -> None:
     features, mixed = (name,), with_context(panel, 0.05)
-    found = statistics(mixed, features, TRAIN)
+    found = training_statistics(mixed, features, TRAIN)
     shares = slice(0, len(panel.instruments) - 2)
     alone = build_panel(values=panel.values[:, shares].copy(), dates=panel.dates, instruments=panel.instruments[shares])
     for each in ("mean", "deviation"):
         np.testing.assert_allclose(
-            getattr(found, each)[shares], getattr(statistics(alone, features, TRAIN), each), rtol=1e-12
+            getattr(found, each)[shares], getattr(training_statistics(alone, features, TRAIN), each), rtol=1e-12
         )
     for n in (-2, -1):  # each context column: as if there were no other
         known = features_of(mixed, find_features(features), TRAIN.stop, slice(None))[:, n, 0]
@@ -81,12 +81,12 @@ def test_shares_and_context_columns_have_statistics_of_their_own(panel: Panel, n
 
 
 def test_a_panel_says_how_it_is_scaled_where_that_matters(panel: Panel) -> None:
-    assert scales_of(panel) is None
-    assert scales_of(with_context(panel, 0.05)) == SCALES
+    assert scale_kind(panel) is None
+    assert scale_kind(with_context(panel, 0.05)) == SCALES
 
 
 def test_a_range_and_a_slice_say_the_same(panel: Panel) -> None:
-    one, other = (statistics(panel, FEATURES, days) for days in (TRAIN, slice(0, 200)))
+    one, other = (training_statistics(panel, FEATURES, days) for days in (TRAIN, slice(0, 200)))
     np.testing.assert_array_equal(one.mean, other.mean)
     np.testing.assert_array_equal(one.deviation, other.deviation)
 
@@ -99,7 +99,7 @@ def test_days_after_training_leave_no_trace(panel: Panel) -> None:
 
 
 def test_scaling_back_gives_the_panel(panel: Panel) -> None:
-    stats = statistics(panel, FEATURES, TRAIN)
+    stats = training_statistics(panel, FEATURES, TRAIN)
     out = observed(panel, FEATURES).numpy()
     seen = np.isfinite(stats.deviation)
     stats = Statistics(mean=stats.mean, deviation=np.where(seen, stats.deviation, 0))
@@ -130,7 +130,7 @@ def test_an_unusable_close_hides_the_whole_day() -> None:
     dates = np.datetime64("2020-01-01") + np.arange(10)
     panel = build_panel(values=values, dates=dates, instruments=("A", "B"))
     out = torch.empty(2, 10, 2)
-    observation_panel(panel, ("close", "rsi"), statistics(panel, ("close", "rsi"), range(10)), out)
+    observation_panel(panel, ("close", "rsi"), training_statistics(panel, ("close", "rsi"), range(10)), out)
     assert (out[1, 4] == 0).all()
     assert (out[0, 4] != 0).all()
 
@@ -142,7 +142,7 @@ def test_a_constant_column_is_centred_and_not_scaled(constant: float) -> None:
     values[19, 0, FEATURES.index("trix")] = constant + 2
     dates = np.datetime64("2020-01-01") + np.arange(20)
     panel = build_panel(values=values, dates=dates, instruments=("A",))
-    stats = statistics(panel, ("trix",), range(19))
+    stats = training_statistics(panel, ("trix",), range(19))
     assert stats.deviation[0, 0] == 1
     out = torch.empty(1, 20, 1)
     observation_panel(panel, ("trix",), stats, out)
@@ -198,7 +198,7 @@ def test_temporaries_stay_a_few_megabytes() -> None:
     out = torch.empty(200, 3000, SEEN)
     tracemalloc.start()
     try:
-        stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, range(2500))
+        stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, range(2500))
         observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -210,7 +210,7 @@ def test_temporaries_stay_a_few_megabytes() -> None:
 def test_the_block_is_written_where_it_is(panel: Panel) -> None:
     out = torch.empty(40, 300, SEEN)
     home = out.data_ptr()
-    stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
+    stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
     observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
     assert out.data_ptr() == home
     assert torch.equal(out, observed(panel))
@@ -225,11 +225,11 @@ def test_the_block_is_written_where_it_is(panel: Panel) -> None:
     ],
 )
 def test_a_block_of_another_form_is_refused(panel: Panel, out: torch.Tensor) -> None:
-    stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
+    stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
     with pytest.raises(ValueError, match="wanted contiguous float32"):
         observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
 
 
 def test_an_unknown_feature_is_refused(panel: Panel) -> None:
     with pytest.raises(DataError, match="no feature 'volume' to observe"):
-        statistics(panel, ("close", "volume"), TRAIN)
+        training_statistics(panel, ("close", "volume"), TRAIN)

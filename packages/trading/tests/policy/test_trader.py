@@ -37,7 +37,7 @@ def test_a_missing_column_gets_no_attention_and_changes_nothing() -> None:
     actor, _, params, _ = trader()
     windows = some_windows()
     windows[:, :, 1, -1] = 0
-    seen = actor.trunk.of_windows(params, windows)
+    seen = actor.trunk.embed_windows(params, windows)
     assert (seen.attention[..., 1] == 0).all()
     torch.testing.assert_close(seen.attention.sum(-1), torch.ones_like(seen.attention.sum(-1)))
 
@@ -55,7 +55,7 @@ def test_the_columns_that_cannot_be_bought_are_told_apart() -> None:
 
     def summary(seen: torch.Tensor, favoured: int) -> torch.Tensor:
         params["context.column"].zero_()[:, favoured] = 50.0
-        market = actor.trunk.of_windows(params, seen).market
+        market = actor.trunk.embed_windows(params, seen).market
         return market[..., market.shape[-1] // 2 :]
 
     torch.testing.assert_close(summary(windows, 1), summary(swapped, 0))
@@ -71,7 +71,7 @@ def test_the_market_decides_how_much_a_token_counts() -> None:
     other[:, :, [1, 3]] += 2
     apart = []
     for x in (windows, other):
-        hidden = actor.hidden(params, actor.trunk.of_windows(params, x))
+        hidden = actor.hidden(params, actor.trunk.embed_windows(params, x))
         apart.append(hidden[:, :, 0] - hidden[:, :, 1])
     assert ((apart[0] - apart[1]).abs() > 1e-3).float().mean() > 0.9
 

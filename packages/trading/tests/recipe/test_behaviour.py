@@ -5,7 +5,7 @@ from datetime import date, timedelta
 import polars as pl
 import pytest
 
-from flatwater_trading.recipe.behaviour import HELD_AGAINST, by_period, by_regime, habits
+from flatwater_trading.recipe.behaviour import HELD_AGAINST, describe_habits, period_rows, regime_rows
 
 FIRST = date(2020, 1, 1)
 
@@ -31,7 +31,7 @@ def trades(*rows: tuple[str, int, int, float, str]) -> pl.DataFrame:
 
 def test_habits_count_days_of_purchase_and_ends() -> None:
     log = trades(("A", 0, 10, 1.0, "target"), ("B", 0, 20, -1.0, "held"), ("A", 5, 35, 2.0, "held"))
-    said = habits(log, equity(61))
+    said = describe_habits(log, equity(61))
     assert "It bought on 2 of 60 days and held each purchase for 20 calendar days (median)." in said
     assert "Bought most often: A 2, B 1." in said
     assert "after its holding time: 2, at its target: 1." in said
@@ -39,13 +39,13 @@ def test_habits_count_days_of_purchase_and_ends() -> None:
 
 @pytest.mark.parametrize(("days", "periods"), [(60, 3 - 1), (500, 6), (1500, 5)])
 def test_periods_are_months_quarters_or_years(days: int, periods: int) -> None:
-    rows = by_period(trades(("A", 0, 10, 1.0, "held")), equity(days))
+    rows = period_rows(trades(("A", 0, 10, 1.0, "held")), equity(days))
     assert len(rows) == periods
 
 
 def test_gains_of_periods_multiply_to_the_gain_of_the_stretch() -> None:
     curves = equity(91, champion=0.002, market=-0.001)
-    rows = by_period(trades(("A", 0, 10, 1.0, "held"), ("B", 0, 12, -3.0, "held")), curves)
+    rows = period_rows(trades(("A", 0, 10, 1.0, "held"), ("B", 0, 12, -3.0, "held")), curves)
     gained, held = 1.0, 1.0
     for _, mine, other, _, _, _ in rows:
         gained, held = gained * (1 + float(mine[:-1]) / 100), held * (1 + float(other[:-1]) / 100)
@@ -55,7 +55,7 @@ def test_gains_of_periods_multiply_to_the_gain_of_the_stretch() -> None:
 
 
 def test_a_rising_market_has_no_day_after_a_fall() -> None:
-    rows = by_regime(equity(100, champion=0.001, market=0.002))
+    rows = regime_rows(equity(100, champion=0.001, market=0.002))
     names = [row[0] for row in rows]
     assert "rose in the 20 days before" in names
     assert "fell in the 20 days before" not in names
@@ -68,8 +68,8 @@ def test_the_kind_of_a_day_follows_from_the_days_before_it() -> None:
     jumped = curves.with_columns(
         pl.when(pl.col("date") == curves["date"][-1]).then(1e6).otherwise(pl.col(HELD_AGAINST)).alias(HELD_AGAINST)
     )
-    assert by_regime(jumped)[0][:2] == ("fell in the 20 days before", "79")
+    assert regime_rows(jumped)[0][:2] == ("fell in the 20 days before", "79")
 
 
 def test_too_few_days_have_no_kind() -> None:
-    assert by_regime(equity(30)) == []
+    assert regime_rows(equity(30)) == []

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from flatwater_trading.recipe.comparison import Comparison, beside_oracle, compare, oracle_share, simple_rules
+from flatwater_trading.recipe.comparison import (
+    Comparison,
+    beside_oracle,
+    compare_to_yardsticks,
+    oracle_share,
+    simple_rules,
+)
 
 
 def curve(daily: np.ndarray) -> torch.Tensor:
@@ -18,7 +24,7 @@ def compared(edge: float, *, noise: float = 0.01, days: int = 500, a_year: int =
     own = market + edge + own_noise - own_noise.mean()
     equity = {"champion": curve(own), "held": curve(market), "poor": curve(market - 0.001), "random": curve(market)}
     chance = torch.linspace(-0.2, 0.2, 100)
-    return compare(equity, chance, trained="champion", yardsticks=("held", "poor"), a_year=a_year, seed=0)
+    return compare_to_yardsticks(equity, chance, trained="champion", yardsticks=("held", "poor"), a_year=a_year, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +53,9 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
         rng = np.random.default_rng(seed)
         market = rng.normal(0, 0.01, 250)
         equity = {"champion": curve(market + 0.0001 + rng.normal(0, 0.003, 250)), "held": curve(market)}
-        found = compare(equity, torch.zeros(2), trained="champion", yardsticks=("held",), a_year=252, seed=seed)
+        found = compare_to_yardsticks(
+            equity, torch.zeros(2), trained="champion", yardsticks=("held",), a_year=252, seed=seed
+        )
         covered += found.low <= 252 * 0.0001 <= found.high
     assert 80 <= covered <= 98
 

@@ -21,13 +21,13 @@ import flatwater as fw
 from flatwater.cli.main import main
 from flatwater_trading.market.config import AccountConfig, EpisodeConfig, TradeConfig, TradingConfig
 from flatwater_trading.market.market import build_market
-from flatwater_trading.market.orders import Evening, Position, decide, settle
+from flatwater_trading.market.orders import MarketClose, Position, decide_orders, split_due_positions
 from flatwater_trading.market.results import trades
 from flatwater_trading.market.simulator import build_simulator, reset_, step_
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days
-from flatwater_trading.panel.traded import Traded
-from flatwater_trading.recipe.positions import as_cell, from_cell, read_positions, write_positions
+from flatwater_trading.panel.traded_closes import TradedCloses
+from flatwater_trading.recipe.positions import from_cell, read_positions, spreadsheet_cell, write_positions
 from flatwater_trading.recipe.trader import Trader
 from flatwater_watch.errors import ConfigError, DataError
 
@@ -234,15 +234,15 @@ def test_any_actions_on_any_prices_are_traded_alike(
     ratios = split_ratios(adjusted, rng) if as_traded else np.ones((days, count))
     for day in range(days):
         past = build_market(first_days(panel, day + 1), torch.zeros(count, day + 1, 1), torch.device("cpu"))
-        known_so_far = Traded(adjusted[: day + 1] * ratios[: day + 1], adjusted[: day + 1], panel.investable)
-        evening = Evening(past, names, panel.dates[: day + 1], config, known_so_far if as_traded else None)
+        known_so_far = TradedCloses(adjusted[: day + 1] * ratios[: day + 1], adjusted[: day + 1], panel.investable)
+        evening = MarketClose(past, names, panel.dates[: day + 1], config, known_so_far if as_traded else None)
         grown = ratios[day - 1] / ratios[day] if day else np.ones(count)  # a broker splits shares overnight
         positions = tuple(replace(each, shares=each.shares * grown[names.index(each.instrument)]) for each in positions)
-        sales, holdings = settle(evening, positions)
+        sales, holdings = split_due_positions(evening, positions)
         for sale in sales:
             ratio = ratios[day, names.index(sale.instrument)]
             done.append((sale.instrument, sale.date, float(np.float32(sale.price / ratio)), sale.shares * ratio))
-        orders = decide(evening, actions[day], sales, holdings, cash)
+        orders = decide_orders(evening, actions[day], sales, holdings, cash)
         positions, cash = orders.positions, orders.cash
     wanted = list(zip(*(known[name] for name in ("instrument", "exit_date", "exit_price", "shares")), strict=True))
     order = sorted((str(name), str(date), float(price), float(shares)) for name, date, price, shares in wanted)
@@ -345,7 +345,7 @@ def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str
 
 @given(st.text("=+-@'\t A1", max_size=6))
 def test_no_cell_is_a_formula_and_each_reads_back(name: str) -> None:
-    cell = as_cell(name)
+    cell = spreadsheet_cell(name)
     assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
     assert from_cell(cell) == name
 

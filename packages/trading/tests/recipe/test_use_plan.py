@@ -121,7 +121,7 @@ def test_what_an_export_allocates_stays_within_its_plan(run: Path, tmp_path: Pat
 
 def test_what_was_tried_out_is_tried_once_for_a_size(run: Path) -> None:
     trader = fw.load(run)
-    panel = trader.panel_of(load_panel(PANEL))
+    panel = trader.align_panel(load_panel(PANEL))
     plan_orders(trader.settings, panel)
     before = _phases_of_orders.cache_info().misses
     trader.orders(panel)
@@ -137,7 +137,7 @@ def test_a_budget_that_is_no_amount_is_refused(run: Path) -> None:
 @pytest.mark.parametrize("days", [500, 1000])
 def test_what_is_allocated_stays_within_the_plan(run: Path, days: int) -> None:
     trader = fw.load(run)
-    panel = trader.panel_of(load_panel(PANEL.replace("500", str(days))))
+    panel = trader.align_panel(load_panel(PANEL.replace("500", str(days))))
     stretch = Days(len(panel.dates) - 120, len(panel.dates))
     for plan, use in (
         (plan_orders(trader.settings, panel), lambda: trader.reasons(panel, trader.orders(panel), "S00")),

@@ -19,10 +19,10 @@ from signalled import signal_when
 
 from flatwater.cli.main import main
 from flatwater.rundir.listing import list_runs
-from flatwater_trading.cli.study import Study, show_study
+from flatwater_trading.cli.study import StudyCommand, show_study
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.study.folds import cut_folds, fold_config
-from flatwater_trading.study.opening import Order
+from flatwater_trading.study.opening import StudyOrder
 from flatwater_trading.study.page import study_page
 from flatwater_trading.study.records import read_study
 from flatwater_trading.study.study import StudyOutcome, study
@@ -32,12 +32,12 @@ FAKE = (sys.executable, str(Path(__file__).with_name("fake_member.py")))
 BASE = ErlRunConfig(rounds=4, threads=1, seed=5)
 
 
-def order(folder: str = "s", **asked: object) -> Order:
+def order(folder: str = "s", **asked: object) -> StudyOrder:
     given = {"config": BASE, "folds": 2, "seeds": "2", "jobs": 1} | asked
-    return Order(folder=Path(folder), **given)  # type: ignore[arg-type]
+    return StudyOrder(folder=Path(folder), **given)  # type: ignore[arg-type]
 
 
-def studied(asked: Order) -> tuple[StudyOutcome, str]:
+def studied(asked: StudyOrder) -> tuple[StudyOutcome, str]:
     console = Console(file=io.StringIO(), width=200)
     outcome = study(asked, console, FAKE)
     return outcome, console.file.getvalue()  # type: ignore[attr-defined]
@@ -226,13 +226,13 @@ def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str
 
 
 def test_the_first_word_is_a_panel_or_a_file_of_settings() -> None:
-    assert Study.read("flatwater study", ["prices.parquet", "--folds", "3"]).settings().panel == "prices.parquet"
-    assert Study.read("flatwater study", ["--folds", "3", "prices.csv"]).folds == 3
+    assert StudyCommand.read("flatwater study", ["prices.parquet", "--folds", "3"]).settings().panel == "prices.parquet"
+    assert StudyCommand.read("flatwater study", ["--folds", "3", "prices.csv"]).folds == 3
     Path("mine.toml").write_text('panel = "mine.csv"\n[population]\nsize = 6\n')
-    mine = Study.read("flatwater study", ["mine.toml", "--rounds", "3"])
+    mine = StudyCommand.read("flatwater study", ["mine.toml", "--rounds", "3"])
     assert (mine.settings().panel, mine.settings().population.size, mine.settings().rounds) == ("mine.csv", 6, 3)
     with pytest.raises(ConfigError, match="stands for --panel, which is given as well"):
-        Study.read("flatwater study", ["prices.csv", "--panel", "other.csv"])
+        StudyCommand.read("flatwater study", ["prices.csv", "--panel", "other.csv"])
 
 
 @pytest.mark.parametrize(

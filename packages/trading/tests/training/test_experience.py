@@ -10,18 +10,18 @@ from watchers import phase_
 
 from flatwater_trading.market.gym_env import TradingEnv
 from flatwater_trading.recipe.run import ErlRun
-from flatwater_trading.training.learn import Source, micro_batch, observe
+from flatwater_trading.training.learn import ReplaySource, micro_batch, observe
 from flatwater_trading.training.play import to_orders
 
 Composed = Callable[..., ErlRun]
 DDPG = {"learner.algorithm": "ddpg", "learner.micro_batches": 2}
 
 
-def source_of(composition: ErlRun) -> Source:
+def source_of(composition: ErlRun) -> ReplaySource:
     run = composition.trainer.run
     assert run.replay is not None
     assert run.windows is not None
-    return Source(run.replay, run.windows, run.market.observations, composition.config.env.episode.context)
+    return ReplaySource(run.replay, run.windows, run.market.observations, composition.config.env.episode.context)
 
 
 @pytest.mark.parametrize("account", [False, True])

@@ -14,7 +14,14 @@ from flatwater.algorithms.api import Members, Networks, Setting, Update, read_ta
 from flatwater.nets.stack import Layout, Params, linear
 from flatwater.state.tree import nbytes
 from flatwater_trading.policy.trader import rowwise
-from flatwater_trading.training.hindsight import SHARPNESS, Lesson, build, gain_at, hindsight_loss, make_update
+from flatwater_trading.training.hindsight import (
+    SHARPNESS,
+    HindsightBatch,
+    build,
+    hindsight_loss,
+    interpolate_gain,
+    make_update,
+)
 from flatwater_trading.training.learner import HindsightConfig, LearnerConfig
 
 CPU = torch.device("cpu")
@@ -52,20 +59,20 @@ def learner_of(
     return learner, make_update(config, NETS, learner, groups or [(0, members)])
 
 
-def lesson_of(members: int, rng: torch.Generator, days: int = 16) -> Lesson:
+def lesson_of(members: int, rng: torch.Generator, days: int = 16) -> HindsightBatch:
     """Columns whose first feature is high gain, the others lose; a larger target gains more."""
     seen = torch.randn(members, 2, K, days // 2, F, generator=rng, dtype=torch.float64)
     worth = seen[..., 0].transpose(2, 3).flatten(1, 2)
-    return Lesson(seen, worth.unsqueeze(-1) * torch.linspace(0.5, 1.5, 5, dtype=torch.float64))
+    return HindsightBatch(seen, worth.unsqueeze(-1) * torch.linspace(0.5, 1.5, 5, dtype=torch.float64))
 
 
-def drawn(lesson: Lesson) -> Callable[[int, int], Lesson]:
-    return lambda low, high: Lesson(lesson.seen[low:high], lesson.gain[low:high])
+def drawn(lesson: HindsightBatch) -> Callable[[int, int], HindsightBatch]:
+    return lambda low, high: HindsightBatch(lesson.seen[low:high], lesson.gain[low:high])
 
 
 @given(target=st.floats(-1, 1), gains=st.lists(st.floats(-3, 3), min_size=1, max_size=6))
 def test_between_two_targets_the_gain_lies_on_a_line(target: float, gains: list[float]) -> None:
-    found = gain_at(torch.tensor([gains], dtype=torch.float64), torch.tensor([target], dtype=torch.float64))
+    found = interpolate_gain(torch.tensor([gains], dtype=torch.float64), torch.tensor([target], dtype=torch.float64))
     expected = np.interp((target + 1) / 2 * (len(gains) - 1), range(len(gains)), gains)
     assert float(found[0]) == pytest.approx(float(expected), abs=1e-9)
 
@@ -106,7 +113,7 @@ def test_two_half_batches_are_one_batch() -> None:
     halves, update_ = learner_of(micro_batches=2)
     lesson = lesson_of(3, torch.Generator().manual_seed(3))
     update_whole_([drawn(lesson)])
-    parts = [Lesson(lesson.seen[:, s : s + 1], lesson.gain[:, 8 * s : 8 * s + 8]) for s in range(2)]
+    parts = [HindsightBatch(lesson.seen[:, s : s + 1], lesson.gain[:, 8 * s : 8 * s + 8]) for s in range(2)]
     update_([drawn(part) for part in parts])
     torch.testing.assert_close(halves.actor, whole.actor, rtol=0, atol=1e-9)
 

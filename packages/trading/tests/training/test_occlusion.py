@@ -10,7 +10,7 @@ from torch import Tensor
 from flatwater.nets.stack import views
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
-from flatwater_trading.recipe.occlusion import NOTHING, ROOM_BYTES, Effects, Look, find_effects
+from flatwater_trading.recipe.occlusion import NOTHING, ROOM_BYTES, OcclusionDay, OcclusionEffects, find_effects
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.training.play import to_orders
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -19,12 +19,12 @@ CONTEXT = "synthetic:6x260:context_instruments=1"
 ACCOUNT = {"learner.algorithm": "ddpg", "env.account_observation": True}
 
 
-def effects(run: ErlRun, days: Days) -> Effects:
+def effects(run: ErlRun, days: Days) -> OcclusionEffects:
     setup, state = run.setup, run.trainer.run
     return find_effects(setup, state.market, state.learner.actor[:1], days)
 
 
-def look_of(run: ErlRun, *, holes: bool) -> Look:
+def look_of(run: ErlRun, *, holes: bool) -> OcclusionDay:
     setup, state = run.setup, run.trainer.run
     window = state.market.observations[:, -setup.config.env.episode.context :].clone()
     if holes:
@@ -35,10 +35,10 @@ def look_of(run: ErlRun, *, holes: bool) -> Look:
         shape = (1, 1, len(state.market.investable), ACCOUNT_PARTS)
         account = torch.rand(shape, generator=torch.Generator().manual_seed(1))
     params = views(state.learner.actor[:1], setup.actor.layout)
-    return Look(setup.actor, params, setup.config.env.trade, window, account)
+    return OcclusionDay(setup.actor, params, setup.config.env.trade, window, account)
 
 
-def decided(look: Look, window: Tensor) -> Tensor:
+def decided(look: OcclusionDay, window: Tensor) -> Tensor:
     """The coefficients of a whole window, as the trader itself decides."""
     with torch.no_grad():
         action = look.actor(look.params, MarketObs(window[None, None], look.account))
@@ -62,7 +62,7 @@ def test_each_part_is_what_the_whole_window_without_it_gives(
 
     every = slice(None)
     close = {"rtol": 1e-5, "atol": 1e-6}
-    torch.testing.assert_close(look.whole(), decided(look, window), **close)
+    torch.testing.assert_close(look.all_coefficients(), decided(look, window), **close)
     of_columns = torch.cat([*look.without_columns(range(columns))])
     torch.testing.assert_close(of_columns, torch.stack([without(n, every) for n in range(columns)]), **close)
     of_all = torch.stack([*look.without_features()])
@@ -76,14 +76,14 @@ def test_what_is_held_does_not_grow_with_what_is_hidden(composed: Callable[..., 
 
     def peak(times: int) -> int:
         columns = [*range(60)] * times
-        return peak_bytes(lambda: [None for _ in Look(**vars_of(look)).without_columns(columns)])
+        return peak_bytes(lambda: [None for _ in OcclusionDay(**vars_of(look)).without_columns(columns)])
 
     few, many = peak(1), peak(50)
     assert many - few <= 4 * ROOM_BYTES, "tokens of one call, and what is made of them"
     assert peak(400) - many <= 400 * 60 * look.window[0, 0].nbytes * 8, "a token for each part, not a window"
 
 
-def vars_of(look: Look) -> dict[str, Any]:
+def vars_of(look: OcclusionDay) -> dict[str, Any]:
     return {name: vars(look)[name] for name in ("actor", "params", "trade", "window", "account")}
 
 

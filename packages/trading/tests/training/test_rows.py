@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flatwater.replay.config import RowReplayConfig
 from flatwater.state.tree import leaves, nbytes
-from flatwater_trading.training.rows import RowReplay, append_, build_rows, draw, held, windows
+from flatwater_trading.training.rows import RowReplay, append_, build_rows, draw, drawable_count, windows
 from flatwater_watch.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -71,9 +71,9 @@ def test_holds_the_newest_transitions_in_the_storage_it_began_with(
         told += [1000 * e + 100 * n + day for day in range(days) for e in range(episodes)]
 
     newest = told[-capacity:]
-    assert held(replay) == len(newest)
-    assert sorted(replay.reward[: held(replay)].tolist()) == sorted(newest)
-    for at in range(held(replay)):
+    assert drawable_count(replay) == len(newest)
+    assert sorted(replay.reward[: drawable_count(replay)].tolist()) == sorted(newest)
+    for at in range(drawable_count(replay)):
         number = int(replay.reward[at])
         assert int(replay.row[at]) == number % 1000
         assert int(replay.member[at]) == number // 1000
@@ -91,7 +91,7 @@ def test_each_transition_names_the_next_day_of_its_episode(capacity: int, games:
     replay = ring(capacity)
     for n, (episodes, days) in enumerate(games):
         play(replay, start=100 * n, episodes=episodes, days=days)
-    for at in range(held(replay)):
+    for at in range(drawable_count(replay)):
         following = int(replay.following[at])
         if replay.discount[at]:
             assert float(replay.reward[following]) == float(replay.reward[at]) + 1

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from flatwater.algorithms.sac import State
+from flatwater.algorithms.sac import SacMembers
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.training.round import next_generation_
 
@@ -17,7 +17,7 @@ def test_children_blend_their_parents_temperatures(account: object, trained: Tra
     composition, rounds = trained(2, {"learner.algorithm": "sac", "env.account_observation": account})
     setup, run = composition.setup, composition.trainer.run
     learner = run.learner
-    assert isinstance(learner, State)
+    assert isinstance(learner, SacMembers)
     assert learner.tally.updates > 0
     assert rounds[-1]["temperature"] > 0
     learner.log_temperature[:4, 0] = torch.tensor([0.0, 1.0, 2.0, 3.0])

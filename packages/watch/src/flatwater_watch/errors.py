@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 
 class Terminated(KeyboardInterrupt):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from string import Formatter
 
-from flatwater_watch.printable import printable, shown
+from flatwater_watch.sanitize import printable, shown
 
 MOST = 300
 """Characters of a form."""
@@ -59,7 +59,7 @@ def noun_of(count: float | str, noun: str) -> str:
     return noun if count == 1 else f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
-def counted(count: int, noun: str) -> str:
+def count_phrase(count: int, noun: str) -> str:
     """`1 agent`, `1,500 agents`."""
     return f"{count:,} {noun_of(count, noun)}"
 

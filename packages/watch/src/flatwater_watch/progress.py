@@ -38,7 +38,7 @@ class Part:
 
 
 @dataclass
-class Course:
+class ProgressTrack:
     """What is at work, the innermost part last; read by another thread."""
 
     parts: tuple[Part, ...] = ()
@@ -53,13 +53,13 @@ class Course:
         return ", ".join(words if left is None else [*words, f"{format_duration(left)} left"])
 
 
-_watched: ContextVar[Course | None] = ContextVar("watched", default=None)
+_watched: ContextVar[ProgressTrack | None] = ContextVar("watched", default=None)
 
 
 @contextmanager
-def watched() -> Iterator[Course]:
+def track_progress() -> Iterator[ProgressTrack]:
     """A course on which everything called from within, in this thread, says how far it has come."""
-    course = Course()
+    course = ProgressTrack()
     before = _watched.set(course)
     try:
         yield course
@@ -67,7 +67,7 @@ def watched() -> Iterator[Course]:
         _watched.reset(before)
 
 
-def steps(what: str, items: Sequence[T]) -> Iterator[T]:
+def count_steps(what: str, items: Sequence[T]) -> Iterator[T]:
     """The items, each counted as a step of `what` when the next one is asked for."""
     course = _watched.get()
     if course is None:

@@ -110,12 +110,12 @@ def lead_nowhere(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-def lasting(stream: TextIO) -> TextIO:
+def surviving_stream(stream: TextIO) -> TextIO:
     """The stream, for a console that must not fail."""
-    return cast("TextIO", Lasting(stream))  # what a console uses of a stream
+    return cast("TextIO", SurvivingStream(stream))  # what a console uses of a stream
 
 
-class Lasting:
+class SurvivingStream:
     """Prints to a stream until that fails, and to nowhere from then on.
 
     A terminal that was closed answers EIO, a pipe whose reader has gone EPIPE, a log file on a full disk ENOSPC. What

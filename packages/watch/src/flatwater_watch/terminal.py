@@ -18,9 +18,9 @@ from rich.status import Status
 from rich.text import Text
 
 from flatwater_watch.masking import masked
-from flatwater_watch.printable import printable
-from flatwater_watch.progress import Ticker, is_due, watched
-from flatwater_watch.streams import fill_closed, lasting
+from flatwater_watch.progress import Ticker, is_due, track_progress
+from flatwater_watch.sanitize import printable
+from flatwater_watch.streams import fill_closed, surviving_stream
 from flatwater_watch.units import format_duration
 
 WIDTH = 100
@@ -79,7 +79,7 @@ class Working(Status):
         """Show the line; what is called from here on, in this thread, says how far it has come."""
         super().start()
         self._began = self._told = time.monotonic()
-        self._course = self._within.enter_context(watched())
+        self._course = self._within.enter_context(track_progress())
         if not self.console.quiet:
             ticker = Ticker(self._tell)
             ticker.start()
@@ -120,7 +120,7 @@ def terminal(*, errors: bool = False) -> Terminal:
 def lasting_terminal(*, errors: bool = False) -> Terminal:
     """The console of what must go on when nobody reads it any more: of training, and of what is said at its end."""
     fill_closed()
-    return _of_width(Terminal(file=lasting(sys.stderr if errors else sys.stdout)))
+    return _of_width(Terminal(file=surviving_stream(sys.stderr if errors else sys.stdout)))
 
 
 def silent_terminal() -> Terminal:

@@ -205,7 +205,7 @@ class Rising(NamedTuple):
 
 
 class Collecting(NamedTuple):
-    """When what full collections free is told, and when it is the cause of growth (`diagnose/teeth.py`)."""
+    """When what full collections free is told, and when it is the cause of growth (`diagnose/gc_sawtooth.py`)."""
 
     fewest: int = 1
     """Full collections. What is freed is compared with what came before each, since the watch began for the first."""
@@ -231,7 +231,7 @@ class Collecting(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What still grows, and what is said of a program that ends (`agent/books.py`, `agent/summary.py`)."""
+    """What still grows, and what is said of a program that ends (`agent/growth.py`, `agent/summary.py`)."""
 
     warm_up: int = 5
     """The first of so many equal parts of the readings is taken for warm-up. Unmeasured."""
@@ -262,7 +262,7 @@ class Ending(NamedTuple):
 
 
 class Weighing(NamedTuple):
-    """How the rate of an owner is taken from all censuses (`agent/measured.py`)."""
+    """How the rate of an owner is taken from all censuses (`agent/census_history.py`)."""
 
     least_bytes: int = 1 << 16
     """Bytes of a holding that is remembered. Unmeasured."""

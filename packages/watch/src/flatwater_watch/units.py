@@ -4,7 +4,7 @@ import re
 import time
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 _STEPS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _SIZES = dict(_STEPS) | {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1, "": 1}

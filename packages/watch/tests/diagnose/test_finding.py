@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater_watch.diagnose import finding as telling
-from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.rules import RULES
 from flatwater_watch.heap import roots
 from flatwater_watch.units import clock_words
 
 MIB = 1 << 20
 
-MADE = Made("/home/ada/train.py", 31, "Agent.learn", "aten::mm")
+MADE = AllocationSite("/home/ada/train.py", 31, "Agent.learn", "aten::mm")
 LEAK = Finding(
     verdict="leak",
     owner="train.HISTORY",
@@ -170,7 +170,7 @@ def test_json_keeps_everything() -> None:
 
 def test_the_fingerprint_knows_the_cause_and_not_the_circumstances() -> None:
     """Another folder, line or operation is the same cause; another function, file, owner or verdict is not."""
-    same = replace(LEAK, made_at=Made("/tmp/train.py", 40, "Agent.learn", "aten::add"), share=0.5)
+    same = replace(LEAK, made_at=AllocationSite("/tmp/train.py", 40, "Agent.learn", "aten::add"), share=0.5)
     assert same.fingerprint == LEAK.fingerprint
     others = {
         replace(LEAK, verdict="cache").fingerprint,

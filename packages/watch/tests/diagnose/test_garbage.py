@@ -112,10 +112,10 @@ def test_what_young_collections_free_waits_unless_it_comes_to_much() -> None:
         gc.disable()
     assert young is not None
     assert young.young == young.bytes >= 800_000
-    assert young.waits(0.0)
-    assert young.waits(500 * MIB), "what the process swung by is not that garbage's"
-    assert not replace(young, young=20 * MIB, bytes=20 * MIB).waits(70 * MIB)
-    assert not replace(young, young=70 * MIB, bytes=70 * MIB).waits(0.0)
+    assert young.is_ordinary_gc_backlog(0.0)
+    assert young.is_ordinary_gc_backlog(500 * MIB), "what the process swung by is not that garbage's"
+    assert not replace(young, young=20 * MIB, bytes=20 * MIB).is_ordinary_gc_backlog(70 * MIB)
+    assert not replace(young, young=70 * MIB, bytes=70 * MIB).is_ordinary_gc_backlog(0.0)
 
 
 def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait() -> None:
@@ -132,10 +132,10 @@ def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait(
     assert found is not None
     assert found.bytes >= 9_600_000
     assert found.young < 10_000
-    assert not found.waits(0.0)
+    assert not found.is_ordinary_gc_backlog(0.0)
     little = replace(found, bytes=MIB)
-    assert little.waits(0.0), "a few megabytes stay at that"
-    assert not replace(little, collecting=False).waits(0.0)
+    assert little.is_ordinary_gc_backlog(0.0), "a few megabytes stay at that"
+    assert not replace(little, collecting=False).is_ordinary_gc_backlog(0.0)
 
 
 def test_large_arrays_are_most_of_it() -> None:
@@ -153,7 +153,7 @@ def test_of_equal_objects_the_newest_are_asked_for_their_line() -> None:
     tracer = Tracer()
     tracer.start(tensors=False)
     Env(200_000)
-    found = find_garbage(tracer.where)
+    found = find_garbage(tracer.find_line)
     tracer.stop()
     assert found is not None
     assert found.made_at is not None

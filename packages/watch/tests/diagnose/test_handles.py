@@ -20,7 +20,7 @@ EACH = 256 << 10
 def handles(program: ModuleType, *, rounds: int = 10, each: int = EACH) -> list[Owner]:
     """What is said of rounds that came with so many bytes each of which no object is."""
     program.turn()
-    before = take_census(Roots()).forget()
+    before = take_census(Roots()).without_objects()
     for _ in range(rounds):
         program.turn()
     return find_handles(before, take_census(Roots()), rounds * each)

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.judge import (
-    foremost,
-    in_order,
     judge_leaf,
     judge_owner,
     judge_phase,
-    judge_rest,
+    judge_unowned,
     limit_step,
-    together,
+    merge_same_cause,
+    rank_findings,
+    select_and_rank,
     wants_line,
     with_line,
 )
@@ -49,12 +49,12 @@ LIST = Owner(
     holding=Holding("train.HISTORY", None, "list", 30, None, 30 * MIB),
     way=("train.HISTORY",),
 )
-MADE = Made("/home/ada/train.py", 31, "learn", "aten::mm")
+MADE = AllocationSite("/home/ada/train.py", 31, "learn", "aten::mm")
 DRIFT = Slope(10.0 * MIB, 9.0 * MIB, 12.0 * MIB)
 
 
 TABLES = replace(LIST, what="49 × Table, and about 1.93 MiB outside of Python with each", outside=True)
-RISES = Made("/home/ada/train.py", 30, "load", "native")
+RISES = AllocationSite("/home/ada/train.py", 30, "load", "native")
 
 
 def growth(*, per_step: float = 10, resident: float = 400, limit: float | None = 1000) -> Growth:
@@ -64,7 +64,7 @@ def growth(*, per_step: float = 10, resident: float = 400, limit: float | None =
 
 def judged(owner: Owner, *, per_step: float = 10, limit: float | None = 1000) -> Finding:
     found = judge_owner(owner, MADE, steps=2, growth=growth(per_step=per_step, limit=limit), drift=DRIFT)
-    return foremost([found], growth(per_step=per_step, limit=limit))[0]
+    return select_and_rank([found], growth(per_step=per_step, limit=limit))[0]
 
 
 @pytest.mark.parametrize("kind", ["list", "dict", "set", "closure", "hooks", "figures", "object"])
@@ -118,13 +118,13 @@ def test_state_below_its_plan_is_touched_and_above_it_leaks() -> None:
 
 @pytest.mark.parametrize("verdict", ["retention", "mapped", "native"])
 def test_growth_without_an_object_has_its_slope(verdict: str) -> None:
-    found = judge_rest(verdict, DRIFT, growth(per_step=40))  # type: ignore[arg-type]  # a Literal, one by one
+    found = judge_unowned(verdict, DRIFT, growth(per_step=40))  # type: ignore[arg-type]  # a Literal, one by one
     assert (found.verdict, found.bytes_per_step, found.interval) == (verdict, 10 * MIB, (9 * MIB, 12 * MIB))
     assert (found.share, found.made_at, found.holders) == (0.25, None, ())
 
 
 def test_a_slowdown_takes_no_bytes_and_reaches_no_limit() -> None:
-    found = foremost([judge_phase("learn", Slowdown(before=0.01, now=0.02), growth())], growth())[0]
+    found = select_and_rank([judge_phase("learn", Slowdown(before=0.01, now=0.02), growth())], growth())[0]
     assert (found.verdict, found.owner, found.bytes_per_step, found.limit_step) == ("slowdown", "learn", 0.0, None)
     assert found.what == "learn does 50 steps per CPU second, 50% fewer than before (100)"
 
@@ -133,7 +133,7 @@ def test_all_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:
     sizes = [3, 40, 1, 20, 10, 8, 6, 5]
     owners = [replace(LIST, path=f"train.A{size}", bytes_grown=2 * size * MIB) for size in sizes]
     whole = growth(per_step=float(sum(sizes)))
-    found = foremost([judge_owner(owner, None, steps=2, growth=whole, drift=DRIFT) for owner in owners], whole)
+    found = select_and_rank([judge_owner(owner, None, steps=2, growth=whole, drift=DRIFT) for owner in owners], whole)
     assert [finding.owner for finding in found] == [
         "train.A40",
         "train.A20",
@@ -147,8 +147,8 @@ def test_all_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:
 def test_retention_beside_a_larger_owner_is_its_doing() -> None:
     owner = judge_owner(LIST, MADE, steps=2, growth=growth(per_step=15), drift=DRIFT)
     for rate, told in ((9, ["leak"]), (11, ["leak", "retention"])):
-        kept = judge_rest("retention", Slope(rate * MIB, 0.0, 0.0), growth(per_step=15))
-        found = foremost([owner, kept], growth(per_step=15))
+        kept = judge_unowned("retention", Slope(rate * MIB, 0.0, 0.0), growth(per_step=15))
+        found = select_and_rank([owner, kept], growth(per_step=15))
         assert [each.verdict for each in found] == told, "what is held stands before the holes around it"
         assert sum(each.share for each in found) <= 1
 
@@ -158,36 +158,38 @@ def test_shares_are_parts_of_one_growth() -> None:
     whole = growth(per_step=10)
     lists = [replace(LIST, path=f"train.A{n}") for n in range(2)]
     owners = [judge_owner(one, MADE, steps=2, growth=whole, drift=DRIFT) for one in lists]
-    rest = judge_rest("native", Slope(8 * MIB, 8.0 * MIB, 8.0 * MIB), whole)
-    assert [found.share for found in in_order([rest, *owners])] == [0.5, 0.5, 0.0]
+    rest = judge_unowned("native", Slope(8 * MIB, 8.0 * MIB, 8.0 * MIB), whole)
+    assert [found.share for found in rank_findings([rest, *owners])] == [0.5, 0.5, 0.0]
     half = replace(owners[0], share=0.5)
-    assert [found.share for found in in_order([rest, half])] == [0.5, 0.5]
+    assert [found.share for found in rank_findings([rest, half])] == [0.5, 0.5]
 
 
 def test_mapped_pages_kill_nobody() -> None:
     """The system takes them back: they have no date, and bring that of others no nearer."""
     whole = growth(per_step=30.0)
-    mapped = judge_rest("mapped", Slope(20 * MIB, 0.0, 0.0), whole)
-    leak = judge_rest("native", Slope(10 * MIB, 9.0 * MIB, 11.0 * MIB), whole)
-    told = {found.verdict: found for found in foremost([mapped, leak], whole)}
+    mapped = judge_unowned("mapped", Slope(20 * MIB, 0.0, 0.0), whole)
+    leak = judge_unowned("native", Slope(10 * MIB, 9.0 * MIB, 11.0 * MIB), whole)
+    told = {found.verdict: found for found in select_and_rank([mapped, leak], whole)}
     assert told["mapped"].limit_step is None
     assert "takes these pages back" in told["mapped"].until()
     assert told["native"].limit_step == 160, "600 MiB are left, at 10 a round"
 
 
 def test_a_rate_that_is_not_known_gives_no_date() -> None:
-    leak = judge_rest("native", Slope(10 * MIB, 0.5 * MIB, 90.0 * MIB), growth())
+    leak = judge_unowned("native", Slope(10 * MIB, 0.5 * MIB, 90.0 * MIB), growth())
     assert "cannot be told" in replace(leak, limit_step=160).until()
     assert "reached at round 160" in replace(leak, limit_step=160, interval=(9.0 * MIB, 11.0 * MIB)).until()
 
 
 def test_a_buffer_that_does_not_fit_says_so_first() -> None:
     filling = judge_leaf("replay.frames", 100 * MIB, 5000 * MIB, drift=DRIFT, growth=growth())
-    (told,) = foremost([filling], growth())
+    (told,) = select_and_rank([filling], growth())
     assert told.dies_first
     assert "does not fit" in told.advice
     assert told.until().startswith("the limit of")
-    (fits,) = foremost([judge_leaf("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())], growth())
+    (fits,) = select_and_rank(
+        [judge_leaf("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())], growth()
+    )
     assert not fits.dies_first
     assert "Nothing is lost" in fits.advice
 
@@ -195,7 +197,7 @@ def test_a_buffer_that_does_not_fit_says_so_first() -> None:
 def test_arrays_of_one_buffer_are_one_finding_with_one_end() -> None:
     paths = ("main() in train.py: replay.frames", "main() in train.py: replay.actions", "train.FRAMES", "train.NEXT")
     parts = [judge_leaf(path, 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth()) for path in paths]
-    buffer, *others = together(parts)
+    buffer, *others = merge_same_cause(parts)
     assert [each.owner for each in others] == ["train.FRAMES", "train.NEXT"], "variables are buffers of their own"
     assert (buffer.owner, buffer.plateau_bytes) == ("main() in train.py: replay", 400 * MIB)
     assert buffer.bytes_per_step == sum(part.bytes_per_step for part in parts[:2])
@@ -212,7 +214,7 @@ def handlers(path: str, **changes: Any) -> Finding:
 
 def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
     parts = [handlers("['get']['values'][*]"), handlers("['put.a']"), handlers("['get']['names']", bytes_per_step=MIB)]
-    (told,) = together(parts)
+    (told,) = merge_same_cause(parts)
     assert told.owner == "train.EVENTS"
     assert told.parts == tuple(part.owner for part in parts)
     assert told.holders == ("train.py, global EVENTS",)
@@ -226,10 +228,10 @@ def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
 
 
 def test_the_holder_of_what_is_told_as_one_is_the_nearest() -> None:
-    (told,) = together([handlers(".layers[*].keys"), handlers(".layers[*].values")])
+    (told,) = merge_same_cause([handlers(".layers[*].keys"), handlers(".layers[*].values")])
     assert told.owner == "train.EVENTS.layers[*]"
     assert told.what.endswith("in keys; the same line fills values")
-    (told,) = together([handlers("['kept']"), handlers("['keys']")])
+    (told,) = merge_same_cause([handlers("['kept']"), handlers("['keys']")])
     assert told.owner == "train.EVENTS", "names that begin alike are no holder"
 
 
@@ -258,13 +260,13 @@ def test_the_holder_of_what_is_told_as_one_is_the_nearest() -> None:
 )
 def test_other_leaks_stay_findings_of_their_own(changes: dict[str, Any]) -> None:
     parts = [handlers("['get']"), handlers("['put']", **changes)]
-    assert together(parts) == parts
-    assert together(parts[::-1]) == parts[::-1]
+    assert merge_same_cause(parts) == parts
+    assert merge_same_cause(parts[::-1]) == parts[::-1]
 
 
 def test_leaks_without_a_line_are_not_told_as_one() -> None:
     parts = [handlers("['get']", made_at=None), handlers("['put']", made_at=None)]
-    assert together(parts) == parts
+    assert merge_same_cause(parts) == parts
 
 
 def test_without_a_limit_there_is_no_forecast() -> None:
@@ -284,7 +286,8 @@ def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
     known = sum(rate for rate, _ in causes)
     forever = unknown if known < 0.8 * (known + unknown) else 0.0
     found = [
-        replace(judge_rest("native", Slope(rate * MIB, 0.0, 0.0), growth()), plateau_step=end) for rate, end in causes
+        replace(judge_unowned("native", Slope(rate * MIB, 0.0, 0.0), growth()), plateau_step=end)
+        for rate, end in causes
     ]
     whole = growth(per_step=known + unknown, resident=500, limit=1500)
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from flatwater_watch.diagnose.finding import Made
+from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.judge import Evidence, judge
-from flatwater_watch.diagnose.lines import FRAMES, Following, Tracer
+from flatwater_watch.diagnose.lines import FRAMES, NativeLineSearch, Tracer
 from flatwater_watch.meters.allocator import main_heap
 from flatwater_watch.series.readings import Growth
-from flatwater_watch.series.slope import Slope, thinned
+from flatwater_watch.series.slope import Slope, thin_evenly
 from flatwater_watch.thresholds import MIB
 
 SOURCE = """
@@ -133,83 +133,83 @@ def line_of(text: str, source: str = SOURCE) -> int:
     return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
 
 
-def made(tmp_path: Path, text: str, function: str, operation: str) -> Made:
-    return Made(str(tmp_path / "train.py"), line_of(text), function, operation)
+def made(tmp_path: Path, text: str, function: str, operation: str) -> AllocationSite:
+    return AllocationSite(str(tmp_path / "train.py"), line_of(text), function, operation)
 
 
 def test_a_tensor(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     tensors = [user.Agent().learn(100), user.Agent().learn(100)[3:]]
     wanted = made(tmp_path, "torch.zeros(n) + 1", "Agent.learn", "aten::add")
-    assert tracer.where(tensors) == tracer.where(tensors[1:]) == wanted
+    assert tracer.find_line(tensors) == tracer.find_line(tensors[1:]) == wanted
 
 
 def test_a_graph_counts_with_what_it_saves(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     w = torch.ones(100, 100, requires_grad=True)
     loss = user.loss(w, torch.ones(100, 100))
-    found = tracer.where([loss])
+    found = tracer.find_line([loss])
     assert found == made(tmp_path, "x @ w", "loss", "aten::exp")
 
 
 def test_an_array_a_view_of_it_and_a_dict(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     ones = made(tmp_path, "np.ones((n, n))", "window", "numpy")
-    assert tracer.where([user.window(50)]) == ones
-    assert tracer.where([user.view(50)]) == ones, "the base is what takes the memory"
+    assert tracer.find_line([user.window(50)]) == ones
+    assert tracer.find_line([user.view(50)]) == ones, "the base is what takes the memory"
     # Python keeps 80 freed dicts at hand, which are older than the tracer.
     records = [user.record(n) for n in range(200)]
-    assert tracer.where(records) == made(tmp_path, '"step"', "record", "python")
+    assert tracer.find_line(records) == made(tmp_path, '"step"', "record", "python")
 
 
 def test_a_long_text_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_path: Path) -> None:
-    found = tracer.where([user.text(100_000)])
+    found = tracer.find_line([user.text(100_000)])
     assert found == made(tmp_path, '"x" * n', "text", "python")
 
 
 def test_a_short_text_that_is_an_item_has_its_line(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     """Of addresses that were visited, the text is all there is. A constant was there before."""
-    assert tracer.where([user.label(n) for n in range(40)]) == made(tmp_path, 'f"label', "label", "python")
-    assert tracer.where(["a constant", 7, None, True]) is None
+    assert tracer.find_line([user.label(n) for n in range(40)]) == made(tmp_path, 'f"label', "label", "python")
+    assert tracer.find_line(["a constant", 7, None, True]) is None
 
 
 def test_a_short_text_that_an_item_refers_to_counts_for_nothing(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     """Many objects may share it, and none of them made it."""
     texts = [user.label(n) for n in range(5000)]
-    assert tracer.where([user.call(list, texts)]) == made(tmp_path, "return function(", "call", "python")
+    assert tracer.find_line([user.call(list, texts)]) == made(tmp_path, "return function(", "call", "python")
 
 
 def test_a_text_with_attributes_counts_with_them(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     """A string of a parsed page has the page for its parent."""
-    assert tracer.where([user.title(n) for n in range(100)]) == made(tmp_path, "text = Title(", "title", "python")
+    assert tracer.find_line([user.title(n) for n in range(100)]) == made(tmp_path, "text = Title(", "title", "python")
 
 
 def test_an_object_counts_with_what_it_holds(tracer: Tracer, user: Any, tmp_path: Path) -> None:
-    found = tracer.where([user.Env(60)])
+    found = tracer.find_line([user.Env(60)])
     assert found == made(tmp_path, "self.table", "Env.__init__", "numpy")
 
 
 def test_a_class_that_is_kept_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     kept = [user.model(f"Model{n}") for n in range(3)]
-    assert tracer.where(kept) == made(tmp_path, "make_dataclass(name", "model", "python")
-    assert tracer.where([Path, line_of]) is None, "older than the tracer"
+    assert tracer.find_line(kept) == made(tmp_path, "make_dataclass(name", "model", "python")
+    assert tracer.find_line([Path, line_of]) is None, "older than the tracer"
 
 
 @pytest.mark.slow
 def test_the_methods_that_a_dataclass_writes_are_not_where(tracer: Tracer, user: Any, tmp_path: Path) -> None:
-    found = tracer.where(user.rows())
+    found = tracer.find_line(user.rows())
     assert found is not None
     assert found.file == str(tmp_path / "train.py")
 
 
 def test_what_the_tools_make_is_not_blamed_on_who_called_them(tracer: Tracer) -> None:
-    assert tracer.where([thinned(range(1000), 100)]) is None
+    assert tracer.find_line([thin_evenly(range(1000), 100)]) is None
 
 
 def test_the_top_of_a_file(tracer: Tracer, tmp_path: Path) -> None:
     user = load(tmp_path / "train.py", SOURCE, "train")
-    assert tracer.where([user.TOP]) == made(tmp_path, "TOP =", "<module>", "numpy")
+    assert tracer.find_line([user.TOP]) == made(tmp_path, "TOP =", "<module>", "numpy")
 
 
 def test_the_line_with_most_bytes_is_told(tracer: Tracer, user: Any) -> None:
-    found = tracer.where([user.record(1), user.record(2), user.window(100)])
+    found = tracer.find_line([user.record(1), user.record(2), user.window(100)])
     assert found is not None
     assert found.function == "window"
 
@@ -218,7 +218,7 @@ def test_what_is_older_has_no_line(user: Any) -> None:
     tensor, array = user.Agent().learn(100), user.window(3)
     tracer = Tracer()
     tracer.start()
-    assert tracer.where([tensor, array]) is None
+    assert tracer.find_line([tensor, array]) is None
     tracer.stop()
 
 
@@ -226,12 +226,12 @@ def test_where_libraries_call_each_other_deeply_a_later_one_has_its_line(tracer:
     """All frames kept of the first were a library's: with more of them the next shows who called it."""
     library = deep_library()
     first = user.call(library.make, 2 * FRAMES)
-    assert tracer.where([first]) is None
+    assert tracer.find_line([first]) is None
     second = user.call(library.make, 2 * FRAMES)
-    found = tracer.where([second])
+    found = tracer.find_line([second])
     assert found is not None
     assert found.function == "call"
-    assert tracer.where([user.call(library.make, 1)]) is not None
+    assert tracer.find_line([user.call(library.make, 1)]) is not None
 
 
 def test_a_stack_of_libraries_alone_is_not_traced_deeper(tracer: Tracer) -> None:
@@ -241,7 +241,7 @@ def test_a_stack_of_libraries_alone_is_not_traced_deeper(tracer: Tracer) -> None
     thread = threading.Thread(target=library.put, args=(made, 2))
     thread.start()
     thread.join()
-    assert tracer.where(made) is None
+    assert tracer.find_line(made) is None
     assert tracemalloc.get_traceback_limit() == FRAMES
 
 
@@ -251,7 +251,7 @@ def test_after_a_stop_all_is_as_before(user: Any) -> None:
     tracer.stop()
     assert not tracemalloc.is_tracing()
     assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == []
-    assert tracer.where([user.Agent().learn(10)]) is None
+    assert tracer.find_line([user.Agent().learn(10)]) is None
 
 
 def test_tracemalloc_of_the_program_stays_on() -> None:
@@ -270,7 +270,7 @@ def test_a_mode_of_the_program_leaves_arrays_traced(user: Any) -> None:
     with torch.utils._python_dispatch.TorchDispatchMode():
         tracer = Tracer()
         tracer.start()
-    assert tracer.where([user.window(9)]) is not None
+    assert tracer.find_line([user.window(9)]) is not None
     tracer.stop()
 
 
@@ -299,7 +299,7 @@ def package(tmp_path: Path) -> Iterator[Any]:
 def traced(packages: tuple[str, ...], make: Any) -> str | None:
     tracer = Tracer(packages)
     tracer.start()
-    made = tracer.where([make()])
+    made = tracer.find_line([make()])
     tracer.stop()
     return None if made is None else f"{Path(made.file).parent.name}/{Path(made.file).name} {made.function}"
 
@@ -324,7 +324,7 @@ def test_nothing_is_kept_alive(tracer: Tracer, user: Any) -> None:
 
     kept = user.window(5).view(Watched)
     seen = weakref.ref(kept)
-    tracer.where([kept])
+    tracer.find_line([kept])
     del kept
     assert seen() is None
 
@@ -368,11 +368,13 @@ def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
 ) -> None:
     """What is put into an object that is there already has the object's line."""
     program = load(tmp_path / "native.py", NATIVE, "native")
-    item = Made(str(tmp_path / "native.py"), line_of("table = [", NATIVE) if better else 12, function, "python")
+    item = AllocationSite(
+        str(tmp_path / "native.py"), line_of("table = [", NATIVE) if better else 12, function, "python"
+    )
     whole = Slope(3.0 * MIB, 3.0 * MIB, 3.0 * MIB)
     growth = Growth(100, 400 * MIB, None, whole, "round")
     found = judge(Evidence(verdict="leak", owner="tables", drift=whole, made_at=item, outside=True), growth)
-    following, kept = Following(), list[int]()
+    following, kept = NativeLineSearch(), list[int]()
     assert not following.is_wanted([replace(found, outside=False)]), "its objects are the growth"
     assert following.is_wanted([found])
     assert following.begin()
@@ -384,8 +386,8 @@ def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
     free = ctypes.CDLL(None).free
     for block in kept:
         free(ctypes.c_void_p(block))
-    made_at = following.told(found).made_at
-    assert made_at == (Made(item.file, item.line - 1, function, "native") if better else item)
+    made_at = following.with_found_line(found).made_at
+    assert made_at == (AllocationSite(item.file, item.line - 1, function, "native") if better else item)
     other = replace(found, made_at=replace(item, line=1))
-    assert following.told(other) == other, "nobody has asked for it"
+    assert following.with_found_line(other) == other, "nobody has asked for it"
     assert following.is_wanted([found]) != better

@@ -12,12 +12,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Search
-from flatwater_watch.diagnose.investigation import Investigation, measure_, waits_
+from flatwater_watch.diagnose.investigation import Investigation, record_lengths_, update_trace_wait_
 from flatwater_watch.diagnose.lines import Tracer
-from flatwater_watch.diagnose.monitor import Monitor, State
-from flatwater_watch.heap.census import Censuses, take_census
+from flatwater_watch.diagnose.monitor import CaseState, Monitor
+from flatwater_watch.heap.census import CensusTaker, take_census
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.thresholds import SHIPPED
@@ -158,7 +158,7 @@ def test_a_leak_is_told_once_with_owner_and_line(user: Any, monitor: Monitor, no
 def test_a_finding_tells_what_the_newest_census_counted(user: Any, monitor: Monitor) -> None:
     watch(monitor, leaking(user), 30)
     (before,) = monitor.findings()
-    monitor.count(seconds=10.0)
+    monitor.take_census(seconds=10.0)
     (now,) = monitor.findings()
     assert 0 < before.count < now.count == 30
     assert now.what == "30 × float32[1, 1024, 256]"
@@ -171,10 +171,10 @@ def test_what_is_emptied_and_filled_again_is_not_told(user: Any, monitor: Monito
     assert [found.owner for found in monitor.findings()] == ["train.HISTORY"]
     kept = [*user.HISTORY]
     user.HISTORY.clear()
-    monitor.levels.look(Roots())
+    monitor.levels.check_lengths(Roots())
     assert [found.owner for found in monitor.findings()] == ["train.HISTORY"]
     user.HISTORY.extend(kept)
-    monitor.levels.look(Roots())
+    monitor.levels.check_lengths(Roots())
     assert monitor.findings() == []
 
 
@@ -191,7 +191,7 @@ def test_the_fingerprint_is_the_same_in_a_rerun_with_other_sizes(user: Any) -> N
 
 def test_a_second_look_at_a_process_traces_nothing_that_is_known(user: Any) -> None:
     """Python before 3.12.5 keeps the stacks that `tracemalloc` noted for ever: each trace less is memory saved."""
-    lines: dict[str, Made] = {}
+    lines: dict[str, AllocationSite] = {}
     traced, made = [], []
     for _ in range(2):
         user.HISTORY.clear()
@@ -200,7 +200,7 @@ def test_a_second_look_at_a_process_traces_nothing_that_is_known(user: Any) -> N
         step = leaking(user)
 
         def noted(number: int, monitor: Monitor = monitor, step: Step = step, counts: list[bool] = counts) -> Reading:
-            counts.append(monitor.tracing)
+            counts.append(monitor.is_tracing)
             return step(number)
 
         told = watch(monitor, noted, 10)
@@ -215,7 +215,7 @@ def test_a_second_look_at_a_process_traces_nothing_that_is_known(user: Any) -> N
 def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: int) -> None:
     """Allocations stay traced until the next burst, whatever its rhythm: no census is taken in vain until then."""
     traced = []
-    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.tracing))
+    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.is_tracing))
 
     def step(number: int) -> Reading:
         if number % period == 0:
@@ -242,8 +242,8 @@ def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
     """A second one says that it is whole; where none comes, and nothing is made, a line is better than none."""
     monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: 0.0)
     traced, made = [], count(0, each)
-    monkeypatch.setattr(Tracer, "made", property(lambda _: next(made)))
-    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.tracing))
+    monkeypatch.setattr(Tracer, "live_bytes", property(lambda _: next(made)))
+    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.is_tracing))
     user.begin()
 
     def step(number: int) -> Reading:
@@ -274,9 +274,9 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     assert [finding.owner for finding in case.found] == ["train.HISTORY"]
     case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     made = count(0, each)
-    monkeypatch.setattr(Tracer, "made", property(lambda _: next(made)))
+    monkeypatch.setattr(Tracer, "live_bytes", property(lambda _: next(made)))
     waited = 0
-    while waits_(case, Tracer(), Roots()):
+    while update_trace_wait_(case, Tracer(), Roots()):
         waited += 1
     assert waited == readings
 
@@ -286,7 +286,9 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
     monitor: Monitor, monkeypatch: pytest.MonkeyPatch, *, falls: bool
 ) -> None:
     """While a program goes on, a drift is judged some times in a row; at its end there is no next time."""
-    monkeypatch.setattr("flatwater_watch.diagnose.monitor.garbage_now", lambda *_: None)  # other tests leave some
+    monkeypatch.setattr(
+        "flatwater_watch.diagnose.monitor.search_garbage_now", lambda *_: None
+    )  # other tests leave some
     for number in range(1, 60):
         monitor.observe(grown(number, 2 * number + (30 if falls and number == 3 else 0)))
         if monitor._record.drifted["native"]:
@@ -294,8 +296,8 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
     assert monitor._record.drifted["native"] < DRIFT.again
     monitor.close()  # a census may be under way
     assert monitor._last is not None
-    assert monitor._rest_of(monitor._last) == []
-    found = [each.verdict for each in monitor.uncollected(number * MIB, number)]
+    assert monitor._judge_unexplained(monitor._last) == []
+    found = [each.verdict for each in monitor.judge_garbage_at_end(number * MIB, number)]
     assert found == ([] if falls else ["native"]), "what was freed at once may have been garbage"
 
 
@@ -308,7 +310,7 @@ def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
     case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     clock = count(0.0, 0.4 * CASE.asked)
     monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: next(clock))
-    assert [waits_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
+    assert [update_trace_wait_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
 
 
 @pytest.mark.slow
@@ -322,13 +324,13 @@ def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     (found,) = [finding for found in told.values() for finding in found]
     case = Investigation({}, found=[replace(found, owner=held.path)])
     case.sought = {held.path: (("train.OTHERS", "[*]"), held)}
-    measure_(case, Roots())
-    assert waits_(case, tracer, Roots())
+    record_lengths_(case, Roots())
+    assert update_trace_wait_(case, tracer, Roots())
     user.page(0)
-    assert waits_(case, tracer, Roots()), "it may be filled still"
+    assert update_trace_wait_(case, tracer, Roots()), "it may be filled still"
     assert case.lines[held.path].function == "page"
     user.page(1)
-    assert not waits_(case, tracer, Roots())
+    assert not update_trace_wait_(case, tracer, Roots())
     assert case.retold is not None
 
 
@@ -339,15 +341,15 @@ def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, m
     case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     user.keep(1)
     asked: list[Any] = []
-    tracer = cast("Tracer", SimpleNamespace(made=0, where=asked.append))
-    measure_(case, Roots())
-    assert waits_(case, tracer, Roots())
+    tracer = cast("Tracer", SimpleNamespace(live_bytes=0, find_line=asked.append))
+    record_lengths_(case, Roots())
+    assert update_trace_wait_(case, tracer, Roots())
     assert asked == []
     user.keep(1)
-    assert waits_(case, tracer, Roots())
+    assert update_trace_wait_(case, tracer, Roots())
     assert len(asked) == 1
     user.HISTORY.clear()
-    assert not waits_(case, tracer, Roots()), "what is emptied leaks nothing"
+    assert not update_trace_wait_(case, tracer, Roots()), "what is emptied leaks nothing"
     assert len(asked) == 1
 
 
@@ -361,7 +363,7 @@ def test_of_several_containers_in_one_place_the_line_of_the_one_that_grows_is_fo
         return grown(number, sum(tensor.nbytes for tensor in user.BELOW["values"][1]) / MIB)
 
     counted: list[bool] = []
-    monitor._told = lambda _step, _census: counted.append(monitor.tracing)
+    monitor._told = lambda _step, _census: counted.append(monitor.is_tracing)
     told = watch(monitor, step, 30)
     (at,) = told
     (found,) = told[at]
@@ -399,20 +401,20 @@ def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monito
 def test_a_census_goes_on_between_two_steps(user: Any) -> None:
     """And is handed over at the next one, as begun at the step at which it was."""
     told = []
-    censuses = Censuses(Roots(), lambda step, census: told.append((step, census)))
+    censuses = CensusTaker(Roots(), lambda step, census: told.append((step, census)))
     for number in range(100):
         user.keep(1)
         user.HISTORY.append([[number]] * 1000)
     censuses.seconds = 1e-9
-    assert censuses.take(1) is None
+    assert censuses.advance(1) is None
     slices = 0
     while censuses.under_way:
-        censuses.go_on(1e-9)
+        censuses.run_slice(1e-9)
         slices += 1
     assert slices > 1
     assert told == []
     censuses.seconds = 1e-9
-    taken = censuses.take(2)
+    taken = censuses.advance(2)
     assert taken is not None
     assert taken == told[0]
     assert taken[0] == 1
@@ -434,7 +436,7 @@ def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> No
 def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:
     """Python that only allocates is traced at a hundredth of its speed, and a census is of that kind."""
     monitor.observe(grown(1, 1))
-    monitor.state, monitor._case.proven = State.LOOKING, True
+    monitor.state, monitor._case.proven = CaseState.LOOKING, True
     assert monitor._tracer is not None
     monitor._tracer.start(tensors=False)
     monitor.censuses.spent = spent
@@ -532,7 +534,7 @@ def test_at_the_end_two_judgements_do_for_freed_memory_that_is_the_growth(monito
     freed = 1.0 if mostly else 0.7
     step = lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, free=int((10 + freed * n) * MIB))  # noqa: E731
     assert watch(monitor, step, 9) == {}
-    monitor.settle()
+    monitor.finish_pending()
     found = [(each.verdict, each.owner) for each in monitor.findings()]
     assert found == ([("retention", "the C allocator")] if mostly else [])
 
@@ -544,7 +546,7 @@ def test_at_the_end_freed_memory_that_grew_in_stairs_is_told(monitor: Monitor) -
     for step, size in zip(steps, [*freed, 47.7, 47.7, 47.7, 62.3], strict=True):
         held = int((400 + size) * MIB)
         assert monitor.observe(replace(FLAT, step=step, resident=held, free=int(size * MIB))) == []
-    monitor.settle()
+    monitor.finish_pending()
     assert [(each.verdict, each.owner) for each in monitor.findings()] == [("retention", "the C allocator")]
 
 
@@ -555,9 +557,9 @@ def test_native_growth_that_goes_on_more_slowly_is_told_at_its_rate_of_now(monit
     watch(monitor, lambda n: replace(FLAT, step=n, resident=(400 + sizes[n]) * MIB), len(sizes) - 1)
     (known,) = monitor.findings()
     assert known.bytes_per_step == pytest.approx(4 * MIB, rel=0.01)
-    monitor.settle()
+    monitor.finish_pending()
     assert monitor.findings() == [known]
-    monitor.settle({known.owner})
+    monitor.finish_pending({known.owner})
     (found,) = monitor.findings()
     assert (found.verdict, found.owner) == (known.verdict, known.owner)
     assert found.bytes_per_step == pytest.approx(MIB, rel=0.3)
@@ -691,11 +693,11 @@ def test_at_the_end_the_look_under_way_is_waited_for(
     user.TRIALS.extend([[[number] for _ in range(6)] for _ in range(24)] for number in range(24))  # 120 slices
     step = leaking(user)
     for number in range(1, 40):
-        whole = monitor.state in {State.BEGINNING, State.COUNTING}
+        whole = monitor.state in {CaseState.BEGINNING, CaseState.COUNTING}
         assert monitor.observe(step(number), seconds=60 if whole else 1e-9) == []
-        if number > 30 and monitor.censuses.under_way and monitor.investigating:
+        if number > 30 and monitor.censuses.under_way and monitor.is_investigating:
             break
-    monitor.settle()
+    monitor.finish_pending()
     owners = [(each.verdict, each.owner) for each in monitor.findings()]
     assert owners == ([("leak", "train.HISTORY")] if seconds else [])
 
@@ -759,8 +761,8 @@ def test_what_was_seen_without_a_proof_is_a_cause_if_memory_went_on_like_it(
         return grown(number, len(user.HISTORY) + scattered)
 
     assert watch(monitor, step, 28) == {}, "readings scatter more than they rise"
-    assert monitor.unproven(600 * MIB) == [], "it is too little for what has no cause"
-    found = monitor.unproven(28 * MIB)
+    assert monitor.confirm_unproven(600 * MIB) == [], "it is too little for what has no cause"
+    found = monitor.confirm_unproven(28 * MIB)
     assert [each.owner for each in found] == ([] if ends else ["train.HISTORY"])
     assert [each.owner for each in monitor.findings()] == [each.owner for each in found]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from flatwater_watch.diagnose.investigation import owners_of
-from flatwater_watch.diagnose.owners import Owner, all_reached, find_owners, reached
+from flatwater_watch.diagnose.investigation import find_grown_owners
+from flatwater_watch.diagnose.owners import Owner, find_owners, resolve_all_ways, resolve_way
 from flatwater_watch.heap.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
-from flatwater_watch.heap.census import Census, begin_census, count_, take_census
+from flatwater_watch.heap.census import Census, begin_census, continue_census_, take_census
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.thresholds import SHIPPED
 
@@ -26,7 +26,7 @@ def owners(program: ModuleType, rounds: int = 10, warm: int = 5) -> list[Owner]:
     """What `rounds` turns of the program's loop added, after a few that came before the first census."""
     for _ in range(warm):
         program.turn()
-    before = take_census(ROOTS).forget()
+    before = take_census(ROOTS).without_objects()
     for _ in range(rounds):
         program.turn()
     return find_owners(before, take_census(ROOTS))
@@ -80,12 +80,12 @@ def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
     now, rate = counted(30), 500 * 100.0
     (found,) = find_owners(before, now)
     assert found.bytes_grown > 4 * 30 * rate, "else nothing is wrong with the sizes"
-    (owner,) = owners_of(before, now, rate, 30, handles=False)
+    (owner,) = find_grown_owners(before, now, rate, 30, handles=False)
     assert (owner.path, owner.bytes_grown) == ("train.TITLES", 30 * rate)
     much = found.bytes_grown / 60
-    assert owners_of(before, now, much, 30, handles=False)[0].bytes_grown == found.bytes_grown
+    assert find_grown_owners(before, now, much, 30, handles=False)[0].bytes_grown == found.bytes_grown
     # The census began ten steps after the other one, and came to the container at the thirtieth.
-    assert owners_of(before, now, much, 10, handles=False)[0].bytes_grown == found.bytes_grown
+    assert find_grown_owners(before, now, much, 10, handles=False)[0].bytes_grown == found.bytes_grown
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_what_a_call_of_a_library_reaches_must_have_more_of_the_growth(path: str
     roots.named[0][1].extend(bytes(1000) for _ in range(20))
     now = counted(1, roots)
     grown = find_owners(before, now)[0].bytes_grown
-    assert [owner.path for owner in owners_of(before, now, grown / (1.01 * least), 1, handles=False)] == [path]
-    assert owners_of(before, now, grown / (0.99 * least), 1, handles=False) == []
+    assert [owner.path for owner in find_grown_owners(before, now, grown / (1.01 * least), 1, handles=False)] == [path]
+    assert find_grown_owners(before, now, grown / (0.99 * least), 1, handles=False) == []
 
 
 def counted(step: int, roots: Roots = ROOTS) -> Census:
     """A census that comes to each container at the step."""
-    census = count_(begin_census(roots), inf, step)
+    census = continue_census_(begin_census(roots), inf, step)
     assert census is not None
     return census
 
@@ -529,7 +529,7 @@ def test_a_chain_of_any_depth_grows_and_costs_no_more_than_other_objects(load: L
     assert 0 < len(ways) <= 20
     assert max(path.count("[") + path.count(".") for path in ways) <= 20
     program.chain = program.turn(2000, None)
-    before = take_census(ROOTS).forget()
+    before = take_census(ROOTS).without_objects()
     program.chain = program.turn(length // 10, program.chain)
     foremost = max(find_owners(before, take_census(ROOTS)), key=lambda owner: owner.bytes_grown)
     assert foremost.path.startswith("train.chain")
@@ -621,7 +621,7 @@ def test_items_that_keep_more_one_after_the_other_are_the_owner(load: Load) -> N
         def turn():
             next(unread).words = [f"word {n}" for n in range(1000)]
     """)
-    before = take_census(ROOTS).forget()
+    before = take_census(ROOTS).without_objects()
     owner = the_owner(program)
     assert (owner.path, owner.kind) == ("train.report[*]", "object")
     assert find_owners(replace(before, draw=6), take_census(ROOTS)) == [], "other items were drawn"
@@ -639,17 +639,17 @@ def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:
     kept = [Sinks({}), Sinks({"a": [1], "b": [2]})]
     roots = Roots(named=(("kept", kept),))
     way = ("kept", "[*]", ".names", "['b']")
-    assert reached(roots, way) is kept[1].names["b"]
+    assert resolve_way(roots, way) is kept[1].names["b"]
     kept[1].names = {**kept[1].names, "b": [3, 4]}
-    assert reached(roots, way) == [3, 4]
+    assert resolve_way(roots, way) == [3, 4]
     kept[1].names = {}
-    assert reached(roots, way) is None
-    assert reached(roots, ("gone", "[*]")) is None
+    assert resolve_way(roots, way) is None
+    assert resolve_way(roots, ("gone", "[*]")) is None
     kept += [Sinks({"b": [number]}) for number in range(3)]
-    assert all_reached(roots, way, 2) == [[1], [2]]
+    assert resolve_all_ways(roots, way, 2) == [[1], [2]]
     keyed = Roots(named=(("kept", {each: n for n, each in enumerate(kept)}),))
-    assert all_reached(keyed, ("kept", "[key]", ".names", "['b']"), 2) == [[1], [2]]
-    assert reached(keyed, ("kept", "[key]")) is kept[-1]
+    assert resolve_all_ways(keyed, ("kept", "[key]", ".names", "['b']"), 2) == [[1], [2]]
+    assert resolve_way(keyed, ("kept", "[key]")) is kept[-1]
 
 
 def test_a_table_of_weak_references_grows_with_what_others_keep(load: Load) -> None:
@@ -671,14 +671,14 @@ def test_a_table_of_weak_references_grows_with_what_others_keep(load: Load) -> N
     now = counted(1)
     each = {owner.path.partition(".")[2]: owner.bytes_grown for owner in find_owners(before, now)}
     assert sorted(each) == ["by_number", "clients", "every"]
-    (owner,) = owners_of(before, now, sum(each.values()), 1, handles=False)
+    (owner,) = find_grown_owners(before, now, sum(each.values()), 1, handles=False)
     assert (owner.path, owner.bytes_grown) == ("train.clients", sum(each.values()))
 
 
 def test_children_of_one_name_are_all_reached(load: Load) -> None:
     """Of an object of C the collector says what it refers to, and no names: two lists are both `<list>`."""
     program = load("first, second = [1], [2, 3]\nheld = property(first, second)")
-    found = all_reached(Roots(), ("train.held", ".<list>"), 64)
+    found = resolve_all_ways(Roots(), ("train.held", ".<list>"), 64)
     assert [id(each) for each in found] == [id(program.first), id(program.second)]
 
 
@@ -697,7 +697,7 @@ def test_a_way_asks_once_which_modules_are_the_users(load: Load, monkeypatch: py
         return user_modules(roots)
 
     monkeypatch.setattr("flatwater_watch.diagnose.owners.user_modules", counted)
-    found = all_reached(Roots(), ("train.pages", "[*]", ".words"), 64)
+    found = resolve_all_ways(Roots(), ("train.pages", "[*]", ".words"), 64)
     assert found == [page.words for page in program.pages]
     assert len(asked) == 1
 
@@ -712,7 +712,7 @@ def test_a_table_that_is_replaced_by_a_larger_one_is_told_by_the_name_of_the_tab
     holder["history"] = pandas.concat([holder["history"], rows], ignore_index=True)
     (owner,) = [found for found in find_owners(before, take_census(roots)) if found.path.endswith("holder['history']")]
     assert "float64[1, 101000]" in owner.what
-    assert reached(roots, owner.way) is owner.container
+    assert resolve_way(roots, owner.way) is owner.container
 
 
 def test_a_cache_of_numbers_is_told_by_the_arguments_that_it_keeps() -> None:

@@ -8,87 +8,87 @@ import pytest
 
 from flatwater_watch.diagnose.investigator import Investigator
 from flatwater_watch.diagnose.monitor import Monitor
-from flatwater_watch.diagnose.states import TRANSITIONS, Action, Event, State
+from flatwater_watch.diagnose.states import TRANSITIONS, Action, CaseEvent, CaseState
 from flatwater_watch.heap.roots import Roots
 
-BEGIN = [(Event.READING, State.BEGINNING, Action.COUNT), (Event.COUNTED, State.WATCHING, Action.KEEP)]
+BEGIN = [(CaseEvent.READING, CaseState.BEGINNING, Action.COUNT), (CaseEvent.COUNTED, CaseState.WATCHING, Action.KEEP)]
 SUSPECT = [
-    (Event.READING, State.WATCHING, Action.NOTICE),
-    (Event.SUSPICION, State.COUNTING, Action.COUNT),
-    (Event.READING, State.COUNTING, Action.COUNT),
-    (Event.COUNTED, State.PROVING, Action.KEEP),
-    (Event.READING, State.PROVING, Action.PROVE),
-    (Event.DUE, State.LOOKING, Action.LOOK),
-    (Event.READING, State.LOOKING, Action.LOOK),
+    (CaseEvent.READING, CaseState.WATCHING, Action.NOTICE),
+    (CaseEvent.SUSPICION, CaseState.COUNTING, Action.COUNT),
+    (CaseEvent.READING, CaseState.COUNTING, Action.COUNT),
+    (CaseEvent.COUNTED, CaseState.PROVING, Action.KEEP),
+    (CaseEvent.READING, CaseState.PROVING, Action.PROVE),
+    (CaseEvent.DUE, CaseState.LOOKING, Action.LOOK),
+    (CaseEvent.READING, CaseState.LOOKING, Action.LOOK),
 ]
-LOOKED = (Event.LOOKED, State.LOOKING, Action.JUDGE)
-TRACE = (Event.NO_LINE, State.TRACING, Action.TRACE)
+LOOKED = (CaseEvent.LOOKED, CaseState.LOOKING, Action.JUDGE)
+TRACE = (CaseEvent.NO_LINE, CaseState.TRACING, Action.TRACE)
 WALKS = {
-    "nothing was proven": [LOOKED, (Event.UNPROVEN, State.WATCHING, Action.LEAVE)],
+    "nothing was proven": [LOOKED, (CaseEvent.UNPROVEN, CaseState.WATCHING, Action.LEAVE)],
     "native growth that becomes sure later": [
         LOOKED,
-        (Event.DONE, State.WATCHING, Action.TELL),
-        (Event.READING, State.WATCHING, Action.NOTICE),
-        (Event.UNTOLD, State.WATCHING, Action.TELL_REST),
+        (CaseEvent.DONE, CaseState.WATCHING, Action.TELL),
+        (CaseEvent.READING, CaseState.WATCHING, Action.NOTICE),
+        (CaseEvent.UNTOLD, CaseState.WATCHING, Action.TELL_REST),
     ],
     "an owner with its line": [
         LOOKED,
         TRACE,
-        (Event.READING, State.TRACING, Action.AWAIT_LINE),
-        (Event.DUE, State.LOOKING, Action.LOOK),
+        (CaseEvent.READING, CaseState.TRACING, Action.AWAIT_LINE),
+        (CaseEvent.DUE, CaseState.LOOKING, Action.LOOK),
         LOOKED,
-        (Event.DONE, State.WATCHING, Action.TELL),
+        (CaseEvent.DONE, CaseState.WATCHING, Action.TELL),
     ],
-    "an owner that may not be traced": [LOOKED, TRACE, (Event.REFUSED, State.WATCHING, Action.TELL)],
+    "an owner that may not be traced": [LOOKED, TRACE, (CaseEvent.REFUSED, CaseState.WATCHING, Action.TELL)],
     "native growth, with its line": [
         LOOKED,
-        (Event.DONE, State.WATCHING, Action.TELL),
-        (Event.LINELESS, State.FOLLOWING, Action.FOLLOW),
-        (Event.READING, State.FOLLOWING, Action.AWAIT_RISE),
-        (Event.DUE, State.WATCHING, Action.TELL_LINE),
+        (CaseEvent.DONE, CaseState.WATCHING, Action.TELL),
+        (CaseEvent.LINELESS, CaseState.FOLLOWING, Action.FOLLOW),
+        (CaseEvent.READING, CaseState.FOLLOWING, Action.AWAIT_RISE),
+        (CaseEvent.DUE, CaseState.WATCHING, Action.TELL_LINE),
     ],
     "native growth in a program that is traced": [
         LOOKED,
-        (Event.DONE, State.WATCHING, Action.TELL),
-        (Event.LINELESS, State.FOLLOWING, Action.FOLLOW),
-        (Event.REFUSED, State.WATCHING, Action.KEEP),
+        (CaseEvent.DONE, CaseState.WATCHING, Action.TELL),
+        (CaseEvent.LINELESS, CaseState.FOLLOWING, Action.FOLLOW),
+        (CaseEvent.REFUSED, CaseState.WATCHING, Action.KEEP),
     ],
     "growth in bursts": [
         LOOKED,
-        (Event.AGAIN, State.LOOKING, Action.KEEP),
-        (Event.READING, State.LOOKING, Action.LOOK),
+        (CaseEvent.AGAIN, CaseState.LOOKING, Action.KEEP),
+        (CaseEvent.READING, CaseState.LOOKING, Action.LOOK),
         LOOKED,
     ],
     "what a library holds": [
-        (Event.UNEXPLAINED, State.SEARCHING, Action.WIDEN),
-        (Event.LONGER, State.COUNTING, Action.KEEP),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, Action.WIDEN),
+        (CaseEvent.LONGER, CaseState.COUNTING, Action.KEEP),
         *SUSPECT[2:],
         LOOKED,
     ],
     "cyclic garbage": [
-        (Event.UNEXPLAINED, State.SEARCHING, Action.WIDEN),
-        (Event.UNEXPLAINED, State.SEARCHING, Action.SEARCH),
-        (Event.READING, State.SEARCHING, Action.ASK),
-        (Event.DUE, State.SEARCHING, Action.LOOK),
-        (Event.UNEXPLAINED, State.SEARCHING, Action.SEARCH),
-        (Event.READING, State.SEARCHING, Action.ASK),
-        (Event.LOOKED, State.LOOKING, Action.JUDGE),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, Action.WIDEN),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, Action.SEARCH),
+        (CaseEvent.READING, CaseState.SEARCHING, Action.ASK),
+        (CaseEvent.DUE, CaseState.SEARCHING, Action.LOOK),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, Action.SEARCH),
+        (CaseEvent.READING, CaseState.SEARCHING, Action.ASK),
+        (CaseEvent.LOOKED, CaseState.LOOKING, Action.JUDGE),
     ],
 }
 
 
 @pytest.mark.parametrize("name", WALKS)
 def test_a_walk_through_the_table(name: str) -> None:
-    state = State.BEGINNING
+    state = CaseState.BEGINNING
     for event, to, action in [*BEGIN, *SUSPECT, *WALKS[name]]:
         assert TRANSITIONS[state, event] == (to, action)
         state = to
 
 
 def test_the_walks_take_every_transition() -> None:
-    taken = set[tuple[State, Event]]()
+    taken = set[tuple[CaseState, CaseEvent]]()
     for walk in WALKS.values():
-        state = State.BEGINNING
+        state = CaseState.BEGINNING
         for event, to, _ in [*BEGIN, *SUSPECT, *walk]:
             taken.add((state, event))
             state = to
@@ -96,17 +96,17 @@ def test_the_walks_take_every_transition() -> None:
 
 
 def test_a_reading_is_answered_in_every_state() -> None:
-    assert {state for state, event in TRANSITIONS if event is Event.READING} == set(State)
+    assert {state for state, event in TRANSITIONS if event is CaseEvent.READING} == set(CaseState)
     assert {action for _, action in TRANSITIONS.values()} == set(Action)
 
 
-def answers(name: str) -> set[Event]:
+def answers(name: str) -> set[CaseEvent]:
     """Events that a method of the monitor may answer with, read from its code."""
     code = ast.parse(textwrap.dedent(inspect.getsource(vars(Investigator)[name])))
-    found = set[Event]()
+    found = set[CaseEvent]()
     for node in ast.walk(code):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Event":
-            found.add(Event[node.attr])
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "CaseEvent":
+            found.add(CaseEvent[node.attr])
         if isinstance(node, ast.Attribute) and node.attr == "_seen":
             found |= answers("_seen")
     return found

@@ -7,36 +7,36 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage, Search
-from flatwater_watch.diagnose.investigation import Investigation, garbage_, held_, wants_garbage
+from flatwater_watch.diagnose.investigation import Investigation, judge_search_, update_garbage_wait_, wants_garbage
 from flatwater_watch.diagnose.judge import CYCLIC
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import Monitor
-from flatwater_watch.diagnose.states import State
+from flatwater_watch.diagnose.states import CaseState
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.meters.collector import Teeth
-from flatwater_watch.series.readings import Growth, Reading, Record
+from flatwater_watch.meters.collector import GcSawtooth
+from flatwater_watch.series.readings import Growth, Reading, ReadingHistory
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
 MIB = 1 << 20
-LINE = Made("train.py", 3, "act", "numpy")
+LINE = AllocationSite("train.py", 3, "act", "numpy")
 OLD = Garbage(20 * MIB, 100, "10 × Env", None, collecting=False, fresh=20 * MIB, each=2 * MIB)
 YOUNG = replace(OLD, collecting=True, young=20 * MIB, comes=100 * MIB)
 RATE = Slope(2.0 * MIB, 1.5 * MIB, 2.5 * MIB, 10.0)
 
 
-def record_of(*sizes: int) -> Record:
+def record_of(*sizes: int) -> ReadingHistory:
     """Readings of so many MiB that nothing accounts for, from step 1 on."""
-    record = Record()
+    record = ReadingHistory()
     for step, size in enumerate(sizes, 1):
         record.add(Reading(step, size * MIB, 0, size * MIB, 0, {}, {}, None, {}))
     return record
 
 
 def heard(
-    case: Investigation, step: int, garbage: Garbage | None, record: Record | None = None, *, took: int = 0
+    case: Investigation, step: int, garbage: Garbage | None, record: ReadingHistory | None = None, *, took: int = 0
 ) -> list[Finding]:
     """What is said where a search that began at a step has found something, so many steps later."""
 
@@ -46,7 +46,7 @@ def heard(
 
     case.search, case.searched = cast("Search", Found()), step
     record = record or record_of(100, 120)
-    return garbage_(case, record, RATE, Growth(step + took, 200 * MIB, None, RATE, "step"), MIB)
+    return judge_search_(case, record, RATE, Growth(step + took, 200 * MIB, None, RATE, "step"), MIB)
 
 
 def test_the_line_of_garbage_is_kept_before_it_is_proven_to_grow() -> None:
@@ -111,12 +111,16 @@ def test_a_search_after_a_collection_is_no_proof_that_there_is_no_garbage() -> N
 
 
 def test_young_garbage_waits_unless_it_will_come_to_much() -> None:
-    assert not YOUNG.waits(0.0)
-    assert replace(YOUNG, comes=40 * MIB).waits(0.0)
-    assert YOUNG.waits(0.0, YOUNG.young), "a collection has freed as much, and the memory swings by less than is felt"
-    assert not YOUNG.waits(0.0, YOUNG.young / 3), "what was freed before is another kind of memory"
-    assert not YOUNG.waits(140 * MIB, 140 * MIB)
-    assert replace(YOUNG, bytes=5 * MIB, young=5 * MIB, comes=500 * MIB).waits(0.0), "so little does not tell"
+    assert not YOUNG.is_ordinary_gc_backlog(0.0)
+    assert replace(YOUNG, comes=40 * MIB).is_ordinary_gc_backlog(0.0)
+    assert YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young), (
+        "a collection has freed as much, and the memory swings by less than is felt"
+    )
+    assert not YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young / 3), "what was freed before is another kind of memory"
+    assert not YOUNG.is_ordinary_gc_backlog(140 * MIB, 140 * MIB)
+    assert replace(YOUNG, bytes=5 * MIB, young=5 * MIB, comes=500 * MIB).is_ordinary_gc_backlog(0.0), (
+        "so little does not tell"
+    )
 
 
 def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
@@ -124,10 +128,10 @@ def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
     monitor = Monitor(Roots(), trace=False)
     monitor.observe(Reading(1, 400 * MIB, 100 * MIB, 200 * MIB, 10 * MIB, {}, {}, None, {}))
     monitor.close()
-    assert not YOUNG.waits(0.0)
-    assert monitor._waits(YOUNG, None)
-    assert not monitor._waits(replace(YOUNG, bytes=70 * MIB, young=70 * MIB), None), "it is felt already"
-    assert not monitor._waits(replace(YOUNG, young=YOUNG.bytes // 3), None), "most of it is old"
+    assert not YOUNG.is_ordinary_gc_backlog(0.0)
+    assert monitor._is_ordinary_backlog(YOUNG, None)
+    assert not monitor._is_ordinary_backlog(replace(YOUNG, bytes=70 * MIB, young=70 * MIB), None), "it is felt already"
+    assert not monitor._is_ordinary_backlog(replace(YOUNG, young=YOUNG.bytes // 3), None), "most of it is old"
 
 
 def test_little_young_garbage_is_not_traced() -> None:
@@ -142,15 +146,15 @@ def test_little_young_garbage_is_not_traced() -> None:
 class Traced:
     """A tracer that knows of so many bytes."""
 
-    made = 0
+    live_bytes = 0
 
 
 def waited(case: Investigation, each_reading: int) -> int:
     """Readings for which tracing goes on where so many bytes come with each."""
     tracer, case.held = Traced(), 0
     for reading in range(1, 1000):
-        tracer.made += each_reading
-        if not held_(case, cast("Tracer", tracer)):
+        tracer.live_bytes += each_reading
+        if not update_garbage_wait_(case, cast("Tracer", tracer)):
             return reading
     raise AssertionError("for ever")
 
@@ -168,9 +172,9 @@ def test_what_was_made_since_the_trace_began_is_counted() -> None:
     tracer = Tracer()
     tracer.start(tensors=False)
     kept = np.zeros(1_000_000)
-    assert kept.nbytes <= tracer.made < kept.nbytes + MIB
+    assert kept.nbytes <= tracer.live_bytes < kept.nbytes + MIB
     del kept
-    assert tracer.made < MIB
+    assert tracer.live_bytes < MIB
     tracer.stop()
 
 
@@ -187,7 +191,7 @@ def reading_of(step: int) -> Reading:
     return Reading(step, 400 * MIB + more, 100 * MIB, 200 * MIB + more, 10 * MIB, {}, {}, None, {})
 
 
-def states(monitor: Monitor, rounds: int) -> Iterator[tuple[State, list[Finding]]]:
+def states(monitor: Monitor, rounds: int) -> Iterator[tuple[CaseState, list[Finding]]]:
     """After each round, where the monitor stands and what it said; a search is waited for."""
     for step in range(1, rounds + 1):
         news = monitor.observe(reading_of(step))
@@ -198,9 +202,9 @@ def states(monitor: Monitor, rounds: int) -> Iterator[tuple[State, list[Finding]
 
 @pytest.mark.usefixtures("_no_collection")
 def test_allocations_are_traced_as_soon_as_garbage_is_suspected() -> None:
-    lines: dict[str, Made] = {}
+    lines: dict[str, AllocationSite] = {}
     monitor = Monitor(Roots(), lines=lines)
-    walked: list[tuple[State, Any]] = []
+    walked: list[tuple[CaseState, Any]] = []
     for state, news in states(monitor, 30):
         walked.append((state, bool(news)))
         if news:
@@ -211,12 +215,12 @@ def test_allocations_are_traced_as_soon_as_garbage_is_suspected() -> None:
             assert lines[CYCLIC].function == "Cycle.__init__"
     monitor.close()
     told = [news for _, news in walked]
-    traced = [state for state, _ in walked].index(State.TRACING)
+    traced = [state for state, _ in walked].index(CaseState.TRACING)
     assert True in told
     assert traced < told.index(True)
     assert len({state for state, _ in walked[traced:]}) > 1
-    first_search = [state for state, _ in walked].index(State.SEARCHING)
-    assert all(state is State.SEARCHING for state, _ in walked[first_search:traced]), "by the first search"
+    first_search = [state for state, _ in walked].index(CaseState.SEARCHING)
+    assert all(state is CaseState.SEARCHING for state, _ in walked[first_search:traced]), "by the first search"
 
 
 @pytest.mark.usefixtures("_no_collection")
@@ -225,12 +229,12 @@ def test_the_line_is_told_of_a_program_that_ends_while_it_is_traced(monkeypatch:
     monkeypatch.setattr(Search, "ended", lambda search, seconds=0.0: ended(search, 60 if seconds else 0.0))
     monitor = Monitor(Roots())
     for state, _ in states(monitor, 30):
-        if state is State.TRACING:
+        if state is CaseState.TRACING:
             break
     monitor.observe(reading_of(31))
-    assert monitor.state is State.TRACING
-    monitor.settle()
-    (found,) = monitor.uncollected(8 * MIB, 10)
+    assert monitor.state is CaseState.TRACING
+    monitor.finish_pending()
+    (found,) = monitor.judge_garbage_at_end(8 * MIB, 10)
     monitor.close()
     assert found.made_at is not None
     assert found.made_at.function == "Cycle.__init__"
@@ -246,8 +250,8 @@ def test_garbage_at_the_end_waits_where_full_collections_free_as_much(
     monitor = Monitor(Roots(), trace=False)
     for step in range(1, 12):
         monitor.observe(reading_of(step))
-    teeth = None if freed is None else Teeth(freed, freed, 100 * MIB, since=9 * MIB, seconds=20.0)
-    found = monitor.uncollected(8 * MIB, 10, teeth)
+    teeth = None if freed is None else GcSawtooth(freed, freed, 100 * MIB, since=9 * MIB, seconds=20.0)
+    found = monitor.judge_garbage_at_end(8 * MIB, 10, teeth)
     monitor.close()
     assert [each.owner for each in found] == ([CYCLIC] if told else [])
     assert (monitor.waiting is None) is told
@@ -263,8 +267,8 @@ def test_garbage_is_proven_without_a_line_where_nothing_may_be_traced() -> None:
 
 def test_memory_that_was_freed_at_once_fell() -> None:
     record = record_of(100, 120, 90, 95)
-    assert record.fell(1, 30 * MIB)
-    assert not record.fell(1, 31 * MIB)
-    assert not record.fell(3, MIB), "before"
-    assert record.fall == 30 * MIB
-    assert record_of(100).fall == 0.0
+    assert record.has_fallen(1, 30 * MIB)
+    assert not record.has_fallen(1, 31 * MIB)
+    assert not record.has_fallen(3, MIB), "before"
+    assert record.largest_fall == 30 * MIB
+    assert record_of(100).largest_fall == 0.0

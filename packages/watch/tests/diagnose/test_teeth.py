@@ -5,16 +5,16 @@ from math import inf
 
 import pytest
 
+from flatwater_watch.diagnose.gc_sawtooth import add_gc_amounts, gc_explains_growth, is_negligible, judge_gc_sawtooth
 from flatwater_watch.diagnose.judge import CYCLIC
-from flatwater_watch.diagnose.teeth import are_small, are_the_cause, judge_teeth, with_teeth
-from flatwater_watch.meters.collector import Teeth
+from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 
 MIB = 1 << 20
-TEETH = Teeth(freed=132.4 * MIB, rise=133.0 * MIB, held=400.0 * MIB, since=60.0 * MIB, seconds=20.0)
+TEETH = GcSawtooth(freed=132.4 * MIB, rise=133.0 * MIB, held=400.0 * MIB, since=60.0 * MIB, seconds=20.0)
 GROWTH = Growth(100, 400 * MIB, 800 * MIB, Slope(0.1 * MIB, 0.1 * MIB, 0.1 * MIB), "boundary")
-FOUND = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=True)
+FOUND = judge_gc_sawtooth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=True)
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ FOUND = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=T
         (replace(TEETH, since=260.0 * MIB), True),
         (replace(TEETH, since=270.0 * MIB), False),  # something else has grown since the last collection
         (replace(TEETH, rise=inf), False),  # no two collections in a row were read
-        (Teeth(0.5 * MIB, 0.5 * MIB, 1.0 * MIB, 0.0, 1.0), False),  # not material
-        (Teeth(-1.0 * MIB, 0.0, 100.0 * MIB, 0.0, 1.0), False),
+        (GcSawtooth(0.5 * MIB, 0.5 * MIB, 1.0 * MIB, 0.0, 1.0), False),  # not material
+        (GcSawtooth(-1.0 * MIB, 0.0, 100.0 * MIB, 0.0, 1.0), False),
     ],
 )
-def test_collections_are_the_cause_where_they_free_most_of_what_comes(teeth: Teeth | None, *, cause: bool) -> None:
-    assert are_the_cause(teeth) is cause
+def test_collections_are_the_cause_where_they_free_most_of_what_comes(teeth: GcSawtooth | None, *, cause: bool) -> None:
+    assert gc_explains_growth(teeth) is cause
 
 
 @pytest.mark.parametrize(
@@ -47,15 +47,17 @@ def test_collections_are_the_cause_where_they_free_most_of_what_comes(teeth: Tee
         (None, 20 * MIB, False),
     ],
 )
-def test_what_full_collections_free_before_it_is_felt_waits(teeth: Teeth | None, waiting: int, *, small: bool) -> None:
-    assert are_small(teeth, waiting) is small
+def test_what_full_collections_free_before_it_is_felt_waits(
+    teeth: GcSawtooth | None, waiting: int, *, small: bool
+) -> None:
+    assert is_negligible(teeth, waiting) is small
 
 
 def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
     assert (FOUND.verdict, FOUND.owner, FOUND.holders, FOUND.limit_step) == ("leak", CYCLIC, (), None)
     assert "class is not known" in FOUND.what
     assert "call gc.collect()" in FOUND.advice
-    off = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=False)
+    off = judge_gc_sawtooth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=False)
     assert "Leave the collector on" in off.advice
     assert FOUND.share == 1.0
 
@@ -72,10 +74,10 @@ def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
     ],
 )
 def test_two_digits_are_told_per_unit(per_second: float, unit: str, words: str) -> None:
-    told = with_teeth(replace(FOUND, unit=unit), TEETH, per_second)
+    told = add_gc_amounts(replace(FOUND, unit=unit), TEETH, per_second)
     assert told.what == f"{FOUND.what}; {words}"
     assert told.fingerprint == FOUND.fingerprint
 
 
 def test_what_is_not_material_is_not_told() -> None:
-    assert with_teeth(FOUND, replace(TEETH, freed=0.5 * MIB), 2.0) == FOUND
+    assert add_gc_amounts(FOUND, replace(TEETH, freed=0.5 * MIB), 2.0) == FOUND

@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "memory" / "watch"))
 from watched import LEAK
 
 from flatwater_watch.agent.spool import unwatched
-from flatwater_watch.faces.terminal import lines_of
+from flatwater_watch.faces.terminal import terminal_lines
 
 pytestmark = pytest.mark.skipif(find_spec("IPython") is None, reason="IPython is not installed: pip install ipython")
 
@@ -83,9 +83,9 @@ def test_a_watch_in_code_tells_each_finding_once_and_without_colours(tmp_path: P
 def test_what_stands_above_already_is_named_only() -> None:
     found = replace(LEAK, limit_bytes=8 << 30)
     summary = unwatched("train.py", "") | {"findings": [found.to_json()], "readings": 9}
-    told = list(lines_of(summary, before={("leak", "train.KEPT")}))
+    told = list(terminal_lines(summary, before={("leak", "train.KEPT")}))
     assert [line for line in told if "KEPT" in line][1:] == ["leak: train.KEPT, told above"]
-    assert "  held by train.py, global KEPT" in lines_of(summary)
+    assert "  held by train.py, global KEPT" in terminal_lines(summary)
 
 
 def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from flatwater_watch.files.output import (
     Kind,
     append_output,
     check_output,
-    keep,
+    keep_result,
     own_folder,
     replace_output,
     table_kind,
@@ -190,7 +190,7 @@ def test_a_result_whose_place_is_lost_is_kept_elsewhere() -> None:
 def test_what_is_kept_goes_through_no_link_of_somebody_elses() -> None:
     Path("theirs").mkdir()
     Path(".flatwater").symlink_to("theirs")
-    kept = keep("fault.txt", b"secret")
+    kept = keep_result("fault.txt", b"secret")
     assert kept is not None
     assert kept.is_relative_to(Path("temporary").absolute())
     assert [*Path("theirs").iterdir()] == []

@@ -18,8 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater_watch.heap import census, walk
-from flatwater_watch.heap.census import DRAW, FEW, Census, Counting, begin_census, count_, leave_census, take_census
-from flatwater_watch.heap.children import look
+from flatwater_watch.heap.census import (
+    DRAW,
+    FEW,
+    Census,
+    CensusInProgress,
+    begin_census,
+    continue_census_,
+    restore_collector,
+    take_census,
+)
+from flatwater_watch.heap.children import look_object
 from flatwater_watch.heap.instances import attributes
 from flatwater_watch.heap.raw import made_in_c
 from flatwater_watch.heap.roots import Roots
@@ -118,7 +127,7 @@ def test_nothing_lives_longer_for_having_been_counted(load: Load) -> None:
     def look(things: list[object] | None) -> int:
         watched.extend(weakref.ref(thing) for thing in things or [])
         del things
-        censuses.append(take_census(ROOTS).forget())
+        censuses.append(take_census(ROOTS).without_objects())
         return sum(ref() is not None for ref in watched[1:])
 
     gc.disable()  # what only a cycle keeps would be found out
@@ -136,8 +145,8 @@ def test_a_census_that_has_not_forgotten_keeps_what_it_counted(load: Load) -> No
     program = load("HELD = [[1.5]]")
     census = take_census(ROOTS)
     assert census.live["train.HELD[*]"] is program.HELD[0]
-    assert census.forget().live == {}
-    assert census.forget().holdings == census.holdings
+    assert census.without_objects().live == {}
+    assert census.without_objects().holdings == census.holdings
 
 
 def test_no_code_of_the_program_runs(load: Load) -> None:
@@ -449,10 +458,10 @@ TREE = """
 """
 
 
-def in_slices(counting: Counting) -> tuple[Census, int]:
+def in_slices(counting: CensusInProgress) -> tuple[Census, int]:
     """A census of slices that take no time: each opens a few objects, or adds a few up."""
     for slices in range(1, 10_000):
-        census = count_(counting, 0.0)
+        census = continue_census_(counting, 0.0)
         if census is not None:
             return census, slices
     raise AssertionError("it never ends")
@@ -474,7 +483,7 @@ def test_a_slice_is_as_long_on_a_busy_machine(load: Load, monkeypatch: pytest.Mo
     for module in (census, walk):
         clock = count(0.0, 100.0)
         monkeypatch.setattr(module, "monotonic", lambda clock=clock: next(clock), raising=False)
-    whole = count_(begin_census(ROOTS), 50.0)
+    whole = continue_census_(begin_census(ROOTS), 50.0)
     assert whole is not None
     assert whole.seconds == 100.0, "for which the program stood still"
 
@@ -493,10 +502,10 @@ def test_between_slices_no_array_is_kept_and_no_list_for_long(load: Load) -> Non
     watched = [weakref.ref(held) for held in program.later["a"]["b"]["c"]]
     counting = begin_census(ROOTS)
     for _ in range(3):
-        assert count_(counting, 0.0) is None
+        assert continue_census_(counting, 0.0) is None
     program.later.clear()
-    assert count_(counting, 0.0) is None
-    assert count_(counting, 0.0) is None
+    assert continue_census_(counting, 0.0) is None
+    assert continue_census_(counting, 0.0) is None
     assert [ref() for ref in watched] == [None] * 4
     census, _ = in_slices(counting)
     assert "train.tree['a']" in census.holdings
@@ -506,7 +515,7 @@ def test_a_census_survives_what_the_program_does_between_its_slices(load: Load) 
     program = load(TREE)
     counting = begin_census(ROOTS)
     for turn in range(10):
-        count_(counting, 0.0)
+        continue_census_(counting, 0.0)
         program.tree[f"new{turn}"] = [turn]
         program.tree.pop("abcdefghij"[turn])
     census, _ = in_slices(counting)
@@ -525,7 +534,7 @@ def test_an_entry_of_a_big_dict_is_sized_with_its_key(load: Load) -> None:
     counting.walking.walk.draw = FEW
     census = None
     while census is None:
-        census = count_(counting, 1.0)
+        census = continue_census_(counting, 1.0)
     assert census.holdings["train.held"].bytes == pytest.approx(true, rel=0.01)
 
 
@@ -537,7 +546,7 @@ def test_a_census_in_slices_tells_the_step_at_which_each_container_was_opened(lo
     counting, step, census = begin_census(ROOTS), 0, None
     while census is None:
         step += 1
-        census = count_(counting, 0.0, step)
+        census = continue_census_(counting, 0.0, step)
     steps = [holding.step for path, holding in census.holdings.items() if path.startswith("train.")]
     assert steps == sorted(steps)
     assert 1 <= steps[0] < steps[-1] <= step
@@ -590,7 +599,7 @@ def test_a_suspended_coroutine_has_a_size_of_its_own() -> None:
 
     for _ in range(50):
         waiting = wait()
-        assert 0 < look(waiting, Walk(24, lambda _: False, 100)).size < 10_000
+        assert 0 < look_object(waiting, Walk(24, lambda _: False, 100)).size < 10_000
         waiting.close()
 
 
@@ -642,9 +651,9 @@ def test_what_a_signal_handler_raises_while_an_object_is_read_is_the_program_s(m
     before = signal.signal(signal.SIGALRM, stop)
     try:
         with pytest.raises(TimeoutError):
-            look(bytearray(1), walk)
+            look_object(bytearray(1), walk)
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
-        look(bytearray(1), walk)
+        look_object(bytearray(1), walk)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert walk.unread == {"bytearray (LookupError)": 1}
@@ -682,11 +691,11 @@ def test_a_census_that_is_left_in_the_middle_leaves_the_collector_as_it_was(load
     def left(_kind: type) -> bool:
         if not told:
             before = gc.isenabled()
-            leave_census()
+            restore_collector()
             told.append((before, gc.isenabled()))
         return False
 
     counting.walking.walk.is_user_class = left
-    assert count_(counting, 60) is not None
+    assert continue_census_(counting, 60) is not None
     assert told == [(False, True)]
     assert gc.isenabled()

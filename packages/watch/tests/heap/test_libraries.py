@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from flatwater_watch.heap.libraries import OPENED, lengths, longer
+from flatwater_watch.heap.libraries import OPENED, global_lengths, grown_globals
 from flatwater_watch.heap.roots import Roots
 
 LIBRARY = """
@@ -59,16 +59,16 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
 def test_what_became_longer_is_told_by_path(library: ModuleType, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Of globals and their attributes, however many libraries are loaded."""
     monkeypatch.setattr("flatwater_watch.heap.libraries.ALL", most)
-    before = lengths(Roots())
+    before = global_lengths(Roots())
     assert {path: before[path] for path in before if path.startswith("somelib.")} == {
         "somelib.SEEN": 0, "somelib.RECENT": 0, "somelib.REGISTRY": 0, "somelib.area": 0,
     }  # fmt: skip
-    assert not any(path.startswith("somelib.") for path in longer(Roots(), before))
+    assert not any(path.startswith("somelib.") for path in grown_globals(Roots(), before))
     library.SEEN["one"] = 1
     library.RECENT.append(1)
     library.REGISTRY.entries.append(1)
     library.area(3)
-    found = longer(Roots(), before)
+    found = grown_globals(Roots(), before)
     assert {path for path in found if path.startswith("somelib.")} == {path for path in before if "somelib." in path}
     assert found["somelib.SEEN"] is library.SEEN
 
@@ -82,25 +82,25 @@ def test_what_lies_deep_in_a_registry_counts_for_its_global(
     region = library.Registry()
     region.entries.append({"bucket": library.Registry()})
     library.SEEN["account"] = {"region": region}
-    before = lengths(Roots())
+    before = global_lengths(Roots())
     region.entries[0]["bucket"].entries.append(1)
-    found = [path for path in longer(Roots(), before) if path.startswith("somelib.")]
+    found = [path for path in grown_globals(Roots(), before) if path.startswith("somelib.")]
     assert found == ([] if large else ["somelib.SEEN"])
 
 
 def test_a_large_table_counts_by_itself(library: ModuleType) -> None:
     """Its items are alike: to look into all of them takes as long as a census."""
     library.SEEN.update({n: [n] for n in range(OPENED + 1)})
-    before = lengths(Roots())
+    before = global_lengths(Roots())
     library.SEEN[0].append(1)
-    assert "somelib.SEEN" not in longer(Roots(), before)
+    assert "somelib.SEEN" not in grown_globals(Roots(), before)
     library.SEEN[-1] = []
-    assert "somelib.SEEN" in longer(Roots(), before)
+    assert "somelib.SEEN" in grown_globals(Roots(), before)
 
 
 def test_the_programs_own_globals_are_none_of_a_library() -> None:
     """They are roots of every census already; flatwater's own are no finding."""
-    assert not any(path.startswith((__name__, "flatwater.")) for path in lengths(Roots()))
+    assert not any(path.startswith((__name__, "flatwater.")) for path in global_lengths(Roots()))
 
 
 GROWS = {

@@ -25,10 +25,10 @@ import torch
 
 from flatwater_watch.diagnose.garbage import Search
 from flatwater_watch.diagnose.lines import Tracer
-from flatwater_watch.diagnose.owners import added_since, find_owners, held_now, lengths_of
-from flatwater_watch.faces.holders import holders
+from flatwater_watch.diagnose.owners import added_leaves, current_contents, find_owners, lengths_of
+from flatwater_watch.faces.holders import find_holder_chain
 from flatwater_watch.heap.census import Census, take_census
-from flatwater_watch.heap.children import look
+from flatwater_watch.heap.children import look_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
 
@@ -263,7 +263,7 @@ def searched_garbage() -> tuple[dict[str, int], int, int]:
         cell.append(cell)
     del cell
     calls.listens = True
-    search = Search(Roots(), tracer.where)
+    search = Search(Roots(), tracer.find_line)
     assert search.ended(60)
     found = search.garbage()
     calls.listens = False
@@ -308,15 +308,15 @@ def dig(before: Census, tracer: Tracer, targets: list[Any]) -> Census:
     owners = find_owners(before, after)
     assert any(owner.path.startswith("train.") for owner in owners)
     for owner in owners:
-        tracer.where(owner.newest)
-        held_now(after, owner.path)
-        added_since(owner.container, *lengths_of([owner.container]), before.holdings[owner.path])
+        tracer.find_line(owner.newest)
+        current_contents(after, owner.path)
+        added_leaves(owner.container, *lengths_of([owner.container]), before.holdings[owner.path])
     for path, container in after.live.items():
         if path.startswith("train."):
-            tracer.where([container])
-            look(container, Walk(24, lambda _: False, 100))
+            tracer.find_line([container])
+            look_object(container, Walk(24, lambda _: False, 100))
     for target in targets:
-        assert holders(target)
+        assert find_holder_chain(target)
     return after
 
 
@@ -366,9 +366,9 @@ def test_an_object_that_fails_is_counted_and_the_walk_goes_on(load: Load) -> Non
 
     walk = Walk(24, lambda _: False, 100)
     walk.looks[id(list)] = failing
-    assert look([1.5], walk).kind == "opaque"
-    assert look([2.5], walk).kind == "opaque"
-    assert look({"a": 1}, walk).kind == "dict"
+    assert look_object([1.5], walk).kind == "opaque"
+    assert look_object([2.5], walk).kind == "opaque"
+    assert look_object({"a": 1}, walk).kind == "dict"
     assert walk.unread == {"list (KeyError)": 2}
 
 

@@ -56,7 +56,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def in_use(asking: Allocator) -> int | None:
-    found = asking.now_()
+    found = asking.newest_totals_()
     return None if found is None else found.in_use
 
 
@@ -82,7 +82,7 @@ def test_between_two_readings_an_answer_is_heard_and_none_is_asked_for(asked: li
     asking = Allocator()
     assert asking.pending
     for _ in range(3):
-        asking.hear_()
+        asking.take_answer_()
         now[0] += 5 * SLOW / SHARE + 1
     assert asked == ["apart"]
     assert asking._apart is None
@@ -147,7 +147,7 @@ def test_a_real_one_says_what_this_process_would(monkeypatch: pytest.MonkeyPatch
     until = time.monotonic() + 240
     while asking.pending:
         assert time.monotonic() < until
-    found, here = asking.now_(), totals()
+    found, here = asking.newest_totals_(), totals()
     asking.close()
     assert found is not None
     assert here is not None

@@ -19,7 +19,7 @@ from flatwater_watch.meters.allocator_apart import SLOW, Allocator
 from flatwater_watch.meters.allocator_clone import Clone
 from flatwater_watch.meters.fork import Detached, in_fork
 from flatwater_watch.meters.mappings import descendants
-from flatwater_watch.meters.proc import ANY_KIND, below, sleeps, stands_still
+from flatwater_watch.meters.proc import ANY_KIND, descendant_pids, is_stopped, sleeps
 
 LEAST_FREE = 8 << 20
 
@@ -50,7 +50,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     def stopped() -> Clone:
         made.append(hanging(monkeypatch))
         os.kill(made[-1]._pid, signal.SIGSTOP)
-        wait_until(lambda: stands_still(made[-1]._pid))
+        wait_until(lambda: is_stopped(made[-1]._pid))
         return made[-1]
 
     yield stopped
@@ -141,7 +141,7 @@ def test_the_programs_own_waits_see_nothing_of_it(monkeypatch: pytest.MonkeyPatc
         heard: list[int] = []
         signal.signal(signal.SIGCHLD, lambda number, _frame: heard.append(number))
         hung = hanging(monkeypatch)
-        told = [refused(os.wait), refused(lambda: os.waitpid(-1, os.WNOHANG)), below(), descendants().count]
+        told = [refused(os.wait), refused(lambda: os.waitpid(-1, os.WNOHANG)), descendant_pids(), descendants().count]
         hung.stop()
         monkeypatch.setattr(allocator_clone, "_asks", asks)
         waited_for(Clone()).answer()
@@ -197,14 +197,14 @@ def test_one_that_hangs_is_killed_and_the_next_answer_is_a_direct_one(
         monkeypatch.setattr(allocator_apart, "Clone", begin)
     else:
         monkeypatch.setattr(allocator_apart, "Clone", lambda: hanging(monkeypatch))
-    assert asking.now_() is None
+    assert asking.newest_totals_() is None
     clone = asking._apart
     assert isinstance(clone, Clone)
     pid = clone._pid
     assert exists(pid)
-    assert asking.now_() is None
+    assert asking.newest_totals_() is None
     assert not exists(pid)
-    assert asking.now_() is not None
+    assert asking.newest_totals_() is not None
     assert asking._apart is None
 
 
@@ -302,7 +302,7 @@ def test_where_none_can_be_made_a_fork_is_asked(monkeypatch: pytest.MonkeyPatch,
         a_clone().stop()
         monkeypatch.setattr(allocator_clone, "FLAGS", 0x00000800)  # CLONE_SIGHAND alone: EINVAL
     else:
-        monkeypatch.setattr(allocator_clone, "driver_beside", lambda: "CUDA")
+        monkeypatch.setattr(allocator_clone, "copy_unsafe_driver", lambda: "CUDA")
     monkeypatch.setattr(allocator_apart, "CLONING", 0.0)
     monkeypatch.setattr(allocator_apart, "FORKING", 0.0)
     monkeypatch.setattr(allocator, "_took", None)

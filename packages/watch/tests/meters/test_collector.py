@@ -16,11 +16,11 @@ import pytest
 import flatwater_watch
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.meters.allocator import used
-from flatwater_watch.meters.collector import DEAR, Collector, _waiting
+from flatwater_watch.meters.collector import DEAR, CollectionListener, _waiting
 
 SOURCE = str(Path(flatwater_watch.__file__).parent)
 MIB = 1 << 20
-Listen = Callable[..., Collector]
+Listen = Callable[..., CollectionListener]
 
 
 class Cycle:
@@ -61,11 +61,11 @@ def _calm() -> Iterator[None]:
 
 @pytest.fixture
 def listen() -> Iterator[Listen]:
-    opened = list[Collector]()
+    opened = list[CollectionListener]()
 
-    def begin(read: Callable[[], int] = used, guard: Guard | None = None) -> Collector:
-        collector = Collector((guard or Guard()).run, read)
-        collector.listen()
+    def begin(read: Callable[[], int] = used, guard: Guard | None = None) -> CollectionListener:
+        collector = CollectionListener((guard or Guard()).run, read)
+        collector.start_listening()
         opened.append(collector)
         return collector
 
@@ -84,7 +84,7 @@ def test_readings_leave_nothing_to_collect(listen: Listen) -> None:
     assert min(left[1:]) == 0, "other threads may leave something now and then"
 
 
-def collect_rested(collector: Collector) -> None:
+def collect_rested(collector: CollectionListener) -> None:
     """Collect when a reading is due again: a test cannot wait for as long as a slow machine needs."""
     collector._due = 0.0
     gc.collect()
@@ -96,12 +96,12 @@ def test_what_a_collection_frees_is_measured(listen: Listen) -> None:
         for _ in range(40):
             Cycle(MIB)
         collect_rested(collector)
-    teeth = collector.teeth(2)
+    teeth = collector.median_sawtooth(2)
     assert teeth is not None
     assert 38 * MIB <= teeth.freed <= 44 * MIB
     assert 38 * MIB <= teeth.rise <= 44 * MIB
     assert teeth.held >= 40 * MIB
-    assert collector.teeth(4) is None
+    assert collector.median_sawtooth(4) is None
 
 
 def test_a_single_collection_is_compared_with_the_beginning(listen: Listen) -> None:
@@ -111,8 +111,8 @@ def test_a_single_collection_is_compared_with_the_beginning(listen: Listen) -> N
     for _ in range(40):
         Cycle(0).bytes = mapped(MIB)
     collect_rested(collector)
-    assert collector.teeth(2) is None
-    teeth = collector.teeth(1)
+    assert collector.median_sawtooth(2) is None
+    teeth = collector.median_sawtooth(1)
     assert teeth is not None
     assert 38 * MIB <= teeth.freed <= 44 * MIB
     assert 57 * MIB <= teeth.rise <= 66 * MIB
@@ -125,12 +125,12 @@ def test_a_collection_before_the_beginning_is_none_and_one_without_a_beginning_t
     collector = listen()
     Cycle(MIB)
     collect_rested(collector)
-    assert collector.teeth(1) is None
+    assert collector.median_sawtooth(1) is None
     collector.mark()
-    assert collector.teeth(1) is None
+    assert collector.median_sawtooth(1) is None
     Cycle(MIB)
     collect_rested(collector)
-    assert collector.teeth(1) is not None
+    assert collector.median_sawtooth(1) is not None
 
 
 def test_young_collections_are_not_read(listen: Listen) -> None:
@@ -153,7 +153,7 @@ def test_a_program_that_collects_all_the_time_is_read_now_and_then(listen: Liste
         gc.collect()
     assert read.times == 2
     collect_rested(collector)
-    teeth = collector.teeth(2)
+    teeth = collector.median_sawtooth(2)
     assert teeth is not None
     assert (teeth.freed, teeth.rise) == (80 * MIB, float("inf"))
     heard = list(collector._heard)
@@ -198,7 +198,7 @@ def test_a_program_that_clears_or_replaces_the_callbacks_loses_only_this(
     gc.callbacks.clear()
     gc.callbacks.extend(others)
     gc.collect()
-    assert (read.times, collector.teeth(2)) == (0, None)
+    assert (read.times, collector.median_sawtooth(2)) == (0, None)
     collector.close()
     known = gc.callbacks
     second = listen(read)
@@ -209,7 +209,7 @@ def test_a_program_that_clears_or_replaces_the_callbacks_loses_only_this(
 
 def test_a_collection_under_way_when_listening_begins_is_no_collection(listen: Listen) -> None:
     read = Counting()
-    opened = list[Collector]()
+    opened = list[CollectionListener]()
 
     def late(phase: str, _info: dict[str, int]) -> None:
         if phase == "start" and not opened:
@@ -245,7 +245,7 @@ def test_what_is_frozen_is_not_freed(listen: Listen) -> None:
     gc.freeze()
     collect_rested(collector)
     collect_rested(collector)
-    teeth = collector.teeth(2)
+    teeth = collector.median_sawtooth(2)
     assert teeth is not None
     assert teeth.freed < 2 * MIB
 
@@ -403,10 +403,10 @@ def test_where_a_reading_takes_long_none_is_taken(monkeypatch: pytest.MonkeyPatc
     """In a heap that is full of holes: the program would stand still before and after each full collection."""
     monkeypatch.setattr("flatwater_watch.meters.collector.last_seconds", lambda: 2 * DEAR)
     reads: list[int] = []
-    hearing = Collector(lambda act: act(), lambda: reads.append(1) or 1)
-    hearing.listen()
+    hearing = CollectionListener(lambda act: act(), lambda: reads.append(1) or 1)
+    hearing.start_listening()
     hearing.mark()
     gc.collect()
     hearing.close()
     assert reads == []
-    assert hearing.teeth(0) is None
+    assert hearing.median_sawtooth(0) is None

@@ -5,14 +5,14 @@ import signal
 import subprocess
 import time
 
-from flatwater_watch.meters.proc import below, has_children, switches_of
+from flatwater_watch.meters.proc import descendant_pids, has_children, switches_of
 
 
 def test_a_child_is_seen_until_it_is_waited_for() -> None:
     """In a fork, which begins without any: the test's own process may have other children."""
     pid = os.fork()
     if pid == 0:
-        seen = [has_children(), bool(below())]
+        seen = [has_children(), bool(descendant_pids())]
         child = os.fork()
         if child == 0:
             os._exit(7)

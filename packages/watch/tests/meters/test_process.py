@@ -12,12 +12,12 @@ import psutil
 import pytest
 
 from flatwater_watch.meters.process import (
-    Sample,
+    CpuSample,
     allowed_cores,
     free_cores,
     load_elsewhere,
+    read_cpu_sample,
     resident_bytes,
-    sample,
     whole_cores,
 )
 
@@ -54,16 +54,16 @@ def busy_process() -> Iterator[None]:
 
 def test_a_busy_process_elsewhere_is_seen() -> None:
     with busy_process():
-        before = sample()
+        before = read_cpu_sample()
         time.sleep(0.4)
-        assert load_elsewhere(before, sample()) > 0.4
+        assert load_elsewhere(before, read_cpu_sample()) > 0.4
 
 
 def test_own_work_is_not_load_elsewhere() -> None:
     """In 2 seconds all cores did 3 seconds of work, 2 of them for this process: half a core is taken."""
-    before = Sample(wall=50.0, busy=100.0, own=7.0)
-    assert load_elsewhere(before, Sample(wall=52.0, busy=103.0, own=9.0)) == 0.5
-    assert load_elsewhere(before, Sample(wall=52.0, busy=101.9, own=9.0)) == 0.0  # the clocks tick apart
+    before = CpuSample(wall=50.0, busy=100.0, own=7.0)
+    assert load_elsewhere(before, CpuSample(wall=52.0, busy=103.0, own=9.0)) == 0.5
+    assert load_elsewhere(before, CpuSample(wall=52.0, busy=101.9, own=9.0)) == 0.0  # the clocks tick apart
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds processes to cores")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import pytest
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.command import Watch
+from flatwater_watch.faces.command import WatchCommand
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.parsing import read_options
 from flatwater_watch.options.plain import HIDDEN, read_plain
@@ -99,8 +99,9 @@ def test_bounds_are_told_alike() -> None:
     "words", [["train.py"], ["--json", "--every", "10m", "--", "train.py"], ["--fail", "train.py"]]
 )
 def test_a_watch_is_read_without_the_parser(words: list[str]) -> None:
-    source = f"import sys\nfrom flatwater_watch.faces.command import Watch\nWatch.read('flatwater watch', {words!r})\n"
+    source = "import sys\nfrom flatwater_watch.faces.command import WatchCommand\n"
+    source += f"WatchCommand.read('flatwater watch', {words!r})\n"
     source += "print([name for name in ('tyro', 'typeguard', 'asyncio') if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
-    assert Watch.read("flatwater watch", words).command == ("train.py",)
+    assert WatchCommand.read("flatwater watch", words).command == ("train.py",)

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from flatwater_watch.series.slope import POINTS, Series, drifting, filling, rising_lately, robust_slope, stairs, thinned
+from flatwater_watch.series.slope import (
+    POINTS,
+    Series,
+    drift_slope,
+    filling_slope,
+    rising_lately,
+    robust_slope,
+    stair_points,
+    thin_evenly,
+)
 
 MIB = float(1 << 20)
 
@@ -22,7 +31,7 @@ def first_drift(values: list[float], least: float = MIB, fewest: int = 5) -> int
     series = Series()
     for step, value in enumerate(values):
         series.add(step, value)
-        if drifting(series.steps, series.values, least=least, fewest=fewest) is not None:
+        if drift_slope(series.steps, series.values, least=least, fewest=fewest) is not None:
             return step + 1
     return None
 
@@ -66,7 +75,7 @@ def test_a_quarter_of_wild_values_does_not_move_the_slope() -> None:
 
 
 def test_a_thousand_points_are_thinned_evenly_and_keep_their_ends() -> None:
-    kept = thinned(range(1000))
+    kept = thin_evenly(range(1000))
     assert (len(kept), kept[0], kept[-1]) == (POINTS, 0, 999)
     assert {b - a for a, b in itertools.pairwise(kept)} == {5, 6}
     assert robust_slope(range(1000), [3.0 * step for step in range(1000)]).per_step == pytest.approx(3.0)
@@ -145,15 +154,15 @@ def test_suspicion_needs_half_of_a_material_rise() -> None:
 def test_growth_in_stairs_is_a_line_of_its_stairs(width: int) -> None:
     """What is kept once an epoch, read at every update."""
     values = [float(n // width) for n in range(10 * width)]
-    kept_steps, kept = stairs(list(range(len(values))), values, least=1.0)
+    kept_steps, kept = stair_points(list(range(len(values))), values, least=1.0)
     assert kept == [float(n) for n in range(10)]
     assert kept_steps == [n * width for n in range(10)]
-    assert drifting(kept_steps, kept, least=1.0) is not None
+    assert drift_slope(kept_steps, kept, least=1.0) is not None
 
 
 def test_a_stair_and_a_long_landing_do_not_drift() -> None:
     values = [min(n, 6) * 1.0 for n in range(60)]
-    assert drifting(*stairs(list(range(60)), values, least=1.0), least=1.0) is None
+    assert drift_slope(*stair_points(list(range(60)), values, least=1.0), least=1.0) is None
 
 
 REPLAY = [
@@ -167,7 +176,7 @@ REPLAY = [
 def fills(points: list[tuple[int, float]], now: int | None = None) -> float | None:
     """MiB a step, judged at the last reading or later."""
     steps, values = [step for step, _ in points], [size * MIB for _, size in points]
-    slope = filling(steps, values, now=steps[-1] if now is None else now, least=MIB)
+    slope = filling_slope(steps, values, now=steps[-1] if now is None else now, least=MIB)
     return None if slope is None else slope.per_step / MIB
 
 
@@ -178,7 +187,7 @@ def test_a_buffer_that_fills_in_stairs_is_told_from_a_third_of_the_run_on() -> N
 
 def test_the_rate_of_a_filling_is_its_rise_to_within_a_stair() -> None:
     steps, values = [step for step, _ in REPLAY], [size * MIB for _, size in REPLAY]
-    slope = filling(steps, values, now=1745, least=MIB)
+    slope = filling_slope(steps, values, now=1745, least=MIB)
     assert slope is not None
     assert (slope.per_step, slope.span) == (40 * MIB / 1744, 1744)
     assert (slope.low, slope.high) == (34 * MIB / 1744, 46 * MIB / 1744), "the largest stair has 6 MiB"

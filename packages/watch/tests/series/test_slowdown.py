@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from flatwater_watch.series.slope import Series
-from flatwater_watch.series.slowdown import slowdown
+from flatwater_watch.series.slowdown import find_slowdown
 
 SEEDS = 90
 READINGS = 40
@@ -22,7 +22,7 @@ def read(cost: Callable[[float], float], seed: int = 0, noise: float = 0.2, read
 
 
 def test_a_cost_that_grows_sevenfold_is_told_through_a_fifth_of_noise() -> None:
-    found = [slowdown(read(lambda done: 1 + 6 * done, seed)) for seed in range(SEEDS)]
+    found = [find_slowdown(read(lambda done: 1 + 6 * done, seed)) for seed in range(SEEDS)]
     told = [slower.now / slower.before for slower in found if slower is not None]
     assert len(told) >= 0.9 * SEEDS
     assert min(told) > 2
@@ -30,7 +30,7 @@ def test_a_cost_that_grows_sevenfold_is_told_through_a_fifth_of_noise() -> None:
 
 
 def test_what_began_in_the_middle_is_told() -> None:
-    found = slowdown(read(lambda done: 1 + max(0.0, 12 * (done - 0.45)), noise=0.05))
+    found = find_slowdown(read(lambda done: 1 + max(0.0, 12 * (done - 0.45)), noise=0.05))
     assert found is not None
 
 
@@ -46,13 +46,13 @@ def test_what_began_in_the_middle_is_told() -> None:
 )
 def test_no_slowdown_is_told(cost: Callable[[float], float]) -> None:
     """Of one look in thirty at most: the monitor asks for three in a row."""
-    found = [slowdown(read(cost, seed)) for seed in range(SEEDS)]
+    found = [find_slowdown(read(cost, seed)) for seed in range(SEEDS)]
     assert sum(slower is not None for slower in found) <= SEEDS / 30
 
 
 def test_ten_readings_are_too_few_and_eleven_are_not() -> None:
-    assert slowdown(read(lambda done: 1 + 9 * done, noise=0.0, readings=10)) is None
-    assert slowdown(read(lambda done: 1 + 9 * done, noise=0.0, readings=11)) is not None
+    assert find_slowdown(read(lambda done: 1 + 9 * done, noise=0.0, readings=10)) is None
+    assert find_slowdown(read(lambda done: 1 + 9 * done, noise=0.0, readings=11)) is not None
 
 
 def test_costs_are_means_over_steps_however_often_they_were_read() -> None:
@@ -61,7 +61,7 @@ def test_costs_are_means_over_steps_however_often_they_were_read() -> None:
     for step in [*range(21), *range(25, 101, 5)]:
         since = series.steps[-1] if series.steps else 0
         series.add(step, (step + since) / 200)
-    found = slowdown(series)
+    found = find_slowdown(series)
     assert found is not None
     # Of 37 readings a tenth is left out: stretches of 19.4 steps from step 3 on.
     assert found.before == pytest.approx((3 + 22.4) / 200, rel=0.02)

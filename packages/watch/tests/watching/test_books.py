@@ -9,52 +9,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched import LEAK, MIB, READING, rows
 
-from flatwater_watch.agent.books import (
-    Row,
-    converted,
+from flatwater_watch.agent.growth import (
+    Sample,
+    append_sample_,
+    cap_native_rate,
+    choose_scale,
+    drop_immaterial,
+    drop_library_records,
     explained_share,
-    goes_on,
-    keep_,
-    let_go,
-    material,
-    scale_of,
-    still_grows,
-    without_doubt,
-    without_records,
+    finding_still_grows,
+    is_teardown_sample,
+    process_still_grows,
+    with_unit,
 )
 from flatwater_watch.diagnose.judge import CYCLIC
 
 
 def test_the_slowest_regular_boundary_is_the_unit() -> None:
-    scale = scale_of(rows([0] * 21))
+    scale = choose_scale(rows([0] * 21))
     assert (scale.unit, scale.per_unit, scale.count) == ("episode", 10.0, 20)
 
 
 def test_garbage_goes_on_though_a_collection_frees_it() -> None:
     teeth = rows([(i % 12) * 10 * MIB for i in range(24)] + [10 * MIB, 20 * MIB])
     garbage = replace(LEAK, owner=CYCLIC)
-    assert goes_on(garbage, 0, teeth)
-    assert not goes_on(LEAK, 0, teeth)
-    assert not goes_on(garbage, 0, rows([i * 10 * MIB for i in range(10)] + [0] * 14)), "it has ended"
+    assert finding_still_grows(garbage, 0, teeth)
+    assert not finding_still_grows(LEAK, 0, teeth)
+    assert not finding_still_grows(garbage, 0, rows([i * 10 * MIB for i in range(10)] + [0] * 14)), "it has ended"
 
 
 def test_a_boundary_of_the_beginning_only_is_no_unit() -> None:
     late = [replace(row, counts=row.counts | {"epoch": min(6, i)}) for i, row in enumerate(rows([0] * 41))]
-    assert scale_of(late).unit == "episode"
-    assert scale_of([replace(row, counts={"tick": 1}) for row in rows([0] * 11)]).unit == "second"
+    assert choose_scale(late).unit == "episode"
+    assert choose_scale([replace(row, counts={"tick": 1}) for row in rows([0] * 11)]).unit == "second"
 
 
 def test_a_long_pause_before_the_last_reading_leaves_the_unit() -> None:
     """As after a census: no reading is near the middle, and the next one after it is the last."""
     all_rows = rows([0] * 41)
-    assert scale_of([*all_rows[:19], all_rows[-1]]).unit == "episode"
-    assert scale_of(all_rows[:1]).unit == "second"
+    assert choose_scale([*all_rows[:19], all_rows[-1]]).unit == "episode"
+    assert choose_scale(all_rows[:1]).unit == "second"
 
 
 @given(steps=st.integers(2, 1000), rate=st.floats(1, 1e9))
 def test_bytes_per_unit_are_those_of_its_boundaries(steps: int, rate: float) -> None:
-    scale = scale_of(rows([0] * 21, steps_each=steps))
-    told = converted(replace(LEAK, bytes_per_step=rate), scale)
+    scale = choose_scale(rows([0] * 21, steps_each=steps))
+    told = with_unit(replace(LEAK, bytes_per_step=rate), scale)
     assert told.bytes_per_step == pytest.approx(rate * steps)
     assert told.interval[0] / LEAK.interval[0] == pytest.approx(steps)
     assert told.unit == "episode"
@@ -62,8 +62,8 @@ def test_bytes_per_unit_are_those_of_its_boundaries(steps: int, rate: float) -> 
 
 def test_a_forecast_is_moved_to_the_unit() -> None:
     """Row 20 is at boundary 200 and episode 20; 50 boundaries later are 5 episodes later."""
-    scale = scale_of(rows([0] * 21))
-    assert converted(replace(LEAK, plateau_step=250), scale).plateau_step == 25
+    scale = choose_scale(rows([0] * 21))
+    assert with_unit(replace(LEAK, plateau_step=250), scale).plateau_step == 25
 
 
 def test_growth_with_an_owner_is_explained_and_the_rest_is_not() -> None:
@@ -81,49 +81,49 @@ def test_noise_needs_no_explanation() -> None:
 
 def test_what_was_loaded_and_stays_does_not_go_on() -> None:
     loaded = rows([min(i, 10) * 10 * MIB for i in range(40)])
-    assert not goes_on(LEAK, 100, loaded)
-    assert goes_on(LEAK, 100, rows([i * 10 * MIB for i in range(40)]))
-    assert goes_on(LEAK, 370, loaded)  # three readings later nobody can tell
+    assert not finding_still_grows(LEAK, 100, loaded)
+    assert finding_still_grows(LEAK, 100, rows([i * 10 * MIB for i in range(40)]))
+    assert finding_still_grows(LEAK, 370, loaded)  # three readings later nobody can tell
 
 
 def test_a_rate_of_next_to_nothing_is_no_growth() -> None:
     """As all censuses tell it of a cache that was full soon after it was found, beside a page that came since."""
     full = rows([*(min(i, 10) * 10 * MIB for i in range(39)), 100 * MIB + 4096])
-    assert not goes_on(replace(LEAK, bytes_per_step=2.0), 100, full)
-    assert goes_on(replace(LEAK, bytes_per_step=2.0 * 4096), 100, rows([i * MIB for i in range(40)]))
+    assert not finding_still_grows(replace(LEAK, bytes_per_step=2.0), 100, full)
+    assert finding_still_grows(replace(LEAK, bytes_per_step=2.0 * 4096), 100, rows([i * MIB for i in range(40)]))
 
 
 def test_a_cache_that_is_warm_does_not_grow_any_more() -> None:
     """A program of few readings is judged by its growth since the beginning, which a warm cache has too."""
-    assert not still_grows(rows([100 * MIB] + [124 * MIB] * 11))
-    assert not still_grows(rows([min(100 + 6 * i, 124) * MIB for i in range(12)]))
-    assert not still_grows(rows([100 * MIB] + [124 * MIB] * 10 + [124 * MIB + 8192]))
-    assert still_grows(rows([(100 + 2 * i) * MIB for i in range(12)]))
-    assert still_grows(rows([100 * MIB] + [(124 + i) * MIB for i in range(11)]))
+    assert not process_still_grows(rows([100 * MIB] + [124 * MIB] * 11))
+    assert not process_still_grows(rows([min(100 + 6 * i, 124) * MIB for i in range(12)]))
+    assert not process_still_grows(rows([100 * MIB] + [124 * MIB] * 10 + [124 * MIB + 8192]))
+    assert process_still_grows(rows([(100 + 2 * i) * MIB for i in range(12)]))
+    assert process_still_grows(rows([100 * MIB] + [(124 + i) * MIB for i in range(11)]))
 
 
 def test_what_is_freed_at_the_very_end_is_told_from_a_swing() -> None:
     growing = [(100 + 2 * i) * MIB for i in range(20)]
-    assert let_go(rows([*growing, 101 * MIB]))
-    assert let_go(rows([*growing, 125 * MIB])), "half an event loop was taken down"
-    assert not let_go(rows(growing))
-    assert not let_go(rows([*growing, 130 * MIB]))
-    assert not let_go(rows([*growing, 101 * MIB, 101 * MIB]))
-    assert not let_go(rows([100 * MIB] * 20 + [100 * MIB - 8192]))
-    assert not let_go(rows([100 * MIB, 120 * MIB, 90 * MIB]))
+    assert is_teardown_sample(rows([*growing, 101 * MIB]))
+    assert is_teardown_sample(rows([*growing, 125 * MIB])), "half an event loop was taken down"
+    assert not is_teardown_sample(rows(growing))
+    assert not is_teardown_sample(rows([*growing, 130 * MIB]))
+    assert not is_teardown_sample(rows([*growing, 101 * MIB, 101 * MIB]))
+    assert not is_teardown_sample(rows([100 * MIB] * 20 + [100 * MIB - 8192]))
+    assert not is_teardown_sample(rows([100 * MIB, 120 * MIB, 90 * MIB]))
 
 
 def test_growth_in_bursts_goes_on_between_them() -> None:
     bursts = rows([i // 6 * 60 * MIB for i in range(40)])
-    assert all(goes_on(LEAK, since, bursts) for since in range(60, 240, 10))
+    assert all(finding_still_grows(LEAK, since, bursts) for since in range(60, 240, 10))
 
 
 def test_native_growth_is_what_owners_leave() -> None:
     native = replace(LEAK, verdict="native", owner="memory outside of Python", holders=())
     grown = rows([i * 10 * MIB for i in range(21)])
-    assert without_doubt([LEAK, native], grown) == [LEAK]
+    assert cap_native_rate([LEAK, native], grown) == [LEAK]
     half = replace(LEAK, bytes_per_step=0.5 * MIB)
-    assert [found.bytes_per_step for found in without_doubt([half, native], grown)] == [0.5 * MIB, 0.5 * MIB]
+    assert [found.bytes_per_step for found in cap_native_rate([half, native], grown)] == [0.5 * MIB, 0.5 * MIB]
 
 
 def test_what_has_not_come_to_a_megabyte_in_all_is_no_finding() -> None:
@@ -131,8 +131,8 @@ def test_what_has_not_come_to_a_megabyte_in_all_is_no_finding() -> None:
     grown, native = rows([i * MIB for i in range(21)]), replace(LEAK, verdict="native", holders=())
     steps = grown[-1].reading.step
     half = replace(LEAK, bytes_per_step=0.6 * MIB / steps)
-    assert material([half, native], grown) == [native]
-    assert material([half, half, native], grown) == [half, half, native], "together they have"
+    assert drop_immaterial([half, native], grown) == [native]
+    assert drop_immaterial([half, half, native], grown) == [half, half, native], "together they have"
 
 
 def test_what_a_library_records_while_it_runs_is_a_finding_only_where_memory_grew_by_much(
@@ -142,17 +142,17 @@ def test_what_a_library_records_while_it_runs_is_a_finding_only_where_memory_gre
     monkeypatch.setitem(sys.modules, "somelib", ModuleType("somelib"))
     records = [replace(LEAK, owner="main() in somelib: self.reports"), LEAK]
     little, much = (rows([i * each for i in range(21)]) for each in (MIB, 4 * MIB))
-    assert without_records(records, little) == [LEAK]
-    assert without_records(records, much) == records
+    assert drop_library_records(records, little) == [LEAK]
+    assert drop_library_records(records, much) == records
     theirs = [replace(LEAK, owner="main() in somelib.py: reports")]
-    assert without_records(theirs, little) == theirs, "a function of the program's own is no library's"
+    assert drop_library_records(theirs, little) == theirs, "a function of the program's own is no library's"
 
 
 @given(st.integers(1, 1000))
 def test_rows_are_bounded_and_keep_their_ends(count: int) -> None:
-    kept: list[Row] = []
+    kept: list[Sample] = []
     for i in range(count):
-        keep_(kept, Row(float(i), {}, READING))
+        append_sample_(kept, Sample(float(i), {}, READING))
     assert len(kept) <= 200
     assert (kept[0].seconds, kept[-1].seconds) == (0.0, float(count - 1))
     assert [row.seconds for row in kept] == sorted(row.seconds for row in kept)

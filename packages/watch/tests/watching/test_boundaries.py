@@ -7,10 +7,10 @@ from itertools import cycle, islice
 
 import pytest
 
-from flatwater_watch.agent import boundaries, samples
+from flatwater_watch.agent import boundaries, boundary_sampling
 from flatwater_watch.agent.boundaries import RESTING, TICK, Boundaries, ticks_until
-from flatwater_watch.agent.gates import Gate, gate_of, listen
-from flatwater_watch.agent.samples import EVERY, MOST, REVIEW, ROUNDS
+from flatwater_watch.agent.boundary_sampling import EVERY, MOST, REVIEW, ROUNDS
+from flatwater_watch.agent.call_counters import CallCounter, make_call_counter, set_listener
 
 KINDS = ("step", "episode", "update")
 LOOKS = (1 + ROUNDS) / EVERY
@@ -20,7 +20,7 @@ LOOKS = (1 + ROUNDS) / EVERY
 @pytest.fixture(autouse=True)
 def _nobody_is_told_after_a_test() -> Iterator[None]:
     yield
-    listen(None)
+    set_listener(None)
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ class Program:
         self.looks: list[tuple[str, float]] = []
         self.found = Boundaries(self._looked)
         self._clock = clock
-        self._gates: dict[str, Gate] = {kind: gate_of(kind) for kind in KINDS} if gated else {}
+        self._gates: dict[str, CallCounter] = {kind: make_call_counter(kind) for kind in KINDS} if gated else {}
         if gated:
-            listen(self.found.step)
-            self.found.grant_to_(self._gates)
+            set_listener(self.found.step)
+            self.found.use_counters_(self._gates)
 
     def _looked(self, kind: str, now: float) -> bool:
         self.looks.append((kind, now))
@@ -52,7 +52,7 @@ class Program:
         for kind, seconds in islice(cycle(rounds), boundaries):
             self._clock.append(self._clock[-1] + seconds)
             if kind in self._gates:
-                self._gates[kind].pass_()
+                self._gates[kind].count_call()
             else:
                 self.found.step(kind)
 
@@ -70,7 +70,7 @@ def test_boundaries_that_come_often_are_counted_and_seldom_looked_at(program: Pr
     program.run(("step", 10e-6), boundaries=100_000)
     assert program.found.counts == {"step": 100_000}
     assert len(program.since(100 + 2 * REVIEW)) == pytest.approx(0.8 * LOOKS, rel=0.3)
-    assert program.found.clock("step", ticks=False) == 100_000
+    assert program.found.boundary_count("step", ticks=False) == 100_000
 
 
 def test_the_grant_is_bounded(program: Program) -> None:
@@ -155,8 +155,8 @@ def test_ticks_that_were_not_needed_are_counted(program: Program) -> None:
     program.found.tick(7)
     program.run(("step", 1.0), boundaries=2)
     found = program.found
-    assert found.clock(None, ticks=True) == 8
-    assert found.clock(None, ticks=False) == found.clock("step", ticks=False) == 2
+    assert found.boundary_count(None, ticks=True) == 8
+    assert found.boundary_count(None, ticks=False) == found.boundary_count("step", ticks=False) == 2
 
 
 @pytest.mark.parametrize(
@@ -168,15 +168,15 @@ def test_a_tick_is_needed_when_a_reading_is_due(clock: list[float], seconds: flo
 
 
 def test_no_boundary_is_lost_or_counted_twice_where_threads_pass_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "REVIEW", 0.001)
+    monkeypatch.setattr(boundary_sampling, "REVIEW", 0.001)
     found, each = Boundaries(lambda _kind, _now: False), 100_000
-    gates = {kind: gate_of(kind) for kind in KINDS}
-    listen(found.step)
-    found.grant_to_(gates)
+    gates = {kind: make_call_counter(kind) for kind in KINDS}
+    set_listener(found.step)
+    found.use_counters_(gates)
 
     def run(kind: str) -> None:
         for _ in range(each):
-            gates[kind].pass_()
+            gates[kind].count_call()
 
     threads = [threading.Thread(target=run, args=[kind]) for kind in ("step", "step", "episode", "update")]
     before = sys.getswitchinterval()
@@ -199,7 +199,7 @@ def test_a_look_in_another_thread_is_waited_for_and_one_of_its_own_is_not() -> N
     def looked(kind: str, _now: float) -> bool:
         begun.set()
         if kind == "own":
-            with found.alone():
+            with found.exclude_other_threads():
                 told.append("own")
         else:
             told.append("other" if ended.wait(20) else "late")
@@ -212,7 +212,7 @@ def test_a_look_in_another_thread_is_waited_for_and_one_of_its_own_is_not() -> N
     other.start()
     begun.wait(20)
     threading.Timer(0.1, ended.set).start()
-    with found.alone(), found.alone():
+    with found.exclude_other_threads(), found.exclude_other_threads():
         told.append("alone")
     other.join()
     assert told == ["own", "other", "alone"]

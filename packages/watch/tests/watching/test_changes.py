@@ -10,10 +10,10 @@ import pytest
 from running import MAIN, Watched, environment
 from watched import LEAK, MIB
 
-from flatwater_watch.agent.outcome import Allowed
+from flatwater_watch.agent.outcome import GrowthAllowance
 from flatwater_watch.agent.spool import unwatched
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.changes import changes_of
+from flatwater_watch.faces.run_comparison import changes_of
 
 SERIES = {"seconds": [0.0, 10.0, 110.0], "steps": [0, 5, 55], "file_bytes": [0, 0, MIB], "freed_bytes": [0, 0, None]}
 
@@ -87,20 +87,22 @@ def test_findings_are_new_still_there_or_gone() -> None:
 def test_growth_that_a_build_lets_pass(allowed: str, says: str) -> None:
     columns = {"seconds": [0.0, 10.0, *[110.0] * 7], "steps": [0, 5, *[55] * 7]}
     grown = unwatched("serve.py", "") | {"unit": "request", "resident_growth_bytes": 100 * MIB, "series": columns}
-    said = Allowed.read(allowed).exceeded(grown)
+    said = GrowthAllowance.read(allowed).describe_excess(grown)
     assert says in said
     assert bool(says) == bool(said)
     served = grown | {"workers": [{}], "steps": 25, "seconds": 50.0}
-    assert "4.00 MiB a request" in Allowed.read("3MiB/step").exceeded(served), "the workers' requests are not its own"
+    assert "4.00 MiB a request" in GrowthAllowance.read("3MiB/step").describe_excess(served), (
+        "the workers' requests are not its own"
+    )
 
 
 @pytest.mark.parametrize("text", ["1MiB/epoch", "much", "1MiB/"])
 def test_what_is_no_growth_is_refused(text: str) -> None:
     if text == "1MiB/":  # all of it, as without the stroke
-        assert Allowed.read(text).per == ""
+        assert GrowthAllowance.read(text).per == ""
         return
     with pytest.raises(ConfigError, match=r"1MiB/step|amount of memory"):
-        Allowed.read(text)
+        GrowthAllowance.read(text)
 
 
 SERVICE = """

@@ -15,7 +15,14 @@ from running import MAIN, environment
 
 from flatwater_watch.agent.spool import WORKER, unwatched
 from flatwater_watch.faces import folder as folders
-from flatwater_watch.faces.folder import notes_in, read_spools, sentences_in, told_of, watch_folder, without_secrets
+from flatwater_watch.faces.folder import (
+    masked_summary,
+    notes_in,
+    read_spools,
+    sentences_in,
+    watch_folder,
+    without_secrets,
+)
 
 OLD = time.time() - 100
 
@@ -121,7 +128,7 @@ def test_what_is_no_json_is_no_result(tmp_path: Path, text: str) -> None:
 
 def test_secrets_are_masked_in_texts_and_names_and_numbers_stay() -> None:
     words = ["train.py", "--password=hunter2", "--token", "hunter2", "https://u:hunter2@h/", "--lr", "3e-4"]
-    told = told_of(
+    told = masked_summary(
         unwatched("", "at https://u:hunter2@h/") | {"held": {"C['https://u:hunter2@h/']": [1, 2.5, None]}}, words
     )
     assert "hunter2" not in json.dumps(told)

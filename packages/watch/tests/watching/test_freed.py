@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.freed import complaints, expect_freed, expecting
-from flatwater_watch.faces.holders import holders
+from flatwater_watch.faces.freed import describe_survivors, expect_freed, gather_expectations
+from flatwater_watch.faces.holders import find_holder_chain
 
 
 class Env:
@@ -97,41 +97,41 @@ def test_the_chain_from_a_global(user: Any, hold: Callable[[Any], Any], words: l
     # This frame and the fixture's hold the object and the module too, but the chain begins at the program's globals.
     kept, alive = user.KEPT, id(env)
     del env
-    found = holders(next(obj for obj in gc.get_objects() if id(obj) == alive))
+    found = find_holder_chain(next(obj for obj in gc.get_objects() if id(obj) == alive))
     assert kept is user.KEPT
     assert [found[0].partition(", ")[2], found[-1]] == words
 
 
 def test_a_tensor_that_only_a_graph_needs(user: Any) -> None:
-    with expecting() as expected:
+    with gather_expectations() as expected:
         data = torch.ones(3)
         expect_freed(data)
         user.KEPT = (torch.ones(3, requires_grad=True) * data).sum()
         del data
-    (text,) = complaints(expected)
+    (text,) = describe_survivors(expected)
     assert text.startswith("Tensor is still alive after a garbage collection; test_freed.py:")
     assert "train.py, global KEPT: Tensor" in text
     assert "what backward needs" in text
 
 
 def test_an_array_in_dicts_that_the_collector_does_not_track(user: Any) -> None:
-    with expecting() as expected:
+    with gather_expectations() as expected:
         array = np.ones(3)
         user.BEST = {"run": {"weights": array}}
         expect_freed(array)
         del array
     assert not gc.is_tracked(user.BEST["run"]["weights"])
-    assert "['weights']: ndarray" in complaints(expected)[0]
+    assert "['weights']: ndarray" in describe_survivors(expected)[0]
 
 
 def test_a_library_holds_it() -> None:
-    with expecting() as expected:
+    with gather_expectations() as expected:
         env = Env()
         expect_freed(env)
         json.decoder.env = env  # type: ignore[attr-defined]
         del env
     try:
-        assert "held by decoder.py, global env: Env" in complaints(expected)[0]
+        assert "held by decoder.py, global env: Env" in describe_survivors(expected)[0]
     finally:
         del json.decoder.env  # type: ignore[attr-defined]
 
@@ -144,19 +144,19 @@ def test_a_running_thread_holds_it() -> None:
         end.wait()
         del env
 
-    with expecting() as expected:
+    with gather_expectations() as expected:
         env = Env()
         expect_freed(env)
         player = threading.Thread(target=play, args=(env,))
         player.start()
         del env
         began.wait()
-    (text,) = complaints(expected)
+    (text,) = describe_survivors(expected)
     end.set()
     player.join()
     assert "env" in text
     assert "play" in text
-    assert complaints(expected) == []
+    assert describe_survivors(expected) == []
 
 
 def test_named_objects_are_told_by_their_name() -> None:
@@ -165,24 +165,24 @@ def test_named_objects_are_told_by_their_name() -> None:
     del env
     fixture = ("fixture history", history)
     del history
-    chain = holders(fixture[1][0], [fixture])
+    chain = find_holder_chain(fixture[1][0], [fixture])
     assert chain == ("fixture history: list of 1", "[0]: Env")
 
 
 @pytest.mark.slow
 def test_native_code_holds_it() -> None:
-    with expecting() as expected:
+    with gather_expectations() as expected:
         env = Env()
         expect_freed(env)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(env))
         del env
-    assert "held by native code, as no Python object does" in complaints(expected)[0]
+    assert "held by native code, as no Python object does" in describe_survivors(expected)[0]
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(expected[0].alive()))
-    assert complaints(expected) == []
+    assert describe_survivors(expected) == []
 
 
 def test_what_is_gone_is_not_told_and_cycles_are_collected() -> None:
-    with expecting() as expected:
+    with gather_expectations() as expected:
         env, other = Env(), Env()
         env.__dict__["itself"] = env
         expect_freed(env)
@@ -190,7 +190,7 @@ def test_what_is_gone_is_not_told_and_cycles_are_collected() -> None:
         del env, other
     assert expected[0].alive() is not None
     assert expected[1].alive() is None
-    assert complaints(expected) == []
+    assert describe_survivors(expected) == []
 
 
 def test_no_attribute_of_the_program_is_called(user: Any) -> None:
@@ -207,12 +207,14 @@ def test_no_attribute_of_the_program_is_called(user: Any) -> None:
             raise AssertionError
 
     user.KEPT = [Lazy(), {1: Lazy()}, Lazy(), Env()]
-    chain = holders(user.KEPT[3])  # not inside the assert, which keeps what it compares in variables of its own
+    chain = find_holder_chain(
+        user.KEPT[3]
+    )  # not inside the assert, which keeps what it compares in variables of its own
     assert chain == ("train.py, global KEPT: list of 4", "[3]: Env")
 
 
 def test_what_cannot_be_watched_is_said() -> None:
-    with expecting(), pytest.raises(ConfigError, match="a dict cannot be watched"):
+    with gather_expectations(), pytest.raises(ConfigError, match="a dict cannot be watched"):
         expect_freed({})
 
 

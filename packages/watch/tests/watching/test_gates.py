@@ -4,67 +4,67 @@ from collections.abc import Iterator
 
 import pytest
 
-from flatwater_watch.agent.gates import Gate, gate_of, listen
+from flatwater_watch.agent.call_counters import CallCounter, make_call_counter, set_listener
 
 
 @pytest.fixture
 def told() -> Iterator[list[str]]:
     """The kinds that somebody is told of."""
     kinds: list[str] = []
-    listen(kinds.append)
+    set_listener(kinds.append)
     yield kinds
-    listen(None)
+    set_listener(None)
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return gate_of("step")
+def gate() -> CallCounter:
+    return make_call_counter("step")
 
 
-def passed(gate: Gate, boundaries: int) -> None:
+def passed(gate: CallCounter, boundaries: int) -> None:
     for _ in range(boundaries):
-        gate.pass_()
+        gate.count_call()
 
 
-def test_each_is_told_of_where_nothing_is_granted(gate: Gate, told: list[str]) -> None:
+def test_each_is_told_of_where_nothing_is_granted(gate: CallCounter, told: list[str]) -> None:
     passed(gate, 3)
     assert told == ["step"] * 3
-    assert gate.passed_() == gate.grant_(2) == 0
+    assert gate.take_skipped_() == gate.skip_next_(2) == 0
 
 
-def test_what_is_granted_is_counted_only(gate: Gate, told: list[str]) -> None:
-    gate.grant_(5)
+def test_what_is_granted_is_counted_only(gate: CallCounter, told: list[str]) -> None:
+    gate.skip_next_(5)
     passed(gate, 4)
-    assert gate.passed_() == 4
-    assert gate.passed_() == 0
+    assert gate.take_skipped_() == 4
+    assert gate.take_skipped_() == 0
     passed(gate, 3)
-    assert gate.passed_() == 1
+    assert gate.take_skipped_() == 1
     assert told == ["step"] * 2
 
 
-def test_a_grant_takes_the_place_of_the_one_before(gate: Gate, told: list[str]) -> None:
-    gate.grant_(5)
+def test_a_grant_takes_the_place_of_the_one_before(gate: CallCounter, told: list[str]) -> None:
+    gate.skip_next_(5)
     passed(gate, 2)
-    assert gate.grant_(1) == 2
+    assert gate.skip_next_(1) == 2
     passed(gate, 1)
-    assert gate.grant_(0) == 1
+    assert gate.skip_next_(0) == 1
     passed(gate, 1)
-    assert gate.grant_(0) == 0
+    assert gate.skip_next_(0) == 0
     assert told == ["step"]
 
 
-def test_what_is_wrapped_shares_the_grant(gate: Gate, told: list[str]) -> None:
+def test_what_is_wrapped_shares_the_grant(gate: CallCounter, told: list[str]) -> None:
     double = gate.wrap(lambda factor, given: factor * given)
     triple = gate.wrap(lambda factor, given: factor * given)
-    gate.grant_(3)
+    gate.skip_next_(3)
     assert double(2, 5) == 10
     passed(gate, 1)
     assert triple(3, 5) == double(3, 5) == 15
-    assert gate.passed_() == 3
+    assert gate.take_skipped_() == 3
     assert told == ["step"]
 
 
-def test_nobody_is_told_after_the_end(gate: Gate, told: list[str]) -> None:
-    listen(None)
+def test_nobody_is_told_after_the_end(gate: CallCounter, told: list[str]) -> None:
+    set_listener(None)
     assert gate.wrap(max)(3, 5) == 5
     assert not told

@@ -38,14 +38,14 @@ def none_open() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (process, "read_now"),
+        (process, "take_reading"),
         (process, "footprint"),
-        (process, "look_"),
-        (process, "put_off_"),
+        (process, "measure_workers_"),
+        (process.schedule, "schedule_next_"),
         (process, "limits"),
-        (process, "scale_of"),
-        (process, "going_on"),
-        (process, "summary_of"),
+        (process.growth, "choose_scale"),
+        (process, "active_findings"),
+        (process, "build_summary"),
         (process, "Monitor"),
         (process.ProcessWatch, "findings"),
         (process.ProcessWatch, "conclude"),
@@ -54,7 +54,7 @@ def none_open() -> Iterator[None]:
         (process.Boundaries, "_look"),
         (context, "ProcessWatch"),
         (context, "_print"),
-        (context, "lines_of"),
+        (context, "terminal_lines"),
     ],
 )
 def test_a_fault_never_reaches_the_program(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
@@ -70,9 +70,13 @@ def test_a_fault_never_reaches_the_program(monkeypatch: pytest.MonkeyPatch, wher
     assert all("InsideError: inside (test_guard.py:" in sentence for sentence in found)
 
 
-@pytest.mark.parametrize("name", ["read_now", "limits", "put_off_"])
-def test_a_fault_of_a_reading_is_told_once_and_ends_the_readings(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(process, name, fails)
+@pytest.mark.parametrize(
+    "where", [(process, "take_reading"), (process, "limits"), (process.schedule, "schedule_next_")]
+)
+def test_a_fault_of_a_reading_is_told_once_and_ends_the_readings(
+    monkeypatch: pytest.MonkeyPatch, where: tuple[object, str]
+) -> None:
+    monkeypatch.setattr(*where, fails)
     with flatwater_watch.watch(report=False) as watched:
         for _ in range(20):
             watched.step()
@@ -193,6 +197,6 @@ def test_a_function_that_the_program_has_put_in_place_of_a_builtin_one_ends_the_
     with monkeypatch.context() as patch:
         for name in ("len", "any", "set", "str", "getattr"):  # what puts them back needs `isinstance` and more
             patch.setitem(vars(builtins), name, replaced)
-        outcome = guard.ask("other", lambda: str(len("")))
+        outcome = guard.run_or_default("other", lambda: str(len("")))
     assert outcome == "other"
     assert guard.over

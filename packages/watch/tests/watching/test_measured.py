@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from watched import LEAK, MIB, rows
 
-from flatwater_watch.agent.measured import MOST, Marks, mark_, weighed
-from flatwater_watch.agent.summary import going_on
+from flatwater_watch.agent.census_history import MOST, CensusHistory, record_census_, with_census_rate
+from flatwater_watch.agent.summary import active_findings
 from flatwater_watch.agent.workers import Workers
 from flatwater_watch.heap.census import Census, Holding
 
@@ -25,10 +25,10 @@ def census(**sizes: int) -> Census:
     return Census(holdings, visited=0, truncated=False, seconds=0.0, live={})
 
 
-def marked(clocks: Iterable[int], size: Callable[[int], int]) -> Marks:
-    marks = Marks()
+def marked(clocks: Iterable[int], size: Callable[[int], int]) -> CensusHistory:
+    marks = CensusHistory()
     for clock in clocks:
-        mark_(marks, clock, census(KEPT=size(clock)))
+        record_census_(marks, clock, census(KEPT=size(clock)))
     return marks
 
 
@@ -43,14 +43,16 @@ def test_growth_in_stairs_is_told_by_whole_stairs(drawn: set[int]) -> None:
     """Wherever the censuses fall; a rate between two moments is off by a stair, the share is not."""
     resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
     marks = marked(sorted(drawn | {18, 78}), stairs)
-    told = weighed(replace(LEAK, bytes_per_step=4.0 * MIB), marks, [OWNER], resident)
+    told = with_census_rate(replace(LEAK, bytes_per_step=4.0 * MIB), marks, [OWNER], resident)
     assert told.share == pytest.approx(1.0)
     assert told.bytes_per_step == pytest.approx(MIB, rel=0.5)
 
 
 def test_half_of_the_growth_is_half_a_share() -> None:
     resident = rows([400 * MIB + 2 * stairs(clock) for clock in range(81)], steps_each=1)
-    assert weighed(LEAK, marked(range(3, 80, 7), stairs), [OWNER], resident).share == pytest.approx(0.5, rel=0.1)
+    assert with_census_rate(LEAK, marked(range(3, 80, 7), stairs), [OWNER], resident).share == pytest.approx(
+        0.5, rel=0.1
+    )
 
 
 def test_sizes_beyond_all_that_came_tell_no_rate() -> None:
@@ -58,32 +60,32 @@ def test_sizes_beyond_all_that_came_tell_no_rate() -> None:
     resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
     marks = marked(range(3, 80, 7), lambda clock: 30 * stairs(clock))
     for told, rate in ((LEAK, LEAK.bytes_per_step), (replace(LEAK, bytes_per_step=90.0 * MIB), 30 * MIB)):
-        assert weighed(told, marks, [OWNER], resident).bytes_per_step == pytest.approx(rate, rel=0.1)
+        assert with_census_rate(told, marks, [OWNER], resident).bytes_per_step == pytest.approx(rate, rel=0.1)
 
 
 def test_what_began_late_is_told_at_its_pace_since() -> None:
     marks = marked([1, 400, 1000, 1010, 1020, 1030], lambda clock: max(0, clock - 1000) * MIB)
-    told = weighed(replace(LEAK, bytes_per_step=2.0 * MIB), marks, [OWNER], rows([0] * 21, steps_each=60))
+    told = with_census_rate(replace(LEAK, bytes_per_step=2.0 * MIB), marks, [OWNER], rows([0] * 21, steps_each=60))
     assert told.bytes_per_step == pytest.approx(MIB)
     assert told.interval == pytest.approx((0.25 * MIB, MIB))
 
 
 def test_what_lies_in_another_owner_counts_there() -> None:
-    marks, inner = Marks(), f"{OWNER}.frames"
+    marks, inner = CensusHistory(), f"{OWNER}.frames"
     for clock in range(1, 11):
         both = census(**{"KEPT": 3 * clock * MIB, "KEPT.frames": 2 * clock * MIB})
-        mark_(marks, clock, both)
+        record_census_(marks, clock, both)
     resident = rows([clock * 3 * MIB for clock in range(11)], steps_each=1)
     found = [replace(LEAK, owner=owner, bytes_per_step=1.0) for owner in (OWNER, inner)]
-    rates = [weighed(each, marks, [OWNER, inner], resident).bytes_per_step for each in found]
+    rates = [with_census_rate(each, marks, [OWNER, inner], resident).bytes_per_step for each in found]
     assert rates == pytest.approx([MIB, 2 * MIB])
 
 
 def test_a_census_that_misses_an_owner_says_nothing_of_it() -> None:
     marks = marked(range(1, 6), lambda clock: clock * MIB)
-    mark_(marks, 6, census(OTHER=MIB))
-    mark_(marks, 7, census(KEPT=7 * MIB))
-    told = weighed(LEAK, marks, [OWNER], rows([i * MIB for i in range(8)], steps_each=1))
+    record_census_(marks, 6, census(OTHER=MIB))
+    record_census_(marks, 7, census(KEPT=7 * MIB))
+    told = with_census_rate(LEAK, marks, [OWNER], rows([i * MIB for i in range(8)], steps_each=1))
     assert told.bytes_per_step == pytest.approx(MIB)
 
 
@@ -93,13 +95,13 @@ def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
     limited = [replace(row, reading=replace(row.reading, limit=1000 * MIB)) for row in plain]
     marks = marked(range(2, 80, 6), lambda clock: clock * MIB)
     looked = replace(LEAK, bytes_per_step=2.0 * MIB, limit_step=340, plateau_step=None)
-    (told,) = going_on([looked], limited, {OWNER: 10}, marks, Workers())
+    (told,) = active_findings([looked], limited, {OWNER: 10}, marks, Workers())
     assert told.limit_step == 80 + 520
 
 
 def test_without_two_censuses_nothing_changes() -> None:
-    assert weighed(LEAK, Marks(), [OWNER], rows([0] * 5)) == LEAK
-    assert weighed(LEAK, marked([3], stairs), [OWNER], rows([0] * 5)) == LEAK
+    assert with_census_rate(LEAK, CensusHistory(), [OWNER], rows([0] * 5)) == LEAK
+    assert with_census_rate(LEAK, marked([3], stairs), [OWNER], rows([0] * 5)) == LEAK
 
 
 @given(st.integers(1, 300))

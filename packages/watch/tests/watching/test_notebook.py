@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
-WATCH = (sys.executable, "-c", "import sys; from flatwater_watch.faces.main import main; sys.exit(main())", "watch")
+WATCH = (sys.executable, "-c", "import sys; from flatwater_watch.faces.main import main; sys.exit(main())", "run")
 CELL = """
 import time
 for _ in range(20):

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import LEAK, MIB, rows
 
-from flatwater_watch.agent.books import explained_share
-from flatwater_watch.agent.conclusion import outcome_of, with_roots, without_reached
-from flatwater_watch.agent.outcome import Outcome, by_size, fails
+from flatwater_watch.agent.conclusion import decide_outcome, with_roots, without_reached
+from flatwater_watch.agent.growth import explained_share
+from flatwater_watch.agent.outcome import Outcome, by_size, fails_build
 from flatwater_watch.diagnose.garbage import Garbage
-from flatwater_watch.diagnose.judge import judge_rest
-from flatwater_watch.faces.terminal import lines_of
+from flatwater_watch.diagnose.judge import judge_unowned
+from flatwater_watch.faces.terminal import terminal_lines
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 
@@ -138,7 +138,7 @@ def test_fuzzed_growth_is_never_passed_over(seed: int, tmp_path: Path) -> None:
 @settings(max_examples=300)
 def test_whatever_grew_by_fifty_mebibytes_is_said(resident: list[int]) -> None:
     read = rows(resident)
-    outcome = outcome_of(read, [], explained_share(read, []))
+    outcome = decide_outcome(read, [], explained_share(read, []))
     assert resident[-1] - resident[0] < SILENT or outcome.state in {"settled", "unexplained"}
     assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
 
@@ -148,24 +148,24 @@ def test_whatever_grew_by_fifty_mebibytes_is_said(resident: list[int]) -> None:
 @settings(max_examples=5000)
 def test_whatever_grew_by_fifty_mebibytes_is_said_in_thousands(resident: list[int]) -> None:
     read = rows(resident)
-    outcome = outcome_of(read, [], explained_share(read, []))
+    outcome = decide_outcome(read, [], explained_share(read, []))
     assert resident[-1] - resident[0] < SILENT or outcome.state in {"settled", "unexplained"}
 
 
 def test_the_states() -> None:
     straight = rows([100 * MIB + 4 * MIB * n for n in range(40)])
-    assert outcome_of([], [], 0.0).state == "unread"
-    assert outcome_of(rows([100 * MIB] * 40), [], 1.0).state == "flat"
-    assert outcome_of(rows([100 * MIB] * 4 + [180 * MIB] * 36), [], 1.0).state == "settled"
-    assert outcome_of(straight, [LEAK], 1.0) == Outcome("grows")
-    open_ = outcome_of(straight, [], 0.0, censuses=3, leads=[("train.TABLE", 100 * MIB), ("train.SMALL", MIB)])
+    assert decide_outcome([], [], 0.0).state == "unread"
+    assert decide_outcome(rows([100 * MIB] * 40), [], 1.0).state == "flat"
+    assert decide_outcome(rows([100 * MIB] * 4 + [180 * MIB] * 36), [], 1.0).state == "settled"
+    assert decide_outcome(straight, [LEAK], 1.0) == Outcome("grows")
+    open_ = decide_outcome(straight, [], 0.0, censuses=3, leads=[("train.TABLE", 100 * MIB), ("train.SMALL", MIB)])
     assert (open_.state, open_.bytes) == ("unexplained", 4 * 31 * MIB)
     assert [sentence for sentence in open_.next if sentence.startswith("look at")] == [
         "look at train.TABLE: it holds 100.00 MiB more than at the beginning"
     ]
-    blank = outcome_of(straight, [], 0.0, censuses=3)
+    blank = decide_outcome(straight, [], 0.0, censuses=3)
     assert any("3 censuses found no container" in sentence for sentence in blank.known)
-    beside = outcome_of(straight, [LEAK], 0.25)
+    beside = decide_outcome(straight, [LEAK], 0.25)
     assert (beside.state, beside.bytes) == ("grows", round(0.75 * 4 * 31 * MIB))
     assert "beside what is found" in beside.sentence()
 
@@ -173,26 +173,30 @@ def test_the_states() -> None:
 def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
     straight = rows([100 * MIB + 4 * MIB * n for n in range(40)])
     soon = Garbage(130 * MIB, 21, "21 × Request", None, collecting=True, young=130 * MIB)
-    told = outcome_of(straight, [], 0.0, waiting=soon)
+    told = decide_outcome(straight, [], 0.0, waiting=soon)
     assert (told.state, told.bytes, told.next) == ("flat", 0, ())
     assert told.known[0].startswith("130.00 MiB in cycles wait for the collector (21 × Request)")
     assert told.known[0].endswith("its next collection of young objects frees them")
-    old = outcome_of(straight, [], 0.0, waiting=replace(soon, young=60 * MIB))
+    old = decide_outcome(straight, [], 0.0, waiting=replace(soon, young=60 * MIB))
     assert old.known[0].endswith("its next full collection frees them")
-    rest = outcome_of(straight, [], 0.0, waiting=replace(soon, bytes=40 * MIB))
+    rest = decide_outcome(straight, [], 0.0, waiting=replace(soon, bytes=40 * MIB))
     assert (rest.state, rest.bytes) == ("unexplained", (4 * 31 - 40) * MIB)
     assert rest.known[0].startswith("40.00 MiB in cycles")
 
 
 def test_what_a_library_records_is_said_and_is_no_finding() -> None:
     straight = rows([100 * MIB + MIB // 2 * n for n in range(40)])
-    told = outcome_of(straight, [], 0.0, records=["main() in somelib: self.reports", "main() in somelib: self.times"])
+    told = decide_outcome(
+        straight, [], 0.0, records=["main() in somelib: self.reports", "main() in somelib: self.times"]
+    )
     assert (told.state, told.next) == ("flat", ())
     assert told.known[0].startswith("main() in somelib: self.reports (and 1 more) grows until this call of a library")
 
 
 def test_what_is_emptied_again_and_again_is_said_where_memory_grew() -> None:
-    told = outcome_of(rows([*range(100 * MIB, 200 * MIB, 4 * MIB)]), [], 0.0, refilled=["main() in train.py: trace"])
+    told = decide_outcome(
+        rows([*range(100 * MIB, 200 * MIB, 4 * MIB)]), [], 0.0, refilled=["main() in train.py: trace"]
+    )
     assert told.state == "unexplained"
     assert told.known[0].startswith("main() in train.py: trace is emptied and filled again")
 
@@ -201,8 +205,8 @@ def test_a_build_fails_on_what_does_not_end() -> None:
     filling = [replace(LEAK, verdict="filling")]
     passing = [(Outcome("flat"), []), (Outcome("settled", MIB), []), (Outcome("grows"), filling)]
     failing = [(Outcome("unexplained", MIB), []), (Outcome("grows"), [LEAK])]
-    assert not any(fails(outcome, found) for outcome, found in passing)
-    assert all(fails(outcome, found) for outcome, found in failing)
+    assert not any(fails_build(outcome, found) for outcome, found in passing)
+    assert all(fails_build(outcome, found) for outcome, found in failing)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_the_terminal_reads_the_state() -> None:
         "explained_share": 0.0, "cost": {"cpu_share": 0.0, "bytes": 0}, "findings": [], "unseen": [],
         "outcome": Outcome("unexplained", 90 * MIB, ("no file",), ("run it longer", "try memray")).to_json(),
     }  # fmt: skip
-    head, _, *rest = lines_of(summary)
+    head, _, *rest = terminal_lines(summary)
     assert head.startswith("flatwater: memory grew, and the cause was not found · 5 seconds · ")
     assert rest == [
         "open: 90.00 MiB came, and no cause was found.",
@@ -238,7 +242,7 @@ def test_the_terminal_reads_the_state() -> None:
 def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:
     """The record was sure of it before a census had seen a table that came at once, on a busy machine."""
     growing = Growth(60, 400 * MIB, None, Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), "boundary")
-    native = judge_rest("native", growing.whole, growing)
+    native = judge_unowned("native", growing.whole, growing)
     leak = replace(native, owner="grow.KEPT", verdict="leak")
     assert without_reached([leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB) == [leak]
     assert without_reached([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]
@@ -268,7 +272,7 @@ def test_small_findings_beside_a_large_one_are_one_row() -> None:
         "findings": [found.to_json() for found in (large, *small, slower)],
         "outcome": Outcome("grows", 0, (), ()).to_json(),
     }  # fmt: skip
-    lines = list(lines_of(summary))
+    lines = list(terminal_lines(summary))
     row = "and 5 smaller, 5% of the growth together: numba.registry0, numba.registry1, numba.registry2 and 2 more, in"
     assert " ".join(lines).count("numba.registry") == 3
     assert row in " ".join(line.strip() for line in lines)
@@ -286,10 +290,10 @@ def test_a_root_that_a_finding_names_is_no_lead() -> None:
     leads = [("train.monitor", 200 * MIB), ("train.OTHER", 90 * MIB)]
     found = replace(LEAK, owner="train.monitor.curves", share=0.2)
     series = rows([(100 + 30 * i) * MIB for i in range(20)])
-    outcome = outcome_of(series, [found], 0.2, censuses=5, leads=leads)
+    outcome = decide_outcome(series, [found], 0.2, censuses=5, leads=leads)
     assert [step for step in outcome.next if step.startswith("look at")] == [
         "look at train.OTHER: it holds 90.00 MiB more than at the beginning"
     ]
     assert any("saw nothing else grow" in sentence for sentence in outcome.known)
-    alone = outcome_of(series, [found], 0.2, censuses=5, leads=leads[:1])
+    alone = decide_outcome(series, [found], 0.2, censuses=5, leads=leads[:1])
     assert any("found no other container" in sentence for sentence in alone.known)

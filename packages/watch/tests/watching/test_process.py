@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater_watch.agent.books import Row
 from flatwater_watch.agent.boundaries import RESTING, TICK_SECONDS
-from flatwater_watch.agent.pace import (
+from flatwater_watch.agent.growth import Sample
+from flatwater_watch.agent.process import ProcessWatch
+from flatwater_watch.agent.reading_schedule import (
     CREDIT,
     INVESTIGATING,
     LONGEST,
@@ -21,15 +22,14 @@ from flatwater_watch.agent.pace import (
     REGULAR,
     SHARE,
     SLICE,
-    Pace,
-    put_off_,
-    share_of,
-    slice_of,
+    ReadingSchedule,
+    census_slice_seconds,
+    schedule_next_,
+    spending_share,
 )
-from flatwater_watch.agent.parts import named
-from flatwater_watch.agent.process import ProcessWatch
+from flatwater_watch.agent.slow_segments import with_slow_segment
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.levels import Levels
+from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.mappings import Footprint, footprint
 from flatwater_watch.series.readings import Reading
@@ -101,17 +101,17 @@ def test_a_boundary_that_comes_once_is_no_clock() -> None:
 class Looks:
     """Levels with something to look at: counts the looks."""
 
-    any = new = True
-    refilled = frozenset[str]()
+    has_containers = has_recent = True
+    periodically_emptied = frozenset[str]()
     times = 0
 
-    def cleared(self, _resident: int) -> set[str]:
+    def negligible_paths(self, _resident: int) -> set[str]:
         return set()
 
-    def follow(self, _owners: object, _resident: int) -> None:
+    def track_owners(self, _owners: object, _resident: int) -> None:
         """Nothing is followed."""
 
-    def look(self, _roots: Roots) -> None:
+    def check_lengths(self, _roots: Roots) -> None:
         self.times += 1
         began = time.thread_time()
         while time.thread_time() < began + 0.01:
@@ -124,7 +124,7 @@ def test_what_was_found_is_looked_at_between_two_boundaries() -> None:
     for _ in range(REGULAR):
         watch.step("episode")
     looks = Looks()
-    watch._monitor.levels = cast("Levels", looks)
+    watch._monitor.levels = cast("ResetTracker", looks)
     for _ in range(200):
         time.sleep(0.06)
         watch.step("episode")
@@ -139,7 +139,7 @@ def test_what_was_found_is_looked_at_between_two_boundaries() -> None:
 
 def test_looks_that_take_long_come_seldom() -> None:
     watch, looks, times = ProcessWatch(), Looks(), list[int]()
-    watch._monitor.levels = cast("Levels", looks)
+    watch._monitor.levels = cast("ResetTracker", looks)
     for now in (100.0, 101.0, 200.0):
         watch._look_at_levels(now)
         times.append(looks.times)
@@ -173,12 +173,12 @@ def test_nothing_is_read_after_the_end() -> None:
 )
 def test_an_investigation_is_paid_back(costs: list[float], *, investigating: bool, counting: bool) -> None:
     """After each reading the next one waits until what was spent is within the share, or as long as is allowed."""
-    pace, now = Pace(began=0.0), 0.0
+    pace, now = ReadingSchedule(began=0.0), 0.0
     for cost in costs:
         now += cost
-        put_off_(pace, now, cost, {"update": 1}, investigating=investigating, counting=counting)
+        schedule_next_(pace, now, cost, {"update": 1}, investigating=investigating, counting=counting)
         assert pace.due - now >= min(QUICK, LONGEST) - 1e-9
-        over = pace.spent > CREDIT + share_of(investigating=investigating, counting=counting) * pace.due + 1e-6
+        over = pace.spent > CREDIT + spending_share(investigating=investigating, counting=counting) * pace.due + 1e-6
         assert not over or pace.due - now >= LONGEST - 1e-6
         now = pace.due
 
@@ -186,23 +186,23 @@ def test_an_investigation_is_paid_back(costs: list[float], *, investigating: boo
 @given(cost=st.floats(1e-4, 0.1), busy=st.floats(1e-4, 1.0))
 def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: float) -> None:
     """At the beginning as the clock says; then within their share of what the program takes, or as seldom as may be."""
-    pace, by_clock = Pace(began=0.0), Pace(began=0.0)
+    pace, by_clock = ReadingSchedule(began=0.0), ReadingSchedule(began=0.0)
     for number in range(3 * POINTS):
         now = pace.due
-        put_off_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
-        put_off_(by_clock, now, cost, {"tick": 1}, investigating=False)
+        schedule_next_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
+        schedule_next_(by_clock, now, cost, {"tick": 1}, investigating=False)
         least = by_clock.due - now
         allowed = least if number < POINTS - 1 else max(least, min(LONGEST, cost / SHARE / busy))
         assert isclose(pace.due - now, allowed, rel_tol=1e-6)
-    pace.hurry()
-    put_off_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
+    pace.pace_by_clock()
+    schedule_next_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
     assert isclose(pace.due, now + pace.gap)
 
 
 @given(cost=st.floats(1e-4, 2.0))
 def test_between_two_looks_a_traced_program_has_twice_their_time(cost: float) -> None:
-    pace = Pace(began=0.0)
-    put_off_(pace, 1.0, cost, {"tick": 1}, investigating=True, tracing=True)
+    pace = ReadingSchedule(began=0.0)
+    schedule_next_(pace, 1.0, cost, {"tick": 1}, investigating=True, tracing=True)
     assert isclose(pace.due - 1.0, max(INVESTIGATING, 2 * cost))
 
 
@@ -247,23 +247,23 @@ def test_what_answers_for_the_allocator_is_let_go_before_the_next_reading() -> N
 
 
 def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
-    pace = Pace(began=0.0)
-    assert slice_of(pace, 100.0, 10_000) == SLICE
-    assert slice_of(pace, 100.0, 10) == 2.0
+    pace = ReadingSchedule(began=0.0)
+    assert census_slice_seconds(pace, 100.0, 10_000) == SLICE
+    assert census_slice_seconds(pace, 100.0, 10) == 2.0
 
 
 def test_the_part_that_became_slower_is_named() -> None:
-    parts, rows, now, before = dict[tuple[str, str], float](), list[Row](), 0.0, "update"
+    parts, rows, now, before = dict[tuple[str, str], float](), list[Sample](), 0.0, "update"
     for step in range(90):
         for kind, took in (("step", 0.001), ("update", 0.002 + 0.001 * step)):
             now += took
             parts[before, kind] = parts.get((before, kind), 0.0) + took
             before = kind
-        rows.append(Row(now, {}, replace(READING, step=2 * step), 0, dict(parts)))
-    found = named(replace(LEAK, verdict="slowdown", owner="the program", what="slow"), rows)
+        rows.append(Sample(now, {}, replace(READING, step=2 * step), 0, dict(parts)))
+    found = with_slow_segment(replace(LEAK, verdict="slowdown", owner="the program", what="slow"), rows)
     assert found.owner == "from step to update"
     assert found.fingerprint != LEAK.fingerprint
-    assert named(LEAK, rows) == LEAK
+    assert with_slow_segment(LEAK, rows) == LEAK
 
 
 READING = Reading(step=0, resident=0, file_mapped=0, in_use=0, free=0, owned={}, planned={}, limit=None, rates={})
@@ -286,10 +286,10 @@ LEAK = Finding(
 
 
 def test_the_anchor_is_the_slowest_boundary_that_comes_by_often_enough() -> None:
-    pace = Pace(began=0.0)
-    put_off_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, investigating=False)
+    pace = ReadingSchedule(began=0.0)
+    schedule_next_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, investigating=False)
     assert pace.anchor == "episode"
-    put_off_(pace, 10.0, 0.001, {"epoch": 5}, investigating=False)
+    schedule_next_(pace, 10.0, 0.001, {"epoch": 5}, investigating=False)
     assert (pace.anchor, pace.late) == (None, pace.due)
 
 
@@ -297,7 +297,7 @@ FILLING = """
 import numpy as np
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.agent.pages import Pages, find_, owned_, planned
+from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned, touched_by_path_
 
 MIB = 1 << 20
 
@@ -310,15 +310,15 @@ class Replay:
 def main():
     replay = Replay()
     replay.frames[: 4 * MIB] = 1
-    pages = Pages()
-    find_(pages, take_census(Roots()))
+    pages = FillingArrays()
+    add_untouched_(pages, take_census(Roots()))
     (path,) = [path for path in planned(pages) if path.endswith("replay.frames")]
     assert planned(pages)[path] == 32 * MIB
-    assert abs(owned_(pages)[path] - 4 * MIB) <= 2 * MIB  # the system may back it with huge pages
+    assert abs(touched_by_path_(pages)[path] - 4 * MIB) <= 2 * MIB  # the system may back it with huge pages
     replay.frames[:] = 1
-    assert owned_(pages)[path] >= 31 * MIB
+    assert touched_by_path_(pages)[path] >= 31 * MIB
     del replay
-    assert path not in owned_(pages)
+    assert path not in touched_by_path_(pages)
 
 
 main()

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from running import MAIN, Watched, environment
 
-from flatwater_watch.agent.books import Row, keep_
+from flatwater_watch.agent.growth import Sample, append_sample_
 from flatwater_watch.agent.spool import unwatched
-from flatwater_watch.agent.summary import summary_of
+from flatwater_watch.agent.summary import build_summary
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.command import as_text
 from flatwater_watch.faces.main import main
-from flatwater_watch.faces.runner import command_of
+from flatwater_watch.faces.runner import python_command
 from flatwater_watch.series.readings import Reading
 
 LEAK = """
@@ -284,7 +284,7 @@ time.sleep(30)
 )
 def test_what_does_not_exist_is_told_before_anything_runs(words: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        command_of(words)
+        python_command(words)
 
 
 def test_a_file_of_json_with_another_ending_is_not_taken_for_the_command(
@@ -609,11 +609,11 @@ def test_a_result_has_a_line_for_each_fact_and_is_the_same_json() -> None:
 
 
 def test_a_long_program_is_told_in_no_more_than_200_readings() -> None:
-    rows: list[Row] = []
+    rows: list[Sample] = []
     for step in range(1, 1001):
         reading = Reading(step, (100 + step) << 20, 7, in_use=1, free=step, owned={}, planned={}, limit=None, rates={})
-        keep_(rows, Row(0.5 * step, {"update": step}, reading, own=3))
-    series = summary_of(rows, [], unit="update", counts={"update": 1000}, unread={}, seconds=500.0)["series"]
+        append_sample_(rows, Sample(0.5 * step, {"update": step}, reading, watch_overhead_bytes=3))
+    series = build_summary(rows, [], unit="update", counts={"update": 1000}, unread={}, seconds=500.0)["series"]
     assert {len(column) for column in series.values()} == {len(rows)}
     assert len(rows) <= 200
     assert series["steps"][-1] == 1000

@@ -14,7 +14,7 @@ import cloudpickle
 import gymnasium
 import pytest
 
-from flatwater_watch.agent.steps import find_steps, lose_steps
+from flatwater_watch.agent.steps import hook_steps, unhook_steps
 
 Counted = Counter[str]
 
@@ -23,9 +23,9 @@ Counted = Counter[str]
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     kinds: Counted = Counter()
-    find_steps(lambda kind: kinds.update([kind]))
+    hook_steps(lambda kind: kinds.update([kind]))
     yield kinds
-    lose_steps()
+    unhook_steps()
 
 
 class OneAction(gymnasium.Env[Any, Any]):
@@ -92,12 +92,12 @@ def test_a_method_that_took_over_the_name_of_a_counted_one_counts_too(counted: C
 
 
 def test_what_is_granted_is_counted_where_it_is_passed(counted: Counted) -> None:
-    gate = find_steps(lambda kind: counted.update([kind]))["step"]
+    gate = hook_steps(lambda kind: counted.update([kind]))["step"]
     env = OneAction()
-    gate.grant_(2)
+    gate.skip_next_(2)
     for _ in range(3):
         env.step(0)
-    assert (gate.grant_(0), counted["step"]) == (2, 1)
+    assert (gate.skip_next_(0), counted["step"]) == (2, 1)
 
 
 def test_a_reset_gets_what_it_is_given_by_name(counted: Counted) -> None:

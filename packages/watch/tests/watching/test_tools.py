@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from flatwater_watch.meters.untraced import hidden, untraced
+from flatwater_watch.meters.untraced import frameless_callable, run_untraced
 
 SOURCE = Path(__file__).parents[2] / "src"
 MAIN = "import sys; from flatwater_watch.faces.main import main; sys.exit(main())"
@@ -122,7 +122,7 @@ def test_a_debugger_that_only_lets_the_program_run_says_the_same(tmp_path: Path)
     assert '"owner": "__main__.KEPT"' in (folder / "out.json").read_text()
 
 
-@pytest.mark.parametrize("call", [untraced, lambda work: hidden(work)()], ids=["untraced", "hidden"])
+@pytest.mark.parametrize("call", [run_untraced, lambda work: frameless_callable(work)()], ids=["untraced", "hidden"])
 def test_work_is_not_traced_and_the_tracer_is_the_one_before(call: Callable[[Callable[[], None]], object]) -> None:
     events = list[str]()
 

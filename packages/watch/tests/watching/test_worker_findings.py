@@ -12,7 +12,7 @@ import pytest
 from running import Watched, environment
 from watched import LEAK, MIB
 
-from flatwater_watch.agent import boot
+from flatwater_watch.agent import start_in_process
 from flatwater_watch.agent.handover import FOLDER
 from flatwater_watch.agent.spool import unwatched
 from flatwater_watch.faces.worker_findings import with_workers
@@ -84,13 +84,13 @@ def test_workers_and_other_programs_see_the_environment_of_an_unwatched_run(tmp_
 
 
 def test_a_fork_that_the_watch_makes_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boot, "_seats", [])
-    seat = boot.Seat({FOLDER: str(tmp_path)})
-    assert seat.leave()
-    seat = boot.Seat({FOLDER: str(tmp_path)})
+    monkeypatch.setattr(start_in_process, "_seats", [])
+    seat = start_in_process.ProcessAgent({FOLDER: str(tmp_path)})
+    assert seat.leave_in_fork()
+    seat = start_in_process.ProcessAgent({FOLDER: str(tmp_path)})
     seat._guard.thread = threading.get_ident()
-    assert not seat.leave()
-    assert not seat.leave(), "nor a fork of that fork"
+    assert not seat.leave_in_fork()
+    assert not seat.leave_in_fork(), "nor a fork of that fork"
 
 
 def summary(**changes: Any) -> dict[str, Any]:

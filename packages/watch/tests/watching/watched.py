@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatwater_watch.agent.books import Row
+from flatwater_watch.agent.growth import Sample
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.series.readings import Reading
 
@@ -26,10 +26,10 @@ LEAK = Finding(
 )
 
 
-def rows(residents: list[int], steps_each: int = 10, episodes_each: int = 1) -> list[Row]:
+def rows(residents: list[int], steps_each: int = 10, episodes_each: int = 1) -> list[Sample]:
     """One row for each resident size, with so many env steps and episodes between two."""
     return [
-        Row(
+        Sample(
             seconds=float(i),
             counts={"step": i * (steps_each - episodes_each), "episode": i * episodes_each},
             reading=replace(READING, step=i * steps_each, resident=size, in_use=size),

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.config import AlgorithmConfig, Settings, own_algorithm
-from flatwater.imported import find_object
+from flatwater.named_imports import find_object
 from flatwater.nets.stack import Layout, Params, init_, lowered
 from flatwater.state.random import stream
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Networks:
 
 
 @state
-class Tally:
+class UpdateSums:
     """What the updates since the last reading came to, by member; kept on the device until it is read."""
 
     sums: dict[str, Float[Tensor, "P"]]
@@ -78,7 +78,7 @@ class Members:
 
     actor: Float[Tensor, "P+x n"]
     actor_adam: Adam
-    tally: Tally
+    tally: UpdateSums
     seed: int
     """Of the streams that updates draw from."""
     first: int
@@ -123,13 +123,13 @@ class Setting:
         """The optimiser of rows of that size."""
         return build_adam(self.members, size, self.dtype, self.device)
 
-    def tally(self, *metrics: str) -> Tally:
+    def tally(self, *metrics: str) -> UpdateSums:
         """Sums of zero."""
 
         def zeros(dtype: torch.dtype) -> Tensor:
             return torch.empty(self.members, dtype=dtype, device=self.device).fill_(0)
 
-        return Tally(
+        return UpdateSums(
             sums={name: zeros(self.dtype) for name in metrics},
             added=dict.fromkeys(metrics, 0),
             skipped=zeros(torch.int64),
@@ -302,7 +302,7 @@ def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Dra
     return [lambda _low, _high: batch]
 
 
-def compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401
+def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401
     """The function with its first arguments bound, as one graph where the configuration asks for it."""
 
     def eager(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)
@@ -327,19 +327,19 @@ def follow_(members: Members, tau: float) -> None:
         target[:trained].lerp_(online[:trained], tau)
 
 
-def add_(tally: Tally, name: str, value: Float[Tensor, "p"], span: Span) -> None:
+def add_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) -> None:
     """Add what some members' micro-batch came to."""
     tally.sums[name][slice(*span)].add_(value)
     tally.added[name] += span[1] - span[0]
 
 
-def count_step_(tally: Tally, name: str, norm: Float[Tensor, "P"], finite: Bool[Tensor, "P"]) -> None:
+def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: Bool[Tensor, "P"]) -> None:
     """Add a step's gradient norms, and the members that left it out."""
     add_(tally, name, norm, (0, len(norm)))
     tally.skipped.add_(~finite)
 
 
-def read_tally_(tally: Tally) -> dict[str, float]:
+def read_tally_(tally: UpdateSums) -> dict[str, float]:
     """Means over members and updates since the last reading, by metric name; then the sums start again from zero.
 
     The one place where a learner waits for its device: once a round. Empty where there was no update.

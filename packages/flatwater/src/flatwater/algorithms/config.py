@@ -12,12 +12,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from flatwater.config.code import Code
 from flatwater.config.convert import did_you_mean
 from flatwater.config.toml import from_mapping, to_mapping
-from flatwater.imported import import_object
-from flatwater.plugins import faults, rows
+from flatwater.named_imports import import_object
+from flatwater.plugins import group_faults, group_rows
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds, Count, Number, OptionalNumber, Rate, Share, Weight
 from flatwater_watch.options.declare import config, refuse_given
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 Noise = Annotated[float, Bounds(0, 100)]
 
@@ -35,7 +35,7 @@ def own_algorithm(name: str) -> str:
     Args:
         name: `package.module:NAME`, or one that an installed package has (`plugins.py`).
     """
-    return name if ":" in name else str(rows("algorithms").get(name, ""))
+    return name if ":" in name else str(group_rows("algorithms").get(name, ""))
 
 
 @config(table="learner.own")
@@ -183,10 +183,10 @@ class AlgorithmConfig:
     def __variant__(cls, given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
         """The class with the table `own`, where `given` names an algorithm by where it is."""
         name = given.get("algorithm", "")
-        return cls.of(name) if isinstance(name, str) and own_algorithm(name) else cls
+        return cls.class_for_algorithm(name) if isinstance(name, str) and own_algorithm(name) else cls
 
     @classmethod
-    def of(cls, name: str) -> "type[AlgorithmConfig]":
+    def class_for_algorithm(cls, name: str) -> "type[AlgorithmConfig]":
         """The class with a table `own` of the settings of an algorithm.
 
         Args:
@@ -200,7 +200,7 @@ class AlgorithmConfig:
         found: Any = import_object("flatwater.algorithms.api:named_algorithm")(own_algorithm(name))
         return _with_own(kind, name, found.settings)
 
-    def chosen(self, name: str) -> "AlgorithmConfig":
+    def with_algorithm(self, name: str) -> "AlgorithmConfig":
         """The same with another algorithm, by any name.
 
         Raises:
@@ -219,11 +219,11 @@ class AlgorithmConfig:
         """Only the chosen algorithm's table counts; in it, what must fit together does."""
         tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
         if self.table not in tables:
-            known = [*tables, *rows("algorithms")]
+            known = [*tables, *group_rows("algorithms")]
             wanted = ", ".join(f'"{name}"' for name in known)
             raise ConfigError(
                 f"learner.algorithm = {shown(self.algorithm)}: must be one of {wanted}, or package.module:NAME of an "
-                f"algorithm of yours.{did_you_mean(self.algorithm, known)}{faults('algorithms')}"
+                f"algorithm of yours.{did_you_mean(self.algorithm, known)}{group_faults('algorithms')}"
             )
         for name in tables:
             if name != self.table:
@@ -271,7 +271,7 @@ class Ramp:
         """Check the order."""
         require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
 
-    def at(self, step: int) -> float:
+    def value_at(self, step: int) -> float:
         """The number after so many agent steps."""
         if step >= self.ends:
             return self.last
@@ -313,7 +313,7 @@ class PPOConfig:
     """Compile the loss and its gradient with torch.compile: slow at the start, by minutes where the sequences of a
     policy with a memory are long, then faster. Needs a C++ compiler."""
 
-    def rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
+    def learning_rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
         """The learning rate after so many updates."""
         return self.lr
 
@@ -341,7 +341,7 @@ class EpisodeConfig(PPOConfig):
     value_weight: Weight = 1.0
     entropy_weight: Weight = 0.003
 
-    def rate(self, updates: int) -> float:
+    def learning_rate(self, updates: int) -> float:
         """The learning rate after so many updates: it falls from round to round, and then stays."""
         rounds = updates // (self.epochs * self.minibatches)
         return self.lr * (1 - 0.9 * min(1, rounds / self.cooling)) if self.cooling else self.lr

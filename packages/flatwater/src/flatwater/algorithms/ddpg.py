@@ -25,7 +25,7 @@ from flatwater.algorithms.api import (
     accumulate_,
     add_,
     autocast,
-    compiled,
+    bind_compiled,
     count_step_,
     follow_,
     free,
@@ -41,7 +41,7 @@ from flatwater_watch.errors import require
 
 
 @state
-class State(Members):
+class DdpgMembers(Members):
     """Actors with critics, and the targets of both."""
 
     actor_target: Float[Tensor, "P+x n"]
@@ -62,13 +62,13 @@ class State(Members):
         return [(self.actor_target, self.actor), *zip(self.critic_targets, self.critics, strict=True)]
 
 
-def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
+def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> DdpgMembers:
     """Initial weights, targets equal to them, and moments of zero."""
     actor, critic = nets.actor.layout, nets.critic.layout
     count = 2 if isinstance(config.own, TD3Config) else 1
     rows = setting.rows("actor", actor)
     critics = [setting.rows(f"critic {n}", critic) for n in range(count)]
-    return State(
+    return DdpgMembers(
         actor=rows,
         actor_target=rows.clone(),
         critics=critics,
@@ -82,7 +82,7 @@ def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
 
 
 @dataclass(frozen=True)
-class Weights:
+class DdpgWeights:
     """The networks of some members, as views of their rows: the storages never move."""
 
     actor: Params
@@ -92,7 +92,7 @@ class Weights:
 
 
 def critic_target(
-    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor | None
+    config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, noise: Tensor | None
 ) -> Float[Tensor, "p B"]:
     """The value that Q(s, a) should have: y = r + gamma * discount * min over the critics of Q'(s', a').
 
@@ -128,7 +128,7 @@ def actor_loss(value: Float[Tensor, "p B"]) -> Float[Tensor, "p"]:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class DdpgGradients:
     """What one micro-batch says to one network."""
 
     loss: Float[Tensor, "p"]
@@ -138,8 +138,8 @@ class Learnt:
 
 
 def critic_gradients(
-    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor | None
-) -> tuple[Sequence[Learnt], Float[Tensor, "p B"]]:
+    config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, noise: Tensor | None
+) -> tuple[Sequence[DdpgGradients], Float[Tensor, "p B"]]:
     """What each critic learns, and the value that it should have given."""
     target = critic_target(config, nets, weights, batch, noise)
     found = []
@@ -149,29 +149,29 @@ def critic_gradients(
             value = nets.critic(own, batch.obs, batch.action)
         value = value.to(batch.reward.dtype)
         loss = critic_loss(value - target, batch.weight)
-        found.append(Learnt(loss.detach(), gradients(loss / config.micro_batches, own), value.detach()))
+        found.append(DdpgGradients(loss.detach(), gradients(loss / config.micro_batches, own), value.detach()))
     return found, target
 
 
-def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch) -> Learnt:
+def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch) -> DdpgGradients:
     """What the actor learns of the first critic."""
     own = free(weights.actor)
     with autocast(config, batch.reward.device):
         value = nets.critic(weights.critics[0], batch.obs, nets.actor(own, batch.obs))
     loss = actor_loss(value.to(batch.reward.dtype))
-    return Learnt(loss.detach(), gradients(loss / config.micro_batches, own), value.detach())
+    return DdpgGradients(loss.detach(), gradients(loss / config.micro_batches, own), value.detach())
 
 
-def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups: Sequence[Span]) -> Update:
+def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, groups: Sequence[Span]) -> Update:
     """Bind an update to the population's storage."""
     tally, count = members.tally, config.micro_batches
-    weights = {span: weights_of(members, nets, span) for span in groups}
+    weights = {span: member_weights(members, nets, span) for span in groups}
     actor_homes = {span: views(members.actor_adam.grad[slice(*span)], nets.actor.layout) for span in groups}
     critic_homes = {
         span: [views(adam.grad[slice(*span)], nets.critic.layout) for adam in members.critic_adams] for span in groups
     }
-    learn_critics = compiled(config, critic_gradients, config, nets)
-    learn_actor = compiled(config, actor_gradients, config, nets)
+    learn_critics = bind_compiled(config, critic_gradients, config, nets)
+    learn_actor = bind_compiled(config, actor_gradients, config, nets)
     actor_step_, *critic_steps = bind_steps(config, members, groups)
     delay = config.own.policy_delay if isinstance(config.own, TD3Config) else 1
 
@@ -208,10 +208,10 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups:
     return update_
 
 
-def weights_of(members: State, nets: Networks, span: Span) -> Weights:
+def member_weights(members: DdpgMembers, nets: Networks, span: Span) -> DdpgWeights:
     """The weights of members low ... high - 1."""
     actor, critic, rows = nets.actor.layout, nets.critic.layout, slice(*span)
-    return Weights(
+    return DdpgWeights(
         actor=views(members.actor[rows], actor),
         actor_target=views(members.actor_target[rows], actor),
         critics=[views(block[rows], critic) for block in members.critics],
@@ -219,7 +219,7 @@ def weights_of(members: State, nets: Networks, span: Span) -> Weights:
     )
 
 
-def bind_steps(config: AlgorithmConfig, members: State, groups: Sequence[Span]) -> list[Step]:
+def bind_steps(config: AlgorithmConfig, members: DdpgMembers, groups: Sequence[Span]) -> list[Step]:
     """The optimisers' steps: of the actors, then of each of the critics."""
     count, own = len(members.tally.skipped), config.own
     rates = [own.actor_lr] + [own.critic_lr] * len(members.critics)
@@ -229,7 +229,9 @@ def bind_steps(config: AlgorithmConfig, members: State, groups: Sequence[Span]) 
     ]
 
 
-def target_noise(config: AlgorithmConfig, members: State, span: Span, micro_batch: int, batch: Batch) -> Tensor | None:
+def target_noise(
+    config: AlgorithmConfig, members: DdpgMembers, span: Span, micro_batch: int, batch: Batch
+) -> Tensor | None:
     """Standard normal, for TD3's target actions."""
     if not isinstance(config.own, TD3Config):
         return None
@@ -241,13 +243,13 @@ def noise_scale(own: DDPGConfig, updates: int) -> float:
     return max(own.noise * own.noise_decay**updates, own.noise_floor)
 
 
-def explorer(config: AlgorithmConfig, members: State, spread: Spread) -> Explorer:
+def explorer(config: AlgorithmConfig, members: DdpgMembers, spread: Spread) -> Explorer:
     """The policy's action with noise."""
     scale = noise_scale(config.own, members.tally.updates)
     return lambda actor, params, obs, rng: spread(actor(params, obs), scale, rng)
 
 
-def numbers(config: AlgorithmConfig, members: State) -> Mapping[str, float]:
+def numbers(config: AlgorithmConfig, members: DdpgMembers) -> Mapping[str, float]:
     """The noise."""
     return {"noise/scale": noise_scale(config.own, members.tally.updates)}
 

@@ -16,7 +16,7 @@ FEW = 16
 """Rows up to which a layer is a loop in the compiled code: a call of the library for matrices would take longer."""
 
 
-def as_graph(function: Function, *, wanted: bool) -> Function:
+def compile_graph(function: Function, *, wanted: bool) -> Function:
     """The function, compiled at its first call where that is `wanted`.
 
     Args:

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, bind_step, build_adam
 from flatwater.algorithms.config import PPOConfig
-from flatwater.algorithms.graph import as_graph
+from flatwater.algorithms.graph import compile_graph
 from flatwater.algorithms.returns import clipped_loss, clipped_value_loss, gae
-from flatwater.nets.policy import Outlook, Weights, build_statistics
+from flatwater.nets.policy import PolicyOutput, Weights, build_statistics
 from flatwater.nets.stack import init_, views
 from flatwater.nets.student import Student
-from flatwater.rollouts.block import Column, Rollout
+from flatwater.rollouts.block import ColumnSpec, Rollout
 from flatwater.state.tree import state
 from flatwater_watch.errors import require
 
@@ -80,20 +80,20 @@ def build(
         adam=build_adam(1, student.layout.size, block.dtype, device),
         order=torch.arange(sequences).to(device),  # on the meta device `arange` would import the compiler
         rng=rng,
-        sums=torch.empty(len(metrics_of(taught=taught)), device=device).fill_(0),
+        sums=torch.empty(len(metric_names(taught=taught)), device=device).fill_(0),
         statistics=build_statistics(student.obs[0], student.measures, device) if student.measures else {},
     )
 
 
-def metrics_of(*, taught: bool) -> tuple[str, ...]:
+def metric_names(*, taught: bool) -> tuple[str, ...]:
     """Names of the sums' rows."""
     return (*(TEACHING if taught else ()), *METRICS)
 
 
-def columns_of(action: Column, *, legal: int = 0, taught: bool = False) -> dict[str, Column]:
+def step_columns(action: ColumnSpec, *, legal: int = 0, taught: bool = False) -> dict[str, ColumnSpec]:
     """What a rollout keeps of each step besides `obs`, `reward`, `terminated` and `truncated`, which the world writes.
 
-    The last two are written by `assess_`.
+    The last two are written by `compute_advantages_`.
 
     Args:
         action: the form of one.
@@ -102,49 +102,49 @@ def columns_of(action: Column, *, legal: int = 0, taught: bool = False) -> dict[
     """
     teacher = {
         "taught": action,  # what the teacher would do
-        "led": Column((), torch.bool),  # by the teacher
+        "led": ColumnSpec((), torch.bool),  # by the teacher
     }
-    mask = {"legal": Column((legal,), torch.bool)}
+    mask = {"legal": ColumnSpec((legal,), torch.bool)}
     return (teacher if taught else {}) | (mask if legal else {}) | {
         "action": action,  # what was executed
-        "alive": Column((), torch.bool),  # the agent was not over before the step
-        "starts": Column((), torch.bool),  # an episode began with the step
-        "log_prob": Column(),
-        "value": Column(),
-        "next_value": Column(),
-        "advantage": Column(),
-        "returns": Column(),
+        "alive": ColumnSpec((), torch.bool),  # the agent was not over before the step
+        "starts": ColumnSpec((), torch.bool),  # an episode began with the step
+        "log_prob": ColumnSpec(),
+        "value": ColumnSpec(),
+        "next_value": ColumnSpec(),
+        "advantage": ColumnSpec(),
+        "returns": ColumnSpec(),
     }  # fmt: skip
 
 
-class Policy(Protocol):
+class ActingPolicy(Protocol):
     """What acts: a learner, or a copy of what it has learned."""
 
     block: Float[Tensor, "1 n"]
     statistics: dict[str, Tensor]
 
 
-def bound_weights(student: Student, learner: Policy) -> Weights:
+def bound_weights(student: Student, learner: ActingPolicy) -> Weights:
     """The policy's weights by name, and its statistics: they share the learner's storage, which never moves."""
     weights = {name: view[0] for name, view in views(learner.block, student.layout).items()}
     return weights | learner.statistics
 
 
 @torch.no_grad()
-def look(
+def forward_step(
     student: Student,
     weights: Weights,
     *,
     obs: Tensor,
     memory: Float[Tensor, "2 B M"],
     starts: Bool[Tensor, "B"],
-) -> Outlook:
+) -> PolicyOutput:
     """What the policy makes of one observation of each agent, [B, *obs], after what it remembers."""
     return student(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
 
 @dataclass(frozen=True)
-class Acted:
+class ActingStep:
     """One step of each agent."""
 
     action: Tensor
@@ -163,8 +163,8 @@ leads, `led` [B], and what it does, `taught` [B, *action]."""
 
 
 def make_act(
-    config: PPOConfig, student: Student, learner: Policy, *, masked: bool = False, taught: bool = False
-) -> Callable[..., Acted]:
+    config: PPOConfig, student: Student, learner: ActingPolicy, *, masked: bool = False, taught: bool = False
+) -> Callable[..., ActingStep]:
     """Bind a step of each agent to the learner's weights: `act(obs=..., memory=..., ...)`, named as in `OF_A_STEP`."""
     weights = bound_weights(student, learner)
     names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if taught else ()))
@@ -172,23 +172,23 @@ def make_act(
     def step(*tensors: Tensor) -> tuple[Tensor, ...]:
         now, given = dict(zip(weights, tensors, strict=False)), dict(zip(names, tensors[len(weights) :], strict=True))
         choice = student.choose(now, given["obs"], given["memory"], given["starts"])
-        policy = student.actions.given(choice.logits, given.get("legal"))
-        action = policy.draw(given["noise"])
+        policy = student.actions.distribution(choice.logits, given.get("legal"))
+        action = policy.sample(given["noise"])
         if taught:
             action = torch.where(given["led"], given["taught"], action)
         judged = () if choice.value is None else (policy.log_prob(action), choice.value)
         return action, choice.memory, *judged
 
-    graph = as_graph(torch.no_grad()(step), wanted=config.compile)
+    graph = compile_graph(torch.no_grad()(step), wanted=config.compile)
 
-    def act(**given: Tensor) -> Acted:
+    def act(**given: Tensor) -> ActingStep:
         action, memory, *judged = graph(*weights.values(), *(given[name] for name in names))
-        return Acted(action, memory, *judged)
+        return ActingStep(action, memory, *judged)
 
     return act
 
 
-def make_judge(
+def bind_evaluation(
     config: PPOConfig, student: Student, learner: Learner, *, rollout: Rollout, parts: int
 ) -> Callable[[], None]:
     """Bind the judgement of a block of a policy that remembers nothing: its log-probabilities and values.
@@ -213,9 +213,9 @@ def make_judge(
         memory = torch.zeros(2, len(obs), 0, device=device)
         starts = torch.zeros(1, len(obs), dtype=torch.bool, device=device)
         seen = student(now, obs.unsqueeze(0), memory, starts)
-        return student.actions.given(seen.logits[0], *legal).log_prob(action), seen.value[0]
+        return student.actions.distribution(seen.logits[0], *legal).log_prob(action), seen.value[0]
 
-    graph = as_graph(torch.no_grad()(judge), wanted=config.compile)
+    graph = compile_graph(torch.no_grad()(judge), wanted=config.compile)
 
     def judge_() -> None:
         for part, row in zip(given, out, strict=True):
@@ -231,7 +231,7 @@ def own_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:
     return columns["alive"] & ~columns["led"] if "led" in columns else columns["alive"]
 
 
-def assess_(rollout: Rollout, config: PPOConfig) -> None:
+def compute_advantages_(rollout: Rollout, config: PPOConfig) -> None:
     """Write the returns, and the advantages, with mean 0 and deviation 1 over the steps that the policy chose.
 
     Over the block and not over each minibatch: a few episodes are too few to take a deviation from.
@@ -254,16 +254,16 @@ def assess_(rollout: Rollout, config: PPOConfig) -> None:
 
 
 @dataclass
-class Weighing:
+class LossWeights:
     """The weights of the loss's parts, as of this round: 0-d, where the network is."""
 
     supervision: Float[Tensor, ""]
     reinforcement: Float[Tensor, ""]
 
 
-def weigh(device: torch.device, *, supervision: float = 0.0, reinforcement: float = 1.0) -> Weighing:
+def loss_weights(device: torch.device, *, supervision: float = 0.0, reinforcement: float = 1.0) -> LossWeights:
     """Weights on a device; those of a policy that learns by itself, where none are given."""
-    return Weighing(*(torch.full((), weight, device=device) for weight in (supervision, reinforcement)))
+    return LossWeights(*(torch.full((), weight, device=device) for weight in (supervision, reinforcement)))
 
 
 LEARNED_FROM = (
@@ -279,7 +279,7 @@ def make_update(
     *,
     rollout: Rollout,
     begun: Float[Tensor, "C 2 B M"],
-    weighing: Weighing,
+    weighing: LossWeights,
 ) -> Callable[[int], None]:
     """Bind an update to the learner's storage.
 
@@ -287,7 +287,7 @@ def make_update(
         config: how it learns.
         student: the network.
         learner: its weights.
-        rollout: a block that `assess_` has been through.
+        rollout: a block that `compute_advantages_` has been through.
         begun: memory before the first step of each sequence.
         weighing: read at each update.
 
@@ -304,10 +304,9 @@ def make_update(
     reads |= {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
     reads |= learner.statistics
     compiled = config.compile and not learner.block.is_meta  # a plan does without the compiler
-    learn = as_graph(_gradients(config, student, list(weights), list(reads), deal), wanted=compiled)
-    step_ = bind_step(
-        learner.block, learner.adam, lr=lambda: config.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
-    )
+    learn = compile_graph(_gradients(config, student, list(weights), list(reads), deal), wanted=compiled)
+    rate, clip = config.learning_rate, config.grad_clip
+    step_ = bind_step(learner.block, learner.adam, lr=lambda: rate(learner.updates), weight_decay=0.0, clip=clip)
 
     def update_(number: int) -> None:
         part = number % parts
@@ -354,7 +353,7 @@ def _gradients(
         read = dict(zip(reads, tensors[len(weights) :], strict=True))
         batch, memory = deal(read, sequences)
         seen = student(read | inside, batch["obs"], memory, batch["starts"])
-        found, told = ppo_loss(config, student, seen, batch, Weighing(read["supervision"], read["reinforcement"]))
+        found, told = ppo_loss(config, student, seen, batch, LossWeights(read["supervision"], read["reinforcement"]))
         grads = torch.autograd.grad(found, list(inside.values()))
         return torch.stack(list(told)), torch.cat([grad.flatten() for grad in grads])
 
@@ -362,7 +361,7 @@ def _gradients(
 
 
 def ppo_loss(
-    config: PPOConfig, student: Student, seen: Outlook, batch: Mapping[str, Tensor], weighing: Weighing
+    config: PPOConfig, student: Student, seen: PolicyOutput, batch: Mapping[str, Tensor], weighing: LossWeights
 ) -> tuple[Float[Tensor, ""], list[Tensor]]:
     """The loss, and what `metrics_of` names before the gradient's norm.
 
@@ -370,7 +369,7 @@ def ppo_loss(
     learn from all steps.
     """
     alive, own = batch["alive"].float(), own_steps(batch).float()
-    now = student.actions.given(seen.logits, batch.get("legal"))
+    now = student.actions.distribution(seen.logits, batch.get("legal"))
     log_ratio = (now.log_prob(batch["action"]) - batch["log_prob"]) * own
     policy_loss = _mean(clipped_loss(log_ratio, batch["advantage"], config.clip), own)
     value_loss, entropy = _mean(_value_loss(config, seen.value, batch), alive), _mean(now.entropy(), alive)
@@ -381,7 +380,7 @@ def ppo_loss(
     whole = weighing.reinforcement * reinforced
     if "taught" in batch:
         imitation_loss = _mean(-now.log_prob(batch["taught"]), alive)
-        agreement = _mean((now.likeliest() == batch["taught"]).float(), alive)
+        agreement = _mean((now.mode() == batch["taught"]).float(), alive)
         whole = weighing.supervision * imitation_loss + whole
         told = [imitation_loss.detach(), agreement, *told]
     return whole + config.value_weight * value_loss, told
@@ -405,7 +404,7 @@ def read_learner_(learner: Learner, *, taught: bool = False) -> dict[str, float]
     """
     updates, learner.updates_read = learner.updates - learner.updates_read, learner.updates
     # A copy also where the learner is on the CPU: the sums are zeroed before it is read.
-    sums = dict(zip(metrics_of(taught=taught), learner.sums.to("cpu", torch.float64, copy=True), strict=True))
+    sums = dict(zip(metric_names(taught=taught), learner.sums.to("cpu", torch.float64, copy=True), strict=True))
     learner.sums.zero_()
     if not updates:
         return {}

@@ -30,7 +30,7 @@ from flatwater.algorithms.api import (
     accumulate_,
     add_,
     autocast,
-    compiled,
+    bind_compiled,
     count_step_,
     follow_,
     free,
@@ -57,7 +57,7 @@ class GaussianActor(Actor, Protocol):
 
 
 @state
-class State(Members):
+class SacMembers(Members):
     """Actors with two critics, the targets of these, and a temperature for each member."""
 
     critics: list[Float[Tensor, "P+x m"]]
@@ -82,12 +82,12 @@ class State(Members):
         return [*zip(self.critic_targets, self.critics, strict=True)]
 
 
-def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
+def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> SacMembers:
     """Initial weights, targets equal to them, and moments of zero."""
     actor, critic = nets.actor.layout, nets.critic.layout
     rows = setting.rows("actor", actor)
     critics = [setting.rows(f"critic {n}", critic) for n in range(CRITICS)]
-    return State(
+    return SacMembers(
         actor=rows,
         critics=critics,
         critic_targets=[block.clone() for block in critics],
@@ -102,7 +102,7 @@ def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
 
 
 @dataclass(frozen=True)
-class Weights:
+class SacWeights:
     """The networks of some members, as views of their rows: the storages never move."""
 
     actor: Params
@@ -131,7 +131,7 @@ def sample(
     return action, log_prob.masked_fill(~drawn, 0).flatten(2).sum(2), drawn.flatten(2).sum(2)
 
 
-def least(values: Sequence[Tensor]) -> Tensor:
+def smaller_value(values: Sequence[Tensor]) -> Tensor:
     """The smaller of two critics' values."""
     return torch.minimum(*values)
 
@@ -157,7 +157,7 @@ def temperature_loss(
 
 
 def critic_target(
-    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
+    config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
 ) -> Float[Tensor, "p B"]:
     """What Q should be: r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s'))."""
     dtype = batch.reward.dtype
@@ -167,13 +167,13 @@ def critic_target(
         action, log_prob, _ = sample(mean.to(dtype), log_deviation.to(dtype), noise)
         with autocast(config, batch.reward.device):
             values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
-        soft = least([value.to(dtype) for value in values]) - weights.log_temperature.exp() * log_prob
+        soft = smaller_value([value.to(dtype) for value in values]) - weights.log_temperature.exp() * log_prob
     gamma: float = config.own.gamma
     return batch.reward + gamma * batch.discount * soft
 
 
 @dataclass(frozen=True)
-class Learnt:
+class SacGradients:
     """What one micro-batch says to one network."""
 
     loss: Float[Tensor, "p"]
@@ -184,8 +184,8 @@ class Learnt:
 
 
 def critic_gradients(
-    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
-) -> tuple[Sequence[Learnt], Float[Tensor, "p B"]]:
+    config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
+) -> tuple[Sequence[SacGradients], Float[Tensor, "p B"]]:
     """What each critic learns, and the value that it should have given."""
     target = critic_target(config, nets, weights, batch, noise)
     found = []
@@ -195,13 +195,13 @@ def critic_gradients(
             value = nets.critic(own, batch.obs, batch.action)
         value = value.to(batch.reward.dtype)
         loss = critic_loss(value - target, batch.weight)
-        found.append(Learnt(loss.detach(), gradients(loss / config.micro_batches, own), value.detach()))
+        found.append(SacGradients(loss.detach(), gradients(loss / config.micro_batches, own), value.detach()))
     return found, target
 
 
 def actor_gradients(
-    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
-) -> tuple[Learnt, Tensor]:
+    config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
+) -> tuple[SacGradients, Tensor]:
     """What the actor learns of both critics, and the temperature's gradient."""
     dtype = batch.reward.dtype
     own, heat = free(weights.actor), free({"log": weights.log_temperature})
@@ -210,20 +210,20 @@ def actor_gradients(
     action, log_prob, drawn = sample(mean.to(dtype), log_deviation.to(dtype), noise)
     with autocast(config, batch.reward.device):
         values = [nets.critic(critic, batch.obs, action) for critic in weights.critics]
-    loss = actor_loss(least([value.to(dtype) for value in values]), log_prob, weights.log_temperature.exp())
-    learnt = Learnt(loss.detach(), gradients(loss / config.micro_batches, own), log_prob.detach())
+    loss = actor_loss(smaller_value([value.to(dtype) for value in values]), log_prob, weights.log_temperature.exp())
+    learnt = SacGradients(loss.detach(), gradients(loss / config.micro_batches, own), log_prob.detach())
     heat_loss = temperature_loss(heat["log"], log_prob, config.own.entropy * drawn)
     (heat_grad,) = gradients(heat_loss / config.micro_batches, heat)
     return learnt, heat_grad
 
 
-def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups: Sequence[Span]) -> Update:
+def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, groups: Sequence[Span]) -> Update:
     """Bind an update to the population's storage."""
     tally, count, own = members.tally, config.micro_batches, config.own
-    weights = {span: weights_of(members, nets, span) for span in groups}
+    weights = {span: member_weights(members, nets, span) for span in groups}
     homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}
-    learn_critics = compiled(config, critic_gradients, config, nets)
-    learn_actor = compiled(config, actor_gradients, config, nets)
+    learn_critics = bind_compiled(config, critic_gradients, config, nets)
+    learn_actor = bind_compiled(config, actor_gradients, config, nets)
     step_ = bind_steps(config, members, groups)
 
     def critics_(span: Span, number: int, batch: Batch) -> Tensor:
@@ -262,10 +262,10 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups:
     return update_
 
 
-def weights_of(members: State, nets: Networks, span: Span) -> Weights:
+def member_weights(members: SacMembers, nets: Networks, span: Span) -> SacWeights:
     """The weights of members low ... high - 1."""
     critic, rows = nets.critic.layout, slice(*span)
-    return Weights(
+    return SacWeights(
         actor=views(members.actor[rows], nets.actor.layout),
         critics=[views(block[rows], critic) for block in members.critics],
         critic_targets=[views(block[rows], critic) for block in members.critic_targets],
@@ -273,7 +273,7 @@ def weights_of(members: State, nets: Networks, span: Span) -> Weights:
     )
 
 
-def bind_steps(config: AlgorithmConfig, members: State, groups: Sequence[Span]) -> dict[str, Any]:
+def bind_steps(config: AlgorithmConfig, members: SacMembers, groups: Sequence[Span]) -> dict[str, Any]:
     """The optimisers' steps, by what they train. A temperature is one number: it does not decay, nor is it clipped."""
     count, own = len(members.tally.skipped), config.own
     rates = {"actor": own.actor_lr, "temperature": own.temperature_lr}
@@ -286,7 +286,7 @@ def bind_steps(config: AlgorithmConfig, members: State, groups: Sequence[Span]) 
     return found
 
 
-def explorer(_config: AlgorithmConfig, _members: State, _spread: Spread) -> Explorer:
+def explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:
     """Actions drawn from the policy: how far they spread is learnt."""
 
     def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
@@ -297,7 +297,7 @@ def explorer(_config: AlgorithmConfig, _members: State, _spread: Spread) -> Expl
     return explore
 
 
-def numbers(_config: AlgorithmConfig, members: State) -> Mapping[str, float]:
+def numbers(_config: AlgorithmConfig, members: SacMembers) -> Mapping[str, float]:
     """The members' mean temperature."""
     return {"temperature": float(members.log_temperature[: len(members.tally.skipped)].exp().mean())}
 

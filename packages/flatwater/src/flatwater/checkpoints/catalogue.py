@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import Intact, examine, glance, read_shard, remembering
+from flatwater.checkpoints.intact import VerifiedCheckpoint, examine, find_quick_problems, read_shard, remembering
 from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest, shard_path
 from flatwater_watch.files.directory import remove_strays, strays, sync_folder, telling
 
@@ -27,7 +27,7 @@ def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
     """Every checkpoint with what is wrong with it, as `verify` says. Shards that several share are read once."""
     read = remembering()
     found = [(manifest, examine(folder, manifest, read)) for manifest in list_checkpoints(folder)]
-    return [(manifest, [] if isinstance(each, Intact) else each) for manifest, each in found]
+    return [(manifest, [] if isinstance(each, VerifiedCheckpoint) else each) for manifest, each in found]
 
 
 def verify(folder: Path, manifest: Manifest) -> list[str]:
@@ -36,10 +36,10 @@ def verify(folder: Path, manifest: Manifest) -> list[str]:
     Reads every shard once, 4 MiB at a time.
     """
     found = examine(folder, manifest, read_shard)
-    return [] if isinstance(found, Intact) else found
+    return [] if isinstance(found, VerifiedCheckpoint) else found
 
 
-def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Intact | None:
+def newest_intact(folder: Path, *, say: Callable[[str], None]) -> VerifiedCheckpoint | None:
     """The newest checkpoint whose manifest and shards are as they were written; None if there is none.
 
     Args:
@@ -52,7 +52,7 @@ def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Intact | None:
         say(f"A save was cut off and left {cut_off} unfinished file(s) in {folder}. They are ignored.")
     for skipped, manifest in enumerate(reversed(list_checkpoints(folder))):
         found = examine(folder, manifest, read_shard)
-        if isinstance(found, Intact):
+        if isinstance(found, VerifiedCheckpoint):
             if skipped:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is intact and is used instead.")
             return found
@@ -62,7 +62,7 @@ def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Intact | None:
     return None
 
 
-def kept(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
+def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
     """Those of `manifests` (newest last) that the policy keeps: always the newest, then whole rounds.
 
     A checkpoint inside a round is worth keeping only while it is the newest: resuming it and resuming the round before
@@ -89,8 +89,8 @@ def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collectio
     place = next((at for at, manifest in enumerate(manifests) if manifest.file == saved), None)
     if place is None:  # the folder was deleted in this very moment: whoever writes next finds that out
         return
-    whole = [manifest for manifest in manifests[: place + 1] if not glance(folder, manifest)]
-    stay = {manifest.file for manifest in kept(whole, config)} | {*spared}
+    whole = [manifest for manifest in manifests[: place + 1] if not find_quick_problems(folder, manifest)]
+    stay = {manifest.file for manifest in checkpoints_to_keep(whole, config)} | {*spared}
     remove_checkpoints(folder, [each for each in manifests if each.file not in stay and not each.unread])
 
 
@@ -100,10 +100,10 @@ def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
         for manifest in unwanted:
             manifest.file.unlink(missing_ok=True)
         sync_folder(folder)
-    return sweep(folder)
+    return remove_orphan_shards(folder)
 
 
-def sweep(folder: Path) -> int:
+def remove_orphan_shards(folder: Path) -> int:
     """Remove shards that no manifest in `folder` names, and unfinished files of writers that are dead.
 
     No shard goes while a manifest there does not say which ones it needs: one that cannot be read now may be good.

@@ -16,7 +16,7 @@ from stat import S_ISREG
 from typing import NamedTuple
 
 from flatwater.checkpoints.manifest import LeafRecord, Manifest, ShardRecord, shard_path
-from flatwater.checkpoints.schema import Place
+from flatwater.checkpoints.schema import HeaderEntry
 from flatwater.checkpoints.shards import DTYPES, LENGTH_BYTES, parse_header
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.content import MOST_BYTES
@@ -29,7 +29,7 @@ class DamagedError(CheckpointError):
     """Something of a checkpoint is not as it was written."""
 
 
-class Span(NamedTuple):
+class LeafSpan(NamedTuple):
     """Where a leaf's bytes lie in the file of its shard."""
 
     begin: int
@@ -40,13 +40,13 @@ Mark = tuple[int, int, int, int, int]
 """Which file it was, and that nobody has written to it since: the kernel changes the last with each write."""
 
 
-def mark_of(status: os.stat_result) -> Mark:
+def file_mark(status: os.stat_result) -> Mark:
     """The mark of a file as it is now: device, inode, size, times of the last write and of the last change."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @dataclass(frozen=True, kw_only=True)
-class Intact:
+class VerifiedCheckpoint:
     """A checkpoint that was verified. Only `verified` makes one.
 
     It says what was so when the shards were read. `restore_` reads them again without hashing them, and relies on
@@ -57,7 +57,7 @@ class Intact:
     manifest: Manifest
     folder: Path
     """The `checkpoints` folder that holds it."""
-    spans: Mapping[str, Span]
+    spans: Mapping[str, LeafSpan]
     """Leaf path -> its bytes, for leaves that have any place in a shard."""
     marks: Mapping[str, Mark]
     """Shard hash -> the file that was read."""
@@ -69,33 +69,33 @@ class Intact:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ShardReading:
     """What reading one shard found."""
 
-    spans: Mapping[str, Span]
+    spans: Mapping[str, LeafSpan]
     mark: Mark
 
 
-Reading = Callable[[Path, ShardRecord, tuple[LeafRecord, ...]], Read | str]
+Reading = Callable[[Path, ShardRecord, tuple[LeafRecord, ...]], ShardReading | str]
 
 
-def verified(folder: Path, manifest: Manifest) -> Intact:
+def verify_checkpoint(folder: Path, manifest: Manifest) -> VerifiedCheckpoint:
     """The checkpoint, once every shard was read and found right. Reads 4 MiB at a time.
 
     Raises:
         DamagedError: it is damaged; one line for each problem.
     """
     found = examine(folder, manifest, read_shard)
-    if isinstance(found, Intact):
+    if isinstance(found, VerifiedCheckpoint):
         return found
     raise DamagedError("\n".join(found))
 
 
-def examine(folder: Path, manifest: Manifest, read: Reading) -> Intact | list[str]:
+def examine(folder: Path, manifest: Manifest, read: Reading) -> VerifiedCheckpoint | list[str]:
     """The checkpoint where it is intact, else what is wrong with it."""
-    if problems := glance(folder, manifest):
+    if problems := find_quick_problems(folder, manifest):
         return problems
-    spans: dict[str, Span] = {}
+    spans: dict[str, LeafSpan] = {}
     marks: dict[str, Mark] = {}
     for shard, leaves in leaves_by_shard(manifest).items():
         found = read(shard_path(folder, shard.sha256), shard, leaves)
@@ -104,7 +104,7 @@ def examine(folder: Path, manifest: Manifest, read: Reading) -> Intact | list[st
         else:
             spans |= found.spans
             marks[shard.sha256] = found.mark
-    return problems or Intact(manifest=manifest, folder=folder, spans=spans, marks=marks, proof=_PROOF)
+    return problems or VerifiedCheckpoint(manifest=manifest, folder=folder, spans=spans, marks=marks, proof=_PROOF)
 
 
 def remembering() -> Reading:
@@ -121,7 +121,7 @@ def leaves_by_shard(manifest: Manifest) -> dict[ShardRecord, tuple[LeafRecord, .
     return {shard: tuple(held[shard.sha256]) for shard in manifest.shards}
 
 
-def glance(folder: Path, manifest: Manifest) -> list[str]:
+def find_quick_problems(folder: Path, manifest: Manifest) -> list[str]:
     """What is wrong with a checkpoint as far as can be told without reading its shards."""
     if manifest.damage:
         return [manifest.damage]
@@ -131,34 +131,34 @@ def glance(folder: Path, manifest: Manifest) -> list[str]:
 def _misplaced(folder: Path, shard: ShardRecord) -> str:
     path = shard_path(folder, shard.sha256)
     if not path.is_file():
-        return f"{short(shard)}: the file is missing"
+        return f"{short_shard_name(shard)}: the file is missing"
     size = path.stat().st_size
-    return "" if size == shard.bytes else f"{short(shard)}: {size} bytes where {shard.bytes} were written"
+    return "" if size == shard.bytes else f"{short_shard_name(shard)}: {size} bytes where {shard.bytes} were written"
 
 
-def short(shard: ShardRecord) -> str:
+def short_shard_name(shard: ShardRecord) -> str:
     """The shard's name, to be read by people."""
     return f"objects/{shard.sha256[:12]}….safetensors"
 
 
-def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Read | str:
+def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> ShardReading | str:
     """Read a shard's file through. What is wrong with it comes back as a sentence."""
     check, room = ShardCheck(shard, leaves), memoryview(bytearray(PIECE))
     try:
         with open_at_once(path) as file:
             before = os.fstat(file.fileno())
             if not S_ISREG(before.st_mode):
-                return f"{short(shard)}: it is no regular file"
+                return f"{short_shard_name(shard)}: it is no regular file"
             while count := file.readinto(room):
                 check.take_(room[:count])
             spans = check.end()
-            if mark_of(os.fstat(file.fileno())) != mark_of(before):
-                return f"{short(shard)}: it changed while it was read"
+            if file_mark(os.fstat(file.fileno())) != file_mark(before):
+                return f"{short_shard_name(shard)}: it changed while it was read"
     except DamagedError as damage:
         return str(damage)
     except OSError as error:
-        return f"{short(shard)}: it cannot be read ({error.strerror or error})"
-    return Read(spans, mark_of(before))
+        return f"{short_shard_name(shard)}: it cannot be read ({error.strerror or error})"
+    return ShardReading(spans, file_mark(before))
 
 
 class ShardCheck:
@@ -169,7 +169,7 @@ class ShardCheck:
         self._shard, self._leaves = shard, {record.path: record for record in leaves}
         self._whole, self._seen = hashlib.sha256(), 0
         self._header, self._start = bytearray(), LENGTH_BYTES
-        self._parts: list[tuple[str, Span, hashlib._Hash]] = []
+        self._parts: list[tuple[str, LeafSpan, hashlib._Hash]] = []
         self._at, self._done = 0, 0
         self._problem = ""
 
@@ -182,7 +182,9 @@ class ShardCheck:
         view = memoryview(piece)
         self._seen += len(view)
         if self._seen > self._shard.bytes:
-            raise DamagedError(f"{short(self._shard)}: more bytes than the {self._shard.bytes} that were written")
+            raise DamagedError(
+                f"{short_shard_name(self._shard)}: more bytes than the {self._shard.bytes} that were written"
+            )
         self._whole.update(view)
         while view and not self._problem and len(self._header) < self._start:
             count = self._start - len(self._header)
@@ -200,7 +202,7 @@ class ShardCheck:
 
     def _headed_(self) -> None:
         """The length of the header is there, or all of it."""
-        name = short(self._shard)
+        name = short_shard_name(self._shard)
         if self._start == LENGTH_BYTES:
             length = int.from_bytes(self._header, "little")
             if 0 < length <= min(MOST_BYTES, self._shard.bytes - LENGTH_BYTES):
@@ -216,13 +218,13 @@ class ShardCheck:
         else:
             self._parts = [(path, span, hashlib.sha256()) for path, span in spans.items()]
 
-    def end(self) -> dict[str, Span]:
+    def end(self) -> dict[str, LeafSpan]:
         """Where each leaf lies, now that all bytes went by.
 
         Raises:
             DamagedError: they are not those of the shard.
         """
-        name, found = short(self._shard), self._whole.hexdigest()
+        name, found = short_shard_name(self._shard), self._whole.hexdigest()
         if self._seen != self._shard.bytes:
             raise DamagedError(f"{name}: {self._seen} bytes where {self._shard.bytes} were written")
         if found != self._shard.sha256:
@@ -235,7 +237,9 @@ class ShardCheck:
         return {path: span for path, span, _ in self._parts}
 
 
-def _layout(header: Mapping[str, Place], leaves: Mapping[str, LeafRecord], start: int, size: int) -> dict[str, Span]:
+def _layout(
+    header: Mapping[str, HeaderEntry], leaves: Mapping[str, LeafRecord], start: int, size: int
+) -> dict[str, LeafSpan]:
     """Where each leaf lies in a file of `size` bytes, in that order, once the header fits the manifest.
 
     Raises:
@@ -249,14 +253,14 @@ def _layout(header: Mapping[str, Place], leaves: Mapping[str, LeafRecord], start
         if start + begin != at or end < begin:
             raise ValueError(f"the bytes of {path!r} do not follow those before")
         _require_fit(path, place, leaves[path])
-        spans[path] = Span(at, end - begin)
+        spans[path] = LeafSpan(at, end - begin)
         at += end - begin
     if at != size:
         raise ValueError(f"its leaves end at byte {at}, the file at {size}")
     return spans
 
 
-def _require_fit(path: str, place: Place, record: LeafRecord) -> None:
+def _require_fit(path: str, place: HeaderEntry, record: LeafRecord) -> None:
     """That dtype, shape and size of a leaf are the same in header and manifest."""
     size, cells, shape = place.data_offsets[1] - place.data_offsets[0], prod(record.shape), tuple(place.shape)
     if dtype := DTYPES.get(record.dtype):

@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from flatwater.checkpoints.schema import Content, Inline, Stored
+from flatwater.checkpoints.schema import InlineLeaf, ManifestContent, ShardLeaf
 from flatwater_watch.files.content import MOST_BYTES, convert_to, parse_json, require_shallow
 from flatwater_watch.files.directory import read_whole
 
@@ -224,7 +224,7 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
         how = f"it is written in format {later}, and this version of Flatwater reads format {FORMAT}: update Flatwater"
         return _damaged(file, how, unread=True)
     try:
-        manifest = _manifest(file, convert_to(content, Content))
+        manifest = _manifest(file, convert_to(content, ManifestContent))
     except ValueError as error:
         return _damaged(file, f"the manifest is not as it must be ({error})")
     contradiction = _contradiction(manifest)
@@ -236,7 +236,7 @@ def _damaged(file: Path, how: str, *, unread: bool = False) -> Manifest:
     return Manifest(file=file, round=at_round, step=at_step, damage=how, unread=unread)
 
 
-def _manifest(file: Path, content: Content) -> Manifest:
+def _manifest(file: Path, content: ManifestContent) -> Manifest:
     return Manifest(
         file=file,
         round=content.round,
@@ -250,11 +250,11 @@ def _manifest(file: Path, content: Content) -> Manifest:
 
 def _leaf_record(content: dict[str, Any]) -> LeafRecord:
     if content.get("kind") not in SCALARS:
-        at = convert_to(content, Stored)
+        at = convert_to(content, ShardLeaf)
         return LeafRecord(
             path=at.path, kind=at.kind, sha256=at.sha256, dtype=at.dtype, shape=tuple(at.shape), shard=at.shard
         )
-    leaf = convert_to(content, Inline)
+    leaf = convert_to(content, InlineLeaf)
     if type(leaf.value) not in _VALUES[leaf.kind]:
         raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")
     if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NOT_NUMBERS:

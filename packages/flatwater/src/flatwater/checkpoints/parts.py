@@ -24,7 +24,7 @@ import torch
 
 from flatwater.checkpoints.catalogue import newest_intact
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import Intact
+from flatwater.checkpoints.intact import VerifiedCheckpoint
 from flatwater.checkpoints.manifest import JSON, SCALARS, LeafRecord
 from flatwater.checkpoints.reader import restore_
 from flatwater.checkpoints.writer import save_checkpoint as write_checkpoint
@@ -59,7 +59,7 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
         if door is None:
             tree[name], forms[name] = part, None
         else:
-            tree[name], forms[name] = take_apart(door.get(), name)
+            tree[name], forms[name] = flatten_state(door.get(), name)
     return write_checkpoint(
         Path(folder), tree, round=step, step=0, facts={_PARTS: forms}, config=CheckpointConfig(keep=keep)
     )
@@ -84,11 +84,11 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
     forms, doors = _forms(intact), {name: _door(part) for name, part in _with_draws(parts).items()}
     _compare(intact, forms, doors)
     given: dict[str, object] = dict(_with_draws(parts))
-    tree = given | {name: _rooms(intact, name) for name, form in forms.items() if form is not None}
+    tree = given | {name: _make_buffers(intact, name) for name, form in forms.items() if form is not None}
     restore_(tree, intact)
     for name, door in doors.items():
         if door is not None:
-            door.put(put_together(forms[name], tree[name], name))
+            door.put(unflatten_state(forms[name], tree[name], name))
         elif isinstance(parts.get(name), Scalar):
             parts[name] = tree[name]
     return intact.manifest.round
@@ -106,7 +106,7 @@ class Stateful(Protocol):
 
 
 @dataclass(frozen=True)
-class _Door:
+class _StateAccess:
     """How the state of a part is read and written, where it cannot be written in place."""
 
     get: Callable[[], Any]
@@ -123,18 +123,18 @@ def _with_draws(parts: Mapping[str, object]) -> dict[str, object]:
     return {**parts, _DRAWS: _Draws()}
 
 
-def _door(part: object) -> _Door | None:
+def _door(part: object) -> _StateAccess | None:
     """None where the part is a branch or a leaf of a state tree."""
     if isinstance(part, _Draws):
-        return _Door(_global_draws, _set_global_draws)
+        return _StateAccess(_global_draws, _set_global_draws)
     if isinstance(part, np.random.Generator):
         bits = part.bit_generator
-        return _Door(lambda: bits.state, lambda state: setattr(bits, "state", state))
+        return _StateAccess(lambda: bits.state, lambda state: setattr(bits, "state", state))
     if isinstance(part, Stateful):
-        return _Door(part.state_dict, part.load_state_dict)
+        return _StateAccess(part.state_dict, part.load_state_dict)
     if isinstance(part, list | tuple) and part and all(_door(each) is not None for each in part):
         doors = [door for each in part if (door := _door(each)) is not None]
-        return _Door(
+        return _StateAccess(
             lambda: [door.get() for door in doors],
             lambda states: [door.put(state) for door, state in zip(doors, states, strict=True)],
         )
@@ -162,7 +162,7 @@ def _set_global_draws(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state(draws, number)
 
 
-def take_apart(value: object, name: str) -> tuple[dict[str, Any], JSON]:
+def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
     """The leaves of nested dicts, lists and tuples, by path, and the form that puts them together again.
 
     Raises:
@@ -194,7 +194,7 @@ def take_apart(value: object, name: str) -> tuple[dict[str, Any], JSON]:
     return leaves, form(value, "")
 
 
-def put_together(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
+def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
     """What `take_apart` was given, from leaves that were read.
 
     Raises:
@@ -217,7 +217,7 @@ def put_together(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
         raise CheckpointError(f"{name}: the checkpoint does not say how its state is put together") from error
 
 
-def _forms(intact: Intact) -> Mapping[str, Any]:
+def _forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
     forms = intact.manifest.facts.get(_PARTS)
     if not isinstance(forms, Mapping):
         raise CheckpointError(
@@ -227,7 +227,7 @@ def _forms(intact: Intact) -> Mapping[str, Any]:
     return forms
 
 
-def _compare(intact: Intact, forms: Mapping[str, Any], doors: Mapping[str, _Door | None]) -> None:
+def _compare(intact: VerifiedCheckpoint, forms: Mapping[str, Any], doors: Mapping[str, _StateAccess | None]) -> None:
     """Make sure that the parts are those of the checkpoint, before any is touched."""
     lines = [f"{name}: in the checkpoint, not given" for name in forms if name not in doors]
     lines += [f"{name}: given, not in the checkpoint" for name in doors if name not in forms]
@@ -240,14 +240,14 @@ def _compare(intact: Intact, forms: Mapping[str, Any], doors: Mapping[str, _Door
         raise CheckpointError(f"{intact.manifest.file} is of other parts:{listed}\nGive those that were saved.")
 
 
-def _rooms(intact: Intact, name: str) -> dict[str, Any]:
+def _make_buffers(intact: VerifiedCheckpoint, name: str) -> dict[str, Any]:
     """Where the leaves of a part are read to, by path."""
     under = f"{name}."
     records = [record for record in intact.manifest.leaves if record.path.startswith(under)]
     return {record.path.removeprefix(under): _room(intact, record) for record in records}
 
 
-def _room(intact: Intact, record: LeafRecord) -> Any:  # noqa: ANN401
+def _room(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa: ANN401
     if record.kind in SCALARS:
         return record.value
     if record.kind == "generator":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from flatwater.checkpoints.manifest import Kind, describe
-from flatwater.checkpoints.shards import DTYPES, Stored
+from flatwater.checkpoints.shards import DTYPES, TensorEntry
 from flatwater.state.tree import Leaf, Scalar
 
 _SCALAR_KINDS: dict[type, Kind] = {float: "float", int: "int", bool: "bool", str: "str", type(None): "none"}
@@ -28,7 +28,7 @@ class Payload:
     dtype: str
     """As torch or numpy writes it."""
     shape: tuple[int, ...]
-    stored: Stored
+    stored: TensorEntry
 
     @property
     def nbytes(self) -> int:
@@ -52,7 +52,7 @@ def scalar_kind(path: str, value: Scalar) -> Kind:
     return kind
 
 
-def payload(leaf: Leaf) -> Payload | None:
+def make_payload(leaf: Leaf) -> Payload | None:
     """How the leaf is stored in a shard; None for a number, which stands in the manifest.
 
     Raises:
@@ -77,9 +77,9 @@ def payload(leaf: Leaf) -> Payload | None:
 def _payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
     size = prod(shape) * itemsize
     if dtype in DTYPES:
-        stored = Stored(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)
+        stored = TensorEntry(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)
     else:
-        stored = Stored(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
+        stored = TensorEntry(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
     return Payload(leaf=leaf, kind=kind, dtype=dtype, shape=shape, stored=stored)
 
 
@@ -95,7 +95,7 @@ def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return prod(shape) > 0 and any(n > 1 and stride == 0 for n, stride in zip(shape, strides, strict=True))
 
 
-def raw(item: Payload) -> memoryview:
+def payload_bytes(item: Payload) -> memoryview:
     """The leaf's bytes in row-major order: the run's own memory where it is contiguous and on the CPU, else a copy."""
     if item.nbytes == 0:
         return memoryview(b"")

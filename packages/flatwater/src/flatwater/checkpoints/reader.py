@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from flatwater.checkpoints.catalogue import list_checkpoints, newest_intact, verify
-from flatwater.checkpoints.intact import Intact, Span, mark_of
+from flatwater.checkpoints.intact import LeafSpan, VerifiedCheckpoint, file_mark
 from flatwater.checkpoints.manifest import SCALARS, LeafRecord, shard_path
-from flatwater.checkpoints.payload import Payload, Read, fill_, payload
+from flatwater.checkpoints.payload import Payload, Read, fill_, make_payload
 from flatwater.state.tree import Leaf, Scalar, leaves, set_scalar_
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.directory import PIECE, open_at_once
@@ -23,7 +23,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _LeafPair:
     """A leaf of the run, and what the checkpoint has for it."""
 
     leaf: Leaf
@@ -31,7 +31,7 @@ class _Place:
     record: LeafRecord
 
 
-def restore_(root: object, intact: Intact, *, below: str | None = None) -> None:
+def restore_(root: object, intact: VerifiedCheckpoint, *, below: str | None = None) -> None:
     """Write a checkpoint into `root`, in place: tensors keep their storage and generators their identity.
 
     Extra memory is 4 MiB, or the largest leaf that is not contiguous or not on the CPU. Everything that can be known is
@@ -62,11 +62,11 @@ def restore_(root: object, intact: Intact, *, below: str | None = None) -> None:
         _read_shard(intact, sha256, held, fill_)
 
 
-def _matched(root: object, intact: Intact, below: str | None) -> list[_Place]:
+def _matched(root: object, intact: VerifiedCheckpoint, below: str | None) -> list[_LeafPair]:
     """Leaves of the run beside those of the checkpoint, once every one has its counterpart."""
     under = "" if below is None else f"{below}."
     now = {under + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
-    items = {path: payload(leaf) for path, leaf in now.items()}
+    items = {path: make_payload(leaf) for path, leaf in now.items()}
     saved = {record.path: record for record in intact.manifest.leaves if below is None or record.path in now}
     found = [f"{path}: {saved[path]} in the checkpoint, absent in this run" for path in saved if path not in now]
     for path, leaf in now.items():
@@ -80,10 +80,10 @@ def _matched(root: object, intact: Intact, below: str | None) -> list[_Place]:
             "Resume with the configuration that the run was started with (config.toml in its folder), "
             "or start a new run in another folder."
         )
-    return [_Place(leaf, items[path], saved[path]) for path, leaf in now.items()]
+    return [_LeafPair(leaf, items[path], saved[path]) for path, leaf in now.items()]
 
 
-def _differing(leaf: Leaf, item: Payload | None, record: LeafRecord, span: Span | None) -> list[str]:
+def _differing(leaf: Leaf, item: Payload | None, record: LeafRecord, span: LeafSpan | None) -> list[str]:
     if item is None:
         fits = record.kind in SCALARS and (not _is_fixed(leaf.owner) or _same(record.value, leaf.value))
         return [] if fits else [f"{leaf.path}: {record} in the checkpoint, {leaf.value!r} in this run"]
@@ -111,13 +111,15 @@ def _listed(lines: list[str]) -> str:
     return shown + (f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
 
 
-def _read_shard(intact: Intact, sha256: str, places: list[_Place], take: Callable[[Payload, Read], None]) -> None:
+def _read_shard(
+    intact: VerifiedCheckpoint, sha256: str, places: list[_LeafPair], take: Callable[[Payload, Read], None]
+) -> None:
     """Hand every leaf's bytes to `take`, from the file that was verified."""
     path, mark = shard_path(intact.folder, sha256), intact.marks[sha256]
     try:
         with open_at_once(path) as file:
             for place in [None, *places]:
-                if mark_of(os.fstat(file.fileno())) != mark:
+                if file_mark(os.fstat(file.fileno())) != mark:
                     raise CheckpointError(f"{path} has changed since it was verified. Start again from the checkpoint.")
                 if place is not None and place.item is not None:
                     file.seek(intact.spans[place.record.path].begin)

@@ -12,7 +12,14 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from flatwater.checkpoints.intact import DamagedError, Read, ShardCheck, leaves_by_shard, read_shard, short
+from flatwater.checkpoints.intact import (
+    DamagedError,
+    ShardCheck,
+    ShardReading,
+    leaves_by_shard,
+    read_shard,
+    short_shard_name,
+)
 from flatwater.checkpoints.manifest import (
     LeafRecord,
     Manifest,
@@ -22,11 +29,11 @@ from flatwater.checkpoints.manifest import (
     shard_path,
 )
 from flatwater.storage.faults import OversizeError, StoreError
-from flatwater.storage.objects import Entry, Objects
+from flatwater.storage.objects import ObjectEntry, StoredObjects
 from flatwater.storage.sending import OtherContentError, SendBuffer, send_file
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.regular import read_regular
+from flatwater_watch.files.safe_read import read_regular
 
 FOLDER = "checkpoints"
 AGAIN = (0.0, 2.0)
@@ -36,7 +43,7 @@ Say = Callable[[str], None]
 T = TypeVar("T")
 
 
-def patiently(objects: Objects, read: Callable[[Objects], T]) -> T:
+def patiently(objects: StoredObjects, read: Callable[[StoredObjects], T]) -> T:
     """What `read` returns, called again by another connection where what came was wrong, and once more after a pause.
 
     Raises:
@@ -48,7 +55,7 @@ def patiently(objects: Objects, read: Callable[[Objects], T]) -> T:
             return read(objects)
         except (DamagedError, StoreError):
             time.sleep(pause)
-            objects = objects.again()
+            objects = objects.reconnect()
     return read(objects)
 
 
@@ -62,7 +69,7 @@ def manifest_name(manifest: Manifest) -> str:
     return f"{FOLDER}/{manifest.file.name}"
 
 
-def list_stored(objects: Objects) -> tuple[list[str], dict[str, int]]:
+def list_stored(objects: StoredObjects) -> tuple[list[str], dict[str, int]]:
     """The names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
     entries = objects.entries(f"{FOLDER}/")
     named = [entry.name for entry in entries if _is_manifest(entry)]
@@ -70,20 +77,20 @@ def list_stored(objects: Objects) -> tuple[list[str], dict[str, int]]:
     return sorted(named, key=lambda name: [int(part) for part in name.split("/")[1].split(".")[:2]]), shards
 
 
-def _is_manifest(entry: Entry) -> bool:
+def _is_manifest(entry: ObjectEntry) -> bool:
     return PurePosixPath(entry.name).parent.as_posix() == FOLDER and is_manifest(Path(entry.name))
 
 
-def read_remote(objects: Objects, name: str) -> Manifest:
+def read_remote(objects: StoredObjects, name: str) -> Manifest:
     """One manifest. One that is damaged says so in `damage`; one that is gone or cannot be read is `unread` as well."""
     return _read_manifest(objects, name)[0]
 
 
-def _read_manifest(objects: Objects, name: str) -> tuple[Manifest, bytes]:
+def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
     """The manifest and its bytes."""
     file, found = Path(PurePosixPath(name).name), (Manifest(file=Path(name), round=-1, step=-1), b"")
 
-    def read(objects: Objects) -> None:
+    def read(objects: StoredObjects) -> None:
         nonlocal found
         content = objects.read(name)
         manifest = parse_manifest(file, content if content is not None else b"")
@@ -109,14 +116,14 @@ def missing_shards(manifest: Manifest, shards: dict[str, int]) -> str:
     for shard in manifest.shards:
         found = shards.get(shard_name(shard.sha256))
         if found is None:
-            return f"{short(shard)}: the object is missing"
+            return f"{short_shard_name(shard)}: the object is missing"
         if found != shard.bytes:
-            return f"{short(shard)}: {found} bytes where {shard.bytes} were written"
+            return f"{short_shard_name(shard)}: {found} bytes where {shard.bytes} were written"
     return ""
 
 
 def send_shards(
-    objects: Objects,
+    objects: StoredObjects,
     folder: Path,
     manifest: Manifest,
     there: Collection[str],
@@ -154,7 +161,7 @@ def send_shards(
         yield shard
 
 
-def send_manifest(objects: Objects, manifest: Manifest) -> None:
+def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
     """Put the manifest, once all its shards are there; create-only.
 
     A manifest of that name is there already where a run was resumed from an earlier checkpoint: then it says the same,
@@ -168,7 +175,7 @@ def send_manifest(objects: Objects, manifest: Manifest) -> None:
         objects.put(name, content)
 
 
-def fetch_newest(objects: Objects, folder: Path, *, say: Say) -> Manifest | None:
+def fetch_newest(objects: StoredObjects, folder: Path, *, say: Say) -> Manifest | None:
     """Bring the newest checkpoint that is whole into `folder`; None where there is none.
 
     Shards that are there already are not brought again. The manifest is written last. Nothing is removed at the store,
@@ -193,14 +200,14 @@ def fetch_newest(objects: Objects, folder: Path, *, say: Say) -> Manifest | None
     return None
 
 
-def _fetch_shards(objects: Objects, folder: Path, manifest: Manifest) -> str:
+def _fetch_shards(objects: StoredObjects, folder: Path, manifest: Manifest) -> str:
     """What is wrong with them; empty where all are in the folder."""
     for shard, leaves in leaves_by_shard(manifest).items():
         path = shard_path(folder, shard.sha256)
-        if path.is_file() and isinstance(read_shard(path, shard, leaves), Read):
+        if path.is_file() and isinstance(read_shard(path, shard, leaves), ShardReading):
             continue
 
-        def fetch(objects: Objects) -> None:
+        def fetch(objects: StoredObjects) -> None:
             write_object(path, _checked(objects, shard, leaves))  # noqa: B023  (called in this turn alone)
 
         try:
@@ -210,7 +217,7 @@ def _fetch_shards(objects: Objects, folder: Path, manifest: Manifest) -> str:
     return ""
 
 
-def _checked(objects: Objects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Iterator[bytes]:
+def _checked(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Iterator[bytes]:
     """The shard's content; raises after the last piece where something is wrong, so that no file comes to be.
 
     Raises:
@@ -222,18 +229,18 @@ def _checked(objects: Objects, shard: ShardRecord, leaves: tuple[LeafRecord, ...
             check.take_(piece)
             yield piece
     except FileNotFoundError:
-        raise DamagedError(f"{short(shard)}: the object is missing") from None
+        raise DamagedError(f"{short_shard_name(shard)}: the object is missing") from None
     except OversizeError:
-        raise DamagedError(f"{short(shard)}: more than the {shard.bytes} bytes that were written") from None
+        raise DamagedError(f"{short_shard_name(shard)}: more than the {shard.bytes} bytes that were written") from None
     check.end()
 
 
-def is_intact(objects: Objects, manifest: Manifest) -> bool:
+def is_intact(objects: StoredObjects, manifest: Manifest) -> bool:
     """Whether every byte of a checkpoint at a URL is as it was written; reads all of it."""
     return not any(_damage(objects, shard, leaves) for shard, leaves in leaves_by_shard(manifest).items())
 
 
-def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
+def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
     """Every checkpoint at a URL, newest last, and what is wrong with each; reads every shard once."""
     names, sizes = list_stored(objects)
     damage = cache(partial(_damage, objects))
@@ -246,8 +253,8 @@ def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
     return found
 
 
-def _damage(objects: Objects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> str:
-    def read(objects: Objects) -> None:
+def _damage(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> str:
+    def read(objects: StoredObjects) -> None:
         for _ in _checked(objects, shard, leaves):
             pass
 

@@ -15,7 +15,7 @@ Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Shape = Annotated[list[Count], Meta(max_length=64)]
 
 
-class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ShardLeaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A leaf whose bytes lie in a shard."""
 
     path: str
@@ -26,7 +26,7 @@ class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shard: Hash
 
 
-class Inline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InlineLeaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A leaf whose value stands in the manifest."""
 
     path: str
@@ -35,14 +35,14 @@ class Inline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: int | float | bool | str | None
 
 
-class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ShardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A shard."""
 
     sha256: Hash
     bytes: Count
 
 
-class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ManifestContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A manifest of the format that is written here."""
 
     format: int
@@ -51,12 +51,12 @@ class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     saved: str
     facts: dict[str, Any]
     leaves: list[dict[str, Any]]
-    """Each is a `Stored` or an `Inline`; its `kind` says which."""
-    shards: list[File]
+    """Each is a `ShardLeaf` or an `InlineLeaf`; its `kind` says which."""
+    shards: list[ShardFile]
     sha256: Hash
 
 
-class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HeaderEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a leaf's bytes lie in a shard, by the shard's header."""
 
     dtype: str
@@ -64,4 +64,4 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_offsets: tuple[Count, Count]
 
 
-Header = dict[str, Place]
+Header = dict[str, HeaderEntry]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
-from flatwater.checkpoints.schema import Header, Place
+from flatwater.checkpoints.schema import Header, HeaderEntry
 from flatwater_watch.files.content import convert_to, parse_json
 
 _ALIGNMENT = 8
@@ -49,7 +49,7 @@ DTYPES: Mapping[str, Dtype] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stored:
+class TensorEntry:
     """What a shard's header says of one leaf."""
 
     dtype: str
@@ -87,7 +87,7 @@ def pack(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]:
         yield group
 
 
-def header(group: Mapping[str, Stored]) -> bytes:
+def header(group: Mapping[str, TensorEntry]) -> bytes:
     """The beginning of a shard that holds `group`, end to end in the order given.
 
     Items must come with the larger ones first, so that each lies at a multiple of its size: readers map the file.
@@ -102,7 +102,7 @@ def header(group: Mapping[str, Stored]) -> bytes:
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
-def parse_header(raw: bytes) -> dict[str, Place]:
+def parse_header(raw: bytes) -> dict[str, HeaderEntry]:
     """Where each leaf's bytes lie in a shard, counted from the end of its header, by the header `raw`.
 
     Raises:

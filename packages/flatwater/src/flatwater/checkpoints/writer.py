@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flatwater.checkpoints.catalogue import prune, sweep
+from flatwater.checkpoints.catalogue import prune, remove_orphan_shards
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import (
     JSON,
@@ -22,12 +22,12 @@ from flatwater.checkpoints.manifest import (
     scalar_hash,
     shard_path,
 )
-from flatwater.checkpoints.payload import Payload, payload, raw, scalar_kind
+from flatwater.checkpoints.payload import Payload, make_payload, payload_bytes, scalar_kind
 from flatwater.checkpoints.shards import header, pack
 from flatwater.state.tree import Leaf, Scalar, leaves
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import PIECE, Piece, telling, write_object
-from flatwater_watch.files.regular import open_regular
+from flatwater_watch.files.safe_read import open_regular
 
 
 def save_checkpoint(
@@ -76,7 +76,7 @@ def save_checkpoint(
         write_object(manifest.file, encode(manifest))
     except RunError:
         with suppress(RunError):  # a folder that cannot be written cannot be tidied either
-            sweep(folder)
+            remove_orphan_shards(folder)
         raise
     prune(folder, manifest.file, config, spared)
     return manifest.file
@@ -86,7 +86,7 @@ def _write_leaves(
     folder: Path, root: object, shard_bytes: int
 ) -> tuple[tuple[LeafRecord, ...], tuple[ShardRecord, ...]]:
     saved = [leaf for leaf in leaves(root) if not leaf.derived]
-    stored = [item for leaf in saved if (item := payload(leaf)) is not None]
+    stored = [item for leaf in saved if (item := make_payload(leaf)) is not None]
     in_shards = {item.leaf.path for item in stored}
     records = {leaf.path: _scalar_record(leaf) for leaf in saved if leaf.path not in in_shards}
     if len(records) + len(stored) != len(saved) or len(in_shards) != len(stored):
@@ -110,7 +110,7 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
     """One shard on the disk, and the records of its leaves. Holds at most the group's bytes beside the run."""
     ordered = sorted(group, key=lambda item: (-item.stored.itemsize, item.leaf.path))
     start = header({item.leaf.path: item.stored for item in ordered})
-    blobs = [raw(item) for item in ordered]
+    blobs = [payload_bytes(item) for item in ordered]
     whole, parts = hashlib.sha256(start), [hashlib.sha256() for _ in blobs]
     for blob, part in zip(blobs, parts, strict=True):
         for at in range(0, len(blob), PIECE):

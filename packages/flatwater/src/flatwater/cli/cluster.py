@@ -19,12 +19,12 @@ class ClusterCheck:
     def __call__(self) -> int:
         """Ask each machine, and print a line for it."""
         from flatwater.runs.fingerprint import versions
-        from flatwater.runs.team import on_ray
+        from flatwater.runs.team import import_ray_module
         from flatwater_watch.errors import RunError
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
 
-        ray, refused = on_ray(), 0
+        ray, refused = import_ray_module(), 0
         ray.connect(self.address)
         mine, nodes = versions(), ray.nodes()
         for node, theirs in zip(nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:versions"), strict=True):

@@ -10,7 +10,7 @@ import tyro
 from flatwater_watch.files.output import PAGE, Written, check_output, write_output
 
 if TYPE_CHECKING:
-    from flatwater.comparisons.side_by_side import Compared, Rows
+    from flatwater.comparisons.side_by_side import ComparedRun, Rows
 
 FIRST_COLUMN = 30
 """Characters: the longest names of settings just fit."""
@@ -54,7 +54,7 @@ class Compare:
         return 0
 
 
-def write_page(runs: "Sequence[Compared]", page: Path) -> Written:
+def write_page(runs: "Sequence[ComparedRun]", page: Path) -> Written:
     """Write the page of a comparison."""
     from datetime import datetime
 
@@ -63,9 +63,9 @@ def write_page(runs: "Sequence[Compared]", page: Path) -> Written:
     return write_output(page, comparison_page(runs, datetime.now().astimezone()).encode(errors="replace"), PAGE)
 
 
-def show(runs: "Sequence[Compared]", console: Any) -> None:  # noqa: ANN401  (rich's console)
+def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  (rich's console)
     """The letters, the settings that differ, the numbers, and a sentence for each difference."""
-    from flatwater.comparisons.side_by_side import differences, number_rows, setting_rows
+    from flatwater.comparisons.side_by_side import differences_from_first, number_rows, setting_rows
 
     for each in runs:
         console.print(f"{each.letter}  {each.named}", soft_wrap=True)
@@ -75,11 +75,11 @@ def show(runs: "Sequence[Compared]", console: Any) -> None:  # noqa: ANN401  (ri
     else:
         console.print("\nAll settings are the same.")
     show_rows("numbers", runs, number_rows(runs), console)
-    for found in differences(runs):
+    for found in differences_from_first(runs):
         console.print(found.sentence)
 
 
-def show_rows(title: str, runs: "Sequence[Compared]", rows: "Rows", console: Any) -> None:  # noqa: ANN401
+def show_rows(title: str, runs: "Sequence[ComparedRun]", rows: "Rows", console: Any) -> None:  # noqa: ANN401
     """A table with a column for each run; a long value is broken."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table

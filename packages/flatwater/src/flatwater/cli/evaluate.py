@@ -6,11 +6,11 @@ from typing import Annotated
 
 import tyro
 
-from flatwater.cli.settings import Bounded, OfSomebody
+from flatwater.cli.settings import WithBudget, WithTrust
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(OfSomebody, Bounded):
+class Evaluate(WithTrust, WithBudget):
     """Play the champion or policy of a run's newest checkpoint against its baselines.
 
     A champion plays against buy and hold, equal weights and random traders; a policy that grows networks against
@@ -39,7 +39,7 @@ class Evaluate(OfSomebody, Bounded):
 
         from flatwater.cli.outcome import show_result
         from flatwater.cli.plan import print_plan
-        from flatwater.imported import GIVEN
+        from flatwater.named_imports import GIVEN
         from flatwater.recipe import find_recipe
         from flatwater.runs.evaluate import evaluate, plan_evaluation
         from flatwater_watch.terminal import terminal
@@ -60,7 +60,7 @@ class Evaluate(OfSomebody, Bounded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(OfSomebody, Bounded):
+class Export(WithTrust, WithBudget):
     """Write the trained policy of a run as one file: a program for torch or for ONNX, or its weights.
 
     The file has the network, the scales of its observations, the bounds of its actions, and a text that describes

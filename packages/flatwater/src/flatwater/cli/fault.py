@@ -8,8 +8,8 @@ import traceback
 from pathlib import Path
 
 from flatwater import __version__
-from flatwater.border import Place
-from flatwater_watch.files.output import keep
+from flatwater.border import CodeLine
+from flatwater_watch.files.output import keep_result
 from flatwater_watch.masking import masked, masked_words
 
 FAULT_EXIT = 70
@@ -25,7 +25,7 @@ def describe_fault(fault: BaseException, words: list[str]) -> str:
     )
 
 
-def describe_own_fault(fault: BaseException, place: Place, words: list[str]) -> str:
+def describe_own_fault(fault: BaseException, place: CodeLine, words: list[str]) -> str:
     """The same for an error in code of the user's."""
     said = str(fault).strip().partition("\n")[0]
     raised = f"{type(fault).__name__}{f': {said}' if said else ''}"
@@ -42,7 +42,7 @@ def keep_traceback(fault: BaseException, words: list[str], what: str = "The trac
 
 def _kept(text: str) -> Path | None:
     name = f"fault-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    place = keep(name, text.encode(errors="backslashreplace"))
+    place = keep_result(name, text.encode(errors="backslashreplace"))
     if place is None:
         sys.stderr.write(text)
     return None if place is None else place.absolute()

@@ -8,14 +8,14 @@ from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
 from flatwater.border import own_place
 from flatwater.cli.table import OVER_RECIPES, commands
-from flatwater.imported import GIVEN, trusting
-from flatwater.plugins import faults, load, load_row
-from flatwater.recipe import find_recipe, recipe_in, recipe_names
+from flatwater.named_imports import GIVEN, trust_code
+from flatwater.plugins import group_faults, load_named, load_row
+from flatwater.recipe import find_recipe, recipe_in_env, recipe_names
 from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
 from flatwater_watch.masking import masked
-from flatwater_watch.printable import shown
-from flatwater_watch.streams import complaints, fill_closed, lasting, output_error, own_output
+from flatwater_watch.sanitize import shown
+from flatwater_watch.streams import complaints, fill_closed, output_error, own_output, surviving_stream
 
 INTERRUPTED = 130
 NO_READER = 141
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     fill_closed()
-    errors = lasting(complaints())
+    errors = surviving_stream(complaints())
     with own_output():
         try:
             code = called(words, errors)
@@ -167,7 +167,7 @@ def interface_of(command: tuple[str, ...]) -> type[Any]:
         return cast("type[Any]", load_row("commands", " ".join(command), commands()[command][0]))
     from flatwater.cli.settings import over_recipe
 
-    return over_recipe(load(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
+    return over_recipe(load_named(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
 
 
 def run(command: tuple[str, ...], options: Sequence[str]) -> int:
@@ -176,7 +176,7 @@ def run(command: tuple[str, ...], options: Sequence[str]) -> int:
     interface: object = interface_of(command)
     program = " ".join(("flatwater", *command))
     read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
-    with trusting(TRUST in options):  # settings in a folder are read before the options are
+    with trust_code(TRUST in options):  # settings in a folder are read before the options are
         return read(program, options)()
 
 
@@ -187,7 +187,7 @@ def sent_on(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str
     from flatwater.cli.settings import environment_option
 
     env, others = environment_option(options)
-    found = recipe_in(command[1], env).name
+    found = recipe_in_env(command[1], env).name
     return (command, others) if found == command[1] else ((command[0], found), options)
 
 
@@ -245,11 +245,11 @@ def _unknown(words: Sequence[str], errors: TextIO) -> int:
     if words[0] in OVER_RECIPES and words[1:]:
         recipes = recipe_names()
         line = f"there is no recipe {shown(words[1])}. Known: {', '.join(recipes)}, or package.module:NAME of your own."
-        complain(errors, f"{line}{_nearest(words[1], recipes)}{faults('recipes')}")
+        complain(errors, f"{line}{_nearest(words[1], recipes)}{group_faults('recipes')}")
         return FlatwaterError.exit_code
     same = [" ".join(command) for command in commands() if command[0] == words[0]]
     known = same or sorted(" ".join(command) for command in commands())
     given = " ".join(words[:2] if same else words[:1])
     near = _nearest(given, [*known, *(command[0] for command in commands())])
-    complain(errors, f"no command {shown(given)}. Known: {', '.join(known)}.{near}{faults('commands')}")
+    complain(errors, f"no command {shown(given)}. Known: {', '.join(known)}.{near}{group_faults('commands')}")
     return FlatwaterError.exit_code

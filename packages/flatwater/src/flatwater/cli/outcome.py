@@ -10,23 +10,23 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flatwater.cli.settings import ShownRun
+from flatwater.cli.settings import WithDisplay
 from flatwater.description import Description, measured_numbers
-from flatwater.recipe import Recipe, ShownTable, later
+from flatwater.recipe import Recipe, ShownTable, lazy_function
 from flatwater.reports.records import read_course
 from flatwater.rundir.events import JsonLines
 from flatwater.runs.profiling import profiled_rounds
-from flatwater.runs.session import Outcome
-from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater.runs.session import RunOutcome
+from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.forms import fill_form, write_value
 from flatwater_watch.terminal import WIDTH, lasting_terminal, silent_terminal
 
 STDERR = 2
-draw_run = later("flatwater.reports.picture:draw_run")
+draw_run = lazy_function("flatwater.reports.picture:draw_run")
 """Imports matplotlib, when a run has finished."""
 
 
-def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
+def show_outcome(train: Callable[..., RunOutcome], shown: WithDisplay) -> int:
     """Train, and show the result where the run finished. Returns the exit code.
 
     Args:

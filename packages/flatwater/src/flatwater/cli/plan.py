@@ -10,18 +10,18 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flatwater.cli.settings import OfSomebody, OverRecipe
+from flatwater.cli.settings import RecipeSettings, WithTrust
 from flatwater.memory.nodes import NodePlan, shortages
-from flatwater.memory.planner import BUDGET_SHARE, grouped
+from flatwater.memory.planner import BUDGET_SHARE, group_bytes
 from flatwater.memory.planner import Plan as PlannedRun
 from flatwater_watch.errors import MemoryLimitError
-from flatwater_watch.forms import counted
+from flatwater_watch.forms import count_phrase
 from flatwater_watch.terminal import terminal
 from flatwater_watch.units import format_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(OfSomebody, OverRecipe):
+class PlanCommand(WithTrust, RecipeSettings):
     """What planning for any recipe is given besides its settings."""
 
     about: ClassVar[str] = "Tell what a run of `flatwater train {name}` with these options would hold, by owner."
@@ -70,7 +70,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)
     table.add_column("share", justify="right", no_wrap=True, min_width=SHARE)
     table.add_column("", no_wrap=True, style="cyan", min_width=BAR)
-    owners = sorted(grouped(plan.owners, depth=2).items(), key=lambda item: -item[1])
+    owners = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])
     shown = [(name, size) for name, size in owners if size >= LEAST_SHARE * plan.total_bytes]
     rest = owners[len(shown) :]
     if rest:
@@ -87,7 +87,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
     if plan.workers:
         state = max(sum(owners.values()) for owners in plan.worker_owners)
-        each = f"{counted(len(plan.workers), 'worker')}, {format_bytes(max(plan.workers))} each"
+        each = f"{count_phrase(len(plan.workers), 'worker')}, {format_bytes(max(plan.workers))} each"
         row = _cells(sum(plan.workers), plan.needed_bytes)
         table.add_row(*([f"{each}, set aside in the cluster"] if plan.apart else [each, *row]), style="dim")
         table.add_row("  the state in each, exactly", *_cells(state, plan.needed_bytes)[:2], style="dim")

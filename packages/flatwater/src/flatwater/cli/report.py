@@ -44,21 +44,21 @@ class Report:
 
     def _trains(self) -> bool:
         from flatwater.rundir.layout import open_folder
-        from flatwater.rundir.listing import state_of
+        from flatwater.rundir.listing import run_state
         from flatwater_watch.errors import ConfigError
 
         if not (Path(self.run) / "config.toml").is_file():
             raise ConfigError(f"--every is for the folder of a run, and {self.run} is none. Leave it out.")
-        return state_of(open_folder(Path(self.run)), 0, 0) == "training"
+        return run_state(open_folder(Path(self.run)), 0, 0) == "training"
 
     def _draw(self) -> None:
-        from flatwater.plugins import load_row, rows
+        from flatwater.plugins import group_rows, load_row
         from flatwater.rundir.layout import RunFolder
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
 
         path = Path(self.run)
-        others = [(kind, where) for kind, (mark, where) in rows("pages").items() if (path / mark).is_file()]
+        others = [(kind, where) for kind, (mark, where) in group_rows("pages").items() if (path / mark).is_file()]
         if path.is_file():
             written, size = self._of_watch()
         elif others and not RunFolder(path).config.is_file():
@@ -68,16 +68,16 @@ class Report:
         say(f"{written}  {format_bytes(size)}")
 
     def _of_run(self) -> tuple[Written, int]:
-        from flatwater.mirror.download import at_hand
-        from flatwater.reports.page import page
+        from flatwater.mirror.download import open_run_folder
+        from flatwater.reports.page import run_page
         from flatwater.reports.records import read_run
         from flatwater.storage.objects import is_url
         from flatwater_watch.terminal import say
 
-        with at_hand(self.run, say, shards=False) as folder:
+        with open_run_folder(self.run, say, shards=False) as folder:
             run = read_run(folder.path)
             beside = Path(f"{folder.path.name}.html") if is_url(self.run) else folder.report
-            return self._written(beside, lambda: page(run))
+            return self._written(beside, lambda: run_page(run))
 
     def _of_watch(self) -> tuple[Written, int]:
         from datetime import datetime

@@ -43,7 +43,7 @@ class Runs:
         from dataclasses import asdict
 
         from flatwater.mirror.remote_listing import list_runs_at
-        from flatwater.rundir.listing import list_runs, ranked, tagged
+        from flatwater.rundir.listing import filter_by_tag, list_runs, rank_runs
         from flatwater.storage.objects import is_url
         from flatwater_watch.errors import ConfigError
         from flatwater_watch.files.output import PAGE, check_output, write_output
@@ -57,8 +57,8 @@ class Runs:
                     f"--page {self.page}: runs at a URL have no reports to link to. Give a folder of runs."
                 )
         found = list_runs_at(self.folder) if remote else list_runs(Path(self.folder))
-        found = found if self.tag is None else tagged(found, self.tag)
-        found = found if self.sort is None else ranked(found, self.sort)
+        found = found if self.tag is None else filter_by_tag(found, self.tag)
+        found = found if self.sort is None else rank_runs(found, self.sort)
         if self.json:
             sys.stdout.write(json.dumps({"runs": [asdict(run) for run in found]}, indent=1) + "\n")
         else:
@@ -77,7 +77,7 @@ class Runs:
         from rich.table import Table
         from rich.text import Text
 
-        from flatwater.rundir.listing import score_of
+        from flatwater.rundir.listing import shown_score
         from flatwater_watch.terminal import say, terminal
         from flatwater_watch.units import short_bytes
 
@@ -99,7 +99,7 @@ class Runs:
         for title in ("size", "last change"):
             table.add_column(title, justify="right", no_wrap=True)
         for run in found:
-            done, score = f"{run.done}/{run.rounds}", score_of(run, self.sort)
+            done, score = f"{run.done}/{run.rounds}", shown_score(run, self.sort)
             state = f"{run.state}*" if run.doubt else run.state
             table.add_row(run.name, run.trainer, state, done, score, short_bytes(run.bytes), _recent(run.changed))
         console.print(table)
@@ -119,7 +119,7 @@ def _recent(changed: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Top:
+class TopCommand:
     """Watch a run: memory by owner against the budget, phases, fitness, and what grows.
 
     The screen reads the run's folder once a second and does not touch the run. For a finished or stopped run it shows

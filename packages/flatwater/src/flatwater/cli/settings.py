@@ -13,7 +13,7 @@ from flatwater_watch.options.declare import absent_settings
 from flatwater_watch.options.parsing import read_options
 
 
-class OverFile:
+class FileSettings:
     """A command that has all fields of a configuration, and fields of its own that have defaults."""
 
     config_type: ClassVar[type[Any]]
@@ -37,7 +37,7 @@ class OverFile:
             and algorithm is not None
             and any(map(own_algorithm, (algorithm, learner.algorithm)))
         ):
-            settings["learner"] = learner.chosen(algorithm)  # its settings are options as well
+            settings["learner"] = learner.with_algorithm(algorithm)  # its settings are options as well
         return read_options(cls, program, options, cls(**settings), more=cls.help_more, later=settings)
 
     def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
@@ -52,14 +52,14 @@ def _load(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: A
     return load_settings(cls, file, given=given)
 
 
-class OverRecipe(OverFile):
+class RecipeSettings(FileSettings):
     """A command for any recipe: `flatwater train erl`."""
 
     about: ClassVar[str]
     """The first paragraphs of its help; `{name}` and `{guide}` stand for those of the recipe."""
 
 
-def over_recipe(command: type[OverRecipe], recipe: Recipe) -> type[Any]:
+def over_recipe(command: type[RecipeSettings], recipe: Recipe) -> type[Any]:
     """The command with the settings of a recipe as its options, besides its own."""
     text = command.about.format(name=recipe.name, guide=recipe.guide)
     about = {"__doc__": text, "__module__": command.__module__, "config_type": recipe.config}
@@ -100,7 +100,7 @@ def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfSomebody:
+class WithTrust:
     """A command that composes a run from a folder, whoever began it. Who calls it looks for the option (`cli.main`)."""
 
     trust: bool = False
@@ -109,7 +109,7 @@ class OfSomebody:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounded:
+class WithBudget:
     """A command whose memory is planned before it allocates any, as that of a run is."""
 
     budget: str | None = None
@@ -120,7 +120,7 @@ class Bounded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownRun:
+class WithDisplay:
     """A command that trains."""
 
     quiet: bool = False

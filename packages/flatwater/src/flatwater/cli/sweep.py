@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from flatwater.cli.settings import OfSomebody, OverRecipe, over_folder
+from flatwater.cli.settings import RecipeSettings, WithTrust, over_folder
 from flatwater_watch.options.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(OfSomebody, OverRecipe):
+class SweepCommand(WithTrust, RecipeSettings):
     """What sweeps over any recipe are given, besides the settings that all trials share."""
 
     about: ClassVar[str] = (
@@ -55,7 +55,7 @@ class Sweep(OfSomebody, OverRecipe):
         return run_sweep(self, self.settings())
 
 
-def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig of any recipe)
+def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a RunConfig of any recipe)
     """Run the trials that are wanted, show all, and return the exit code."""
     import json
     import shlex
@@ -65,7 +65,7 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
     from flatwater_watch.terminal import lasting_terminal, silent_terminal
 
     try:
-        from flatwater.sweeps.opening import Order
+        from flatwater.sweeps.opening import SweepOrder
         from flatwater.sweeps.sweep import sweep
     except ModuleNotFoundError as missing:
         raise ConfigError(
@@ -75,7 +75,7 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
 
     console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
     errors = lasting_terminal(errors=True) if command.quiet else console
-    order = Order(
+    order = SweepOrder(
         config=config,
         space=command.space,
         trials=command.trials,

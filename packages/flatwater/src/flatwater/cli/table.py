@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from functools import cache
 
-from flatwater.plugins import rows
+from flatwater.plugins import group_rows
 
 OVER_RECIPES = {
     "train": ("flatwater.cli.train:Train", ""),
-    "plan": ("flatwater.cli.plan:Plan", "show the memory that a run of {} would hold, by owner, before it starts"),
-    "sweep": ("flatwater.cli.sweep:Sweep", "search for the settings with which {} trains best"),
+    "plan": (
+        "flatwater.cli.plan:PlanCommand",
+        "show the memory that a run of {} would hold, by owner, before it starts",
+    ),
+    "sweep": ("flatwater.cli.sweep:SweepCommand", "search for the settings with which {} trains best"),
 }
 """Commands that a recipe belongs to, `flatwater train erl`: its settings are their options. What `train` does is
 the recipe's to say."""
@@ -26,6 +29,6 @@ def commands() -> Mapping[tuple[str, ...], tuple[str, str]]:
     over_recipes = {
         (verb, name): (where, line.format(f"`train {name}`") or does)
         for verb, (where, line) in OVER_RECIPES.items()
-        for name, (_, does) in rows("recipes").items()
+        for name, (_, does) in group_rows("recipes").items()
     }
-    return over_recipes | {tuple(words.split()): row for words, row in rows("commands").items()}
+    return over_recipes | {tuple(words.split()): row for words, row in group_rows("commands").items()}

@@ -6,12 +6,12 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from flatwater.cli.settings import OfSomebody, OverRecipe, ShownRun
+from flatwater.cli.settings import RecipeSettings, WithDisplay, WithTrust
 from flatwater_watch.options.bounds import Number, Workers
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewRun(OverRecipe):
+class NewRun(RecipeSettings):
     """Where a run is, and what it begins with; these options come first in the help."""
 
     run: Path | None = None
@@ -21,7 +21,7 @@ class NewRun(OverRecipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(OfSomebody, ShownRun, NewRun):
+class Train(WithTrust, WithDisplay, NewRun):
     """What training by any recipe is given besides its settings."""
 
     about: ClassVar[str] = "{guide}"
@@ -40,7 +40,7 @@ class Train(OfSomebody, ShownRun, NewRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resume(OfSomebody, ShownRun):
+class Resume(WithTrust, WithDisplay):
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
     A checkpoint that was damaged or half-written is recognised by its hash, and the one before it is used. A run that

@@ -38,7 +38,7 @@ class Pipe:
         """
         return self._read(int.from_bytes(self._read(_LENGTH)))
 
-    def cut(self) -> None:
+    def shut_down(self) -> None:
         """Nothing is sent any more, and what has come is the last, whoever else has the other end open."""
         self._end.shutdown(socket.SHUT_RDWR)
 

@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 from flatwater.cluster.pipe import Pipe
-from flatwater.sources import here
-from flatwater_watch.meters.proc import stands_still
+from flatwater.sources import current_folder
+from flatwater_watch.meters.proc import is_stopped
 
 STOPPED_SECONDS = 10.0
 """How long a worker may stand still at a signal (SIGSTOP) before it is ended and started again."""
@@ -21,7 +21,7 @@ _LOOK_SECONDS = 1.0
 
 def _modules_of_user() -> list[str]:
     """The folder of the command, where the run takes code of the user's from there."""
-    return [folder for folder in here() if folder in sys.path or "" in sys.path]
+    return [folder for folder in current_folder() if folder in sys.path or "" in sys.path]
 
 
 class Process:
@@ -50,7 +50,7 @@ class Process:
         return self._process.pid
 
     @property
-    def ended(self) -> str:
+    def exit_reason(self) -> str:
         """Its exit status."""
         return f"exit status {self._process.returncode}"
 
@@ -77,7 +77,7 @@ class Process:
         A fork of its own, of an environment's, say, may live on and have the other end open.
         """
         if self._process.poll() is not None:
-            self._pipe.cut()
-        self._still = self._still + _LOOK_SECONDS if stands_still(self.pid) else 0.0
+            self._pipe.shut_down()
+        self._still = self._still + _LOOK_SECONDS if is_stopped(self.pid) else 0.0
         if self._still >= STOPPED_SECONDS:
             self._process.kill()

@@ -7,12 +7,12 @@ Span = tuple[int, int]
 """From the first to before the last."""
 
 
-def spans(count: int, size: int) -> list[Span]:
+def split_spans(count: int, size: int) -> list[Span]:
     """Consecutive spans of `size`, the last one shorter where they do not come out even."""
     return [(low, min(low + size, count)) for low in range(0, count, size)]
 
 
-def shares(tiles: int, workers: int) -> list[tuple[int, int]]:
+def worker_shares(tiles: int, workers: int) -> list[tuple[int, int]]:
     """Consecutive tiles [low, high) of each worker, as even as can be; no more workers than tiles.
 
     Args:

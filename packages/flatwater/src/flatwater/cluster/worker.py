@@ -1,4 +1,4 @@
-"""The other end of `asking.Worker`: answers questions until nobody is left to ask.
+"""The other end of `worker_client.Worker`: answers questions until nobody is left to ask.
 
 python -P -m flatwater.cluster.worker DESCRIPTOR [FOLDER WITH THE USER'S MODULES]
 """
@@ -13,7 +13,7 @@ import traceback
 from contextlib import suppress
 
 from flatwater.cluster.pipe import Pipe
-from flatwater.imported import import_object
+from flatwater.named_imports import import_object
 from flatwater_watch.meters.proc import counters_of
 
 LEFT_TO_THE_RUN = (
@@ -48,7 +48,7 @@ def refused_memory(fault: Exception) -> bool:
     return isinstance(fault, MemoryError) or "allocate memory" in str(fault)
 
 
-class Answers:
+class WorkerSession:
     """What a worker says: the first question makes an object, whose methods answer all others."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Answers:
 
 def serve(pipe: Pipe) -> None:
     """Answer one question after the other."""
-    answers = Answers()
+    answers = WorkerSession()
     with suppress(EOFError, OSError):  # nobody is left
         while True:
             pipe.send(answers.to(pipe.receive()))

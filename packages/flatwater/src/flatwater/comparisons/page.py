@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from statistics import quantiles
 
-from flatwater.comparisons.side_by_side import Compared, Rows, differences, number_rows, setting_rows
-from flatwater.metrics.jsonl import known
+from flatwater.comparisons.side_by_side import ComparedRun, Rows, differences_from_first, number_rows, setting_rows
+from flatwater.metrics.jsonl import finite_points
 from flatwater.recipe import find_installed
 from flatwater_watch.pages.blocks import Block, Paragraph, Section, Table, Tile
 from flatwater_watch.pages.chart import Axis, Chart, Line, round_axis
@@ -16,7 +16,7 @@ FEWEST, FENCE, MARGIN = 8, 5.0, 0.06
 """Values of which outliers are told, quartile distances beyond which a value is one, and the room around the others."""
 
 
-def comparison_page(runs: Sequence[Compared], written: datetime) -> str:
+def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
     """The whole page."""
     sections = [
         Section(title="Result", blocks=[*_result(runs)]),
@@ -37,16 +37,16 @@ def colour(at: int) -> str:
     return f"--owner-{at + 1}"
 
 
-def _tiles(runs: Sequence[Compared]) -> Iterator[Tile]:
+def _tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
     """The headline of each run."""
     for each in runs:
-        headline, value = each.run.recipe.headline, each.trained.get(each.run.recipe.headline.key)
+        headline, value = each.run.recipe.headline, each.result_numbers.get(each.run.recipe.headline.key)
         shown = "-" if value is None else headline.write(value)
         yield Tile(f"{each.letter}: {headline.title}", shown, f"{each.run.done} of {each.run.rounds} rounds")
 
 
-def _result(runs: Sequence[Compared]) -> Iterator[Block]:
-    for found in differences(runs):
+def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
+    for found in differences_from_first(runs):
         yield Paragraph(found.sentence)
     yield from _own_charts(runs)
     yield _table(runs, number_rows(runs))
@@ -54,7 +54,7 @@ def _result(runs: Sequence[Compared]) -> Iterator[Block]:
     yield Paragraph(f"{said}compared on look better than they are: these are not the days of the holdout.", "reading")
 
 
-def _curves(runs: Sequence[Compared]) -> Iterator[Block]:
+def _curves(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     names = {metric: title for each in runs for title, metric in each.run.recipe.curves.items()}
     charts = [_over_rounds(runs, metric, title) for metric, title in names.items()]
     charts.append(_over_rounds(runs, "memory/resident", "resident memory, MiB", MIB))
@@ -64,11 +64,11 @@ def _curves(runs: Sequence[Compared]) -> Iterator[Block]:
         yield Paragraph("No run has recorded a round yet.", "missing")
 
 
-def _over_rounds(runs: Sequence[Compared], metric: str, title: str, unit: float = 1.0) -> Chart | None:
+def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
     """One number of all runs over the rounds; None where no run has it."""
     marks, rounds = [], list[float]()
     for at, each in enumerate(runs):
-        x, y = known(each.run.metrics.get("round", []), each.run.metrics.get(metric, []))
+        x, y = finite_points(each.run.metrics.get("round", []), each.run.metrics.get(metric, []))
         if x:
             marks.append(Line(name=each.letter, x=x, y=[value / unit for value in y], colour=colour(at), width=2))
             rounds += x
@@ -91,7 +91,7 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
     return None if len(kept) == len(values) or not margin else (min(kept) - margin, max(kept) + margin)
 
 
-def _own_charts(runs: Sequence[Compared]) -> Sequence[Chart]:
+def _own_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
     """Those that the recipe of the first run has for a comparison."""
     recipe = find_installed(runs[0].run.recipe.name)
     if recipe is None or recipe.comparison is None:
@@ -102,10 +102,10 @@ def _own_charts(runs: Sequence[Compared]) -> Sequence[Chart]:
     return found
 
 
-def _settings(runs: Sequence[Compared]) -> Iterator[Block]:
+def _settings(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     rows = setting_rows(runs)
     yield _table(runs, rows) if rows else Paragraph("All settings are the same.")
 
 
-def _table(runs: Sequence[Compared], rows: Rows) -> Table:
+def _table(runs: Sequence[ComparedRun], rows: Rows) -> Table:
     return Table(("", *(each.letter for each in runs)), [(name, *cells) for name, cells in rows])

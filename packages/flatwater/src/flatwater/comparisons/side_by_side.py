@@ -14,11 +14,11 @@ from string import ascii_uppercase
 from typing import Any, cast
 
 from flatwater.config.toml import to_mapping
-from flatwater.mirror.download import at_hand
+from flatwater.mirror.download import open_run_folder
 from flatwater.recipe import Difference, NoDifferenceError, find_installed
 from flatwater.reports.records import RunRecords, read_run
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.content import plain
+from flatwater_watch.files.content import plain_json_value
 from flatwater_watch.forms import write_value
 from flatwater_watch.units import format_bytes, format_duration
 
@@ -33,7 +33,7 @@ Rows = list[tuple[str, list[str]]]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedRun:
     """One of the runs."""
 
     letter: str
@@ -43,7 +43,7 @@ class Compared:
     run: RunRecords
 
     @property
-    def trained(self) -> Mapping[str, Any]:
+    def result_numbers(self) -> Mapping[str, Any]:
         """The numbers of what was trained; empty where the run has no result."""
         recipe, result = self.run.recipe, self.run.result
         found: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
@@ -51,7 +51,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Against:
+class RunDifference:
     """One run against the first."""
 
     letter: str
@@ -70,7 +70,7 @@ class Against:
         return f"{self.letter} {self.difference.told(self.first)}, over {same}."
 
 
-def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared]:
+def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[ComparedRun]:
     """Runs that a user names, with their letters, in that order.
 
     Args:
@@ -83,7 +83,7 @@ def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared
     """
     check_named(runs)
     with ExitStack() as opened:
-        return read_compared({run: opened.enter_context(at_hand(run, say, shards=False)).path for run in runs})
+        return read_compared({run: opened.enter_context(open_run_folder(run, say, shards=False)).path for run in runs})
 
 
 def check_named(runs: Sequence[str]) -> None:
@@ -102,13 +102,13 @@ def check_named(runs: Sequence[str]) -> None:
         raise ConfigError(f"compare: {twice} is given twice. Name each run once.")
 
 
-def read_compared(folders: Mapping[str, Path]) -> list[Compared]:
+def read_compared(folders: Mapping[str, Path]) -> list[ComparedRun]:
     """The runs with their letters, in the order in which they are named."""
     letters = zip(ascii_uppercase, folders.items(), strict=False)
-    return [Compared(letter, named, read_run(path)) for letter, (named, path) in letters]
+    return [ComparedRun(letter, named, read_run(path)) for letter, (named, path) in letters]
 
 
-def setting_rows(runs: Sequence[Compared]) -> Rows:
+def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Each setting that is not the same in all of them, in the order of the file."""
     flat = [_settings(each.run) for each in runs]
     names = dict.fromkeys(name for each in runs for name in _flat(each.run.config))
@@ -138,7 +138,7 @@ def _setting(value: object) -> str:
     return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value) or '""'
 
 
-def number_rows(runs: Sequence[Compared]) -> Rows:
+def number_rows(runs: Sequence[ComparedRun]) -> Rows:
     """How far each run is, the last value of its curves, and the numbers of its result."""
     rows: Rows = [
         ("state", [each.run.state for each in runs]),
@@ -150,7 +150,7 @@ def number_rows(runs: Sequence[Compared]) -> Rows:
     rows += [(title, [_last(each.run.metrics.get(metric, [])) for each in runs]) for metric, title in curves.items()]
     numbers = {number.key: number for each in runs for number in each.run.recipe.numbers}
     for key, number in numbers.items():
-        rows.append((number.title, [_formed(each.trained.get(key), number.form) for each in runs]))
+        rows.append((number.title, [_formed(each.result_numbers.get(key), number.form) for each in runs]))
     against = {each.run.recipe.headline.against: each.run.recipe.headline for each in runs}
     for who, headline in against.items():
         others = [(each.run.result or {}).get(each.run.recipe.players, {}).get(who, {}) for each in runs]
@@ -174,24 +174,24 @@ def _pace(run: RunRecords) -> str:
     return format_duration(median(sums)) if sums else NOTHING
 
 
-def differences(runs: Sequence[Compared]) -> list[Against]:
+def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
     """Each run against the first."""
     first, *others = runs
     return [_against(each, first) for each in others]
 
 
-def _against(own: Compared, first: Compared) -> Against:
+def _against(own: ComparedRun, first: ComparedRun) -> RunDifference:
     recipe = find_installed(first.run.recipe.name)
     if recipe is None or recipe.difference is None:
-        return Against(own.letter, first.letter, None, f"the recipe of {first.letter} gives none")
+        return RunDifference(own.letter, first.letter, None, f"the recipe of {first.letter} gives none")
     try:
         found: Difference = recipe.difference({each.letter: each.run for each in (own, first)})
     except NoDifferenceError as fault:
-        return Against(own.letter, first.letter, None, str(fault))
-    return Against(own.letter, first.letter, found)
+        return RunDifference(own.letter, first.letter, None, str(fault))
+    return RunDifference(own.letter, first.letter, found)
 
 
-def as_json(runs: Sequence[Compared]) -> dict[str, Any]:
+def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
     """All of it as plain values."""
     flat, differing = [_settings(each.run) for each in runs], [name for name, _ in setting_rows(runs)]
     found = {
@@ -204,7 +204,7 @@ def as_json(runs: Sequence[Compared]) -> dict[str, Any]:
                 "rounds": each.run.rounds,
                 "settings": {name: settings.get(name) for name in differing},
                 "metrics": {name: column[-1] for name, column in each.run.metrics.items() if column},
-                "result": dict(each.trained) or None,
+                "result": dict(each.result_numbers) or None,
             }
             for each, settings in zip(runs, flat, strict=True)
         ],
@@ -216,7 +216,7 @@ def as_json(runs: Sequence[Compared]) -> dict[str, Any]:
                 "reason": one.reason or None,
                 "interval": None if one.difference is None else one.difference.values,
             }
-            for one in differences(runs)
+            for one in differences_from_first(runs)
         ],
     }
-    return cast("dict[str, Any]", plain(found))
+    return cast("dict[str, Any]", plain_json_value(found))

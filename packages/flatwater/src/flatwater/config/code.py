@@ -57,7 +57,7 @@ TRAINER = Code()
 """Of the setting `trainer`, by which a recipe is found."""
 
 
-def code_in(cls: type[Any] | None, settings: Mapping[str, Any], above: str = "") -> Iterator[NamedCode]:
+def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: str = "") -> Iterator[NamedCode]:
     """All code that settings name, whether they fit their class or not; imports nothing.
 
     Args:
@@ -76,7 +76,7 @@ def code_in(cls: type[Any] | None, settings: Mapping[str, Any], above: str = "")
         elif name in declared:
             marked = declared[name]
         elif isinstance(value, Mapping):
-            yield from code_in(tables.get(name), value, path)
+            yield from find_named_code(tables.get(name), value, path)
             continue
         else:
             marked = None

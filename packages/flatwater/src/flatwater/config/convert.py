@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path, as text"}
 
@@ -69,17 +69,17 @@ def _refused(declared: object, given: object, path: str) -> ConfigError:
     if get_origin(declared) is Literal:
         known = [option for option in get_args(declared) if isinstance(option, str)]
         hint = did_you_mean(given, known) if isinstance(given, str) else ""
-        return ConfigError(f"{path} = {shown(given)}: must be {in_words(declared)}.{hint}")
+        return ConfigError(f"{path} = {shown(given)}: must be {type_in_words(declared)}.{hint}")
     if isinstance(given, list | tuple) and get_origin(declared) is tuple:
         items = get_args(declared)
         return ConfigError(f"{path} = {shown(list(given))}: must have {len(items)} entries, not {len(given)}")
     kind = _NAMES.get(type(given), type(given).__name__) if not isinstance(given, Mapping) else "a table"
     kind = "a list" if isinstance(given, list | tuple) else kind
     kind = "one of so many digits" if declared is float and type(given) is int else kind
-    return ConfigError(f"{path} = {shown(given)}: must be {in_words(declared)}, not {kind}")
+    return ConfigError(f"{path} = {shown(given)}: must be {type_in_words(declared)}, not {kind}")
 
 
-def in_words(declared: object) -> str:
+def type_in_words(declared: object) -> str:
     """The declared type in words for an error message: `a whole number`, `one of "ddpg", "td3"`."""
     origin = get_origin(declared)
     if origin is Literal:
@@ -87,10 +87,10 @@ def in_words(declared: object) -> str:
             f'"{option}"' if isinstance(option, str) else str(option) for option in get_args(declared)
         )
     if _is_union(declared):
-        return " or ".join(in_words(option) for option in get_args(declared) if option is not types.NoneType)
+        return " or ".join(type_in_words(option) for option in get_args(declared) if option is not types.NoneType)
     if origin is tuple:
         items = [item for item in get_args(declared) if item is not Ellipsis]
-        return f"a list ({', '.join(in_words(item) for item in items)})"
+        return f"a list ({', '.join(type_in_words(item) for item in items)})"
     if isinstance(declared, type) and is_dataclass(declared):
         return "a table of settings"
     return _NAMES.get(declared, str(declared)) if isinstance(declared, type) else str(declared)

@@ -11,12 +11,12 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from flatwater.config.convert import did_you_mean, from_plain, in_words, to_plain
+from flatwater.config.convert import did_you_mean, from_plain, to_plain, type_in_words
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.regular import TEXT_BYTES, read_regular
+from flatwater_watch.files.safe_read import TEXT_BYTES, read_regular
 from flatwater_watch.options.bounds import check_values
 from flatwater_watch.options.declare import absent_settings, field_docs, removed_settings, variant
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 C = TypeVar("C")
 MOST_DOTS = 100
@@ -132,7 +132,8 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
     for name, declared in known.items():
         if name not in values and _has_no_default(declared):
             raise ConfigError(
-                f"{f'{path}.{name}' if path else name}: is missing and has no default. Give {in_words(hints[name])}."
+                f"{f'{path}.{name}' if path else name}: is missing and has no default. "
+                f"Give {type_in_words(hints[name])}."
             )
     check_values(cls, values, path)
     return cls(**values)

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from flatwater.envs.exact import Shown, try_exactness
-from flatwater.envs.kept import keeps, load_state_, state_of
+from flatwater.envs.kept_state import keeps_state, load_state_, read_env_state
 from flatwater.envs.world import Array, Spaces, split_legal
 from flatwater_watch.errors import ConfigError
 
@@ -79,7 +79,7 @@ def check_env_conformance(
     findings = first.findings
     if not first.calls:
         return findings
-    verdict = try_exactness(lambda _: _Player(make_env), seconds=SECONDS, steps=min(max_steps, STEPS))
+    verdict = try_exactness(lambda _: _EnvPlayer(make_env), seconds=SECONDS, steps=min(max_steps, STEPS))
     if verdict.tested and verdict.why:
         findings.append(f"{verdict.why[0].upper()}{verdict.why[1:]}.")
     used = _global_generators_used(env, seed, max_steps)
@@ -91,7 +91,7 @@ def check_env_conformance(
 
 
 @runtime_checkable
-class _World(Protocol):
+class _WorldLike(Protocol):
     """A `World`, told from what is none."""
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
@@ -115,7 +115,7 @@ def _as_one(env: object) -> Env:
         return env
     if isinstance(env, gymnasium.vector.VectorEnv):
         return _VectorAsOne(env)
-    if isinstance(env, _World):
+    if isinstance(env, _WorldLike):
         return _WorldAsOne(env)
     if isinstance(env, _Parallel):
         return _ParallelAsOne(env)
@@ -235,8 +235,8 @@ class _WorldAsOne:
         self._next += len(which)
 
 
-class _Player:
-    """What was made as a `flatwater.envs.exact.Player`; a second one is played beside it, step by step."""
+class _EnvPlayer:
+    """What was made as a `flatwater.envs.exact.EpisodePlayer`; a second one is played beside it, step by step."""
 
     def __init__(self, make_env: Callable[[], object]) -> None:
         made = [make_env(), make_env()]
@@ -247,10 +247,10 @@ class _Player:
 
     @property
     def saves(self) -> bool:
-        return isinstance(self._first, gymnasium.Env | gymnasium.vector.VectorEnv) and keeps(self._first)
+        return isinstance(self._first, gymnasium.Env | gymnasium.vector.VectorEnv) and keeps_state(self._first)
 
     def save(self) -> Any:  # noqa: ANN401
-        return state_of(self._first)
+        return read_env_state(self._first)
 
     def load(self, state: Any) -> None:  # noqa: ANN401
         load_state_(self._first, state)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from flatwater.envs.kept import Repeats, decode, encode, load_state_, state_of
+from flatwater.envs.kept_state import ReplayableWorld, decode, encode_state, load_state_, read_env_state
 from flatwater.envs.world import Array, Spaces, Teacher, World, split_legal
 
 STEPS = 16
@@ -31,7 +31,7 @@ Shown = Mapping[str, Array]
 """What one call gave, by name: observations, rewards, ends, and masks where there are any."""
 
 
-class Player(Protocol):
+class EpisodePlayer(Protocol):
     """An environment in which one episode is looked at, and others may be played beside it."""
 
     @property
@@ -57,7 +57,7 @@ class Player(Protocol):
         """Let go of it."""
 
 
-Make = Callable[[int], Player]
+Make = Callable[[int], EpisodePlayer]
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,11 @@ def try_exactness(make: Make, *, seconds: float = SECONDS, steps: int = STEPS) -
 def _try(make: Make, seconds: float, steps: int) -> Verdict:
     watch = _Watch()
     used = make(0)
-    building = watch.took()
+    building = watch.elapsed_seconds()
     try:
         watch = _Watch()
         _record(used, A, 1, circumstance=1)
-        one = watch.took()
+        one = watch.elapsed_seconds()
         fits = int((seconds - building) / PLAYS / max(one, 1e-9))
         if fits < 1:
             return Verdict(tested=False, why=f"a step takes {one:.2g} s, and an environment {building:.2g} s to build")
@@ -155,16 +155,16 @@ class _Watch:
     def __init__(self) -> None:
         self._cpu, self._all = time.process_time(), time.monotonic()
 
-    def took(self) -> float:
+    def elapsed_seconds(self) -> float:
         """Seconds since it was made."""
         return max(time.process_time() - self._cpu, (time.monotonic() - self._all) / 4)
 
 
-def _record(player: Player, seed: int, steps: int, *, circumstance: int, save: bool = False) -> _Episode:
+def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, save: bool = False) -> _Episode:
     """Play an episode with actions that follow from its seed."""
     rng = np.random.default_rng(seed)
     with generators_set(_all(circumstance)):
-        kept = encode(player.save()) if save else b""
+        kept = encode_state(player.save()) if save else b""
         episode = _Episode(seed, [player.begin(seed)], kept=kept)
         for _ in range(steps):
             episode.actions.append(player.choose(rng))
@@ -175,7 +175,7 @@ def _record(player: Player, seed: int, steps: int, *, circumstance: int, save: b
     return episode
 
 
-def _replayed(player: Player, episodes: Sequence[_Episode], seeds: Mapping[str, int]) -> str:
+def _replayed(player: EpisodePlayer, episodes: Sequence[_Episode], seeds: Mapping[str, int]) -> str:
     """What differs where a new player plays these, as `_unlike` says; empty where nothing does."""
     try:
         for episode in episodes:
@@ -187,7 +187,7 @@ def _replayed(player: Player, episodes: Sequence[_Episode], seeds: Mapping[str, 
     return ""
 
 
-def _replay(player: Player, episode: _Episode) -> str:
+def _replay(player: EpisodePlayer, episode: _Episode) -> str:
     if episode.kept:
         player.load(decode(episode.kept))
     for step, then in enumerate(episode.shown):
@@ -232,10 +232,12 @@ def _cause(make: Make, episode: _Episode, seconds: float) -> str:
                 "between two new environments (the clock, a generator that reset(seed=...) does not seed, or something "
                 "that all of them share)"
             )
-        used = [n for n in GENERATORS if watch.took() < seconds and _replayed(make(2), [anew], seeds | {n: 8})]
+        used = [
+            n for n in GENERATORS if watch.elapsed_seconds() < seconds and _replayed(make(2), [anew], seeds | {n: 8})
+        ]
         if used:
             return f"when the global generator of {' and '.join(used)} is in another state (draw from self.np_random)"
-        if watch.took() < seconds and _replayed(make(3), [anew], seeds):
+        if watch.elapsed_seconds() < seconds and _replayed(make(3), [anew], seeds):
             return "when others are played beside it"
     return "after another episode was played"
 
@@ -318,13 +320,13 @@ class WorldPlayer:
 
     def save(self) -> Any:  # noqa: ANN401
         """Of the first copy, or of the whole world."""
-        if isinstance(self._world, Repeats):
-            return state_of(self._world.beginnings.copies[0])
+        if isinstance(self._world, ReplayableWorld):
+            return read_env_state(self._world.beginnings.copies[0])
         return self._world.state_dict()
 
     def load(self, state: Any) -> None:  # noqa: ANN401
         """To the first copy, or to the whole world."""
-        if isinstance(self._world, Repeats):
+        if isinstance(self._world, ReplayableWorld):
             load_state_(self._world.beginnings.copies[0], state)
         else:
             self._world.load_state_dict(state)

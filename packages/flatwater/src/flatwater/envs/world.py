@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from flatwater_watch.errors import RunError, require
-from flatwater_watch.forms import counted
+from flatwater_watch.forms import count_phrase
 
 Array = np.ndarray[Any, Any]
 
@@ -191,16 +191,16 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> N
             )
 
 
-def described(spaces: Spaces) -> str:
+def describe_spaces(spaces: Spaces) -> str:
     """One line: environments, agents, what they see, what they can do."""
     seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
     done = _listed(spaces.actions)
     if spaces.bounds is not None:
-        done = f"actions of {counted(len(spaces.actions), 'number')}"
+        done = f"actions of {count_phrase(len(spaces.actions), 'number')}"
     elif spaces.choices is not None:
-        done = f"actions of {counted(len(spaces.choices), 'choice')} ({_few(map(str, spaces.choices))})"
+        done = f"actions of {count_phrase(len(spaces.choices), 'choice')} ({_few(map(str, spaces.choices))})"
     done += " with masks" if spaces.masked else ""
-    envs, agents = counted(spaces.envs, "environment"), counted(spaces.agents, "agent")
+    envs, agents = count_phrase(spaces.envs, "environment"), count_phrase(spaces.agents, "agent")
     return f"{envs} of {agents}, {seen}, {done}"
 
 

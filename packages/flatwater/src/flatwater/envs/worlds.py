@@ -17,8 +17,8 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
-from flatwater.imported import find_object
-from flatwater.plugins import faults, listed, rows
+from flatwater.named_imports import find_object
+from flatwater.plugins import group_faults, group_rows, listed
 from flatwater_watch.errors import ConfigError
 
 WORLDS = (
@@ -87,7 +87,7 @@ def build_world(
     Raises:
         ConfigError: if there is none, or a package is missing, or it cannot be used.
     """
-    name = rows("environments").get(name, name)
+    name = group_rows("environments").get(name, name)
     kind, _, what = name.partition(":")
     if kind == "forage" and not what:
         return ForagingWorld(foraging, envs)
@@ -101,7 +101,7 @@ def build_world(
         return _own_world(name, wrapped, envs, allow_nan=allow_nan)
     raise ConfigError(
         f"there is no environment of this name. Give {listed('environments', 'forage')}, {WORLDS}."
-        f"{_registered_like(name)}{faults('environments')}"
+        f"{_registered_like(name)}{group_faults('environments')}"
     )
 
 

@@ -50,7 +50,7 @@ def inherit_(lineage: Lineage, reproduction: Reproduction, generation: int) -> N
 
 
 @state
-class Schedule:
+class MutationSchedule:
     """The mutation's size now, and the values that decide it."""
 
     rate: float
@@ -65,7 +65,7 @@ def has_improved(best: Float[Tensor, "R+1"], least: float) -> bool:
     return not math.isfinite(oldest) or newest - oldest >= least * abs(oldest)
 
 
-def adapt_(schedule: Schedule, value: float, config: EvolutionConfig) -> bool:
+def adapt_(schedule: MutationSchedule, value: float, config: EvolutionConfig) -> bool:
     """Record this generation's best validation value and set the mutation's size. Returns True on a plateau."""
     schedule.best[:-1] = schedule.best[1:].clone()
     schedule.best[-1] = value
@@ -77,9 +77,9 @@ def adapt_(schedule: Schedule, value: float, config: EvolutionConfig) -> bool:
     return True
 
 
-def build_schedule(config: EvolutionConfig) -> Schedule:
+def build_schedule(config: EvolutionConfig) -> MutationSchedule:
     """The mutation's size at the start, and no values yet."""
-    return Schedule(
+    return MutationSchedule(
         rate=config.mutation_rate,
         deviation=config.mutation_deviation,
         best=torch.full((config.plateau_rounds + 1,), -torch.inf, dtype=torch.float64),
@@ -113,7 +113,7 @@ def evolve_(
     config: EvolutionConfig,
     members: Members,
     lineage: Lineage,
-    schedule: Schedule,
+    schedule: MutationSchedule,
     *,
     fitness: Float[Tensor, "P"],
     best: float,

@@ -81,17 +81,17 @@ SCALAR_BYTES = 8
 """Leaves of one number are in the sum, but not listed."""
 
 
-def base_of(owned: Mapping[str, int]) -> int:
+def base_bytes(owned: Mapping[str, int]) -> int:
     """What is resident now besides the files, the state and the allocator's slack."""
-    return state_of(owned, base=0).unaccounted
+    return take_statement(owned, base=0).unaccounted
 
 
-def state_of(owned: Mapping[str, int], *, base: int) -> Statement:
+def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
     """The statement of this moment; best right after freed memory was released.
 
     Args:
         owned: bytes of RAM of each leaf.
-        base: from `base_of`, when the state was complete.
+        base: from `base_bytes`, when the state was complete.
     """
     now: Footprint = footprint()
     found = Statement(now.resident, now.file_mapped, owned, base, heap())

@@ -31,7 +31,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Wants:
+class WorkerNeeds:
     """The needs of workers on a machine."""
 
     worker: int
@@ -49,7 +49,7 @@ class NodePlan:
     """The workers of a machine."""
 
     machine: Machine
-    wants: Wants
+    wants: WorkerNeeds
     workers: int
 
     @property
@@ -97,7 +97,7 @@ class NodePlan:
         )
 
 
-def dealt_to(machines: Sequence[Machine], count: int, wants: Wants) -> list[NodePlan]:
+def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) -> list[NodePlan]:
     """Workers go one by one to the machine with the most room left, and then with the most memory."""
     room = [NodePlan(each, wants, 0).room for each in machines]
     given = [0] * len(machines)
@@ -107,7 +107,7 @@ def dealt_to(machines: Sequence[Machine], count: int, wants: Wants) -> list[Node
     return [NodePlan(each, wants, workers) for each, workers in zip(machines, given, strict=True)]
 
 
-def room_of(nodes: Sequence[NodePlan]) -> int:
+def worker_capacity(nodes: Sequence[NodePlan]) -> int:
     """Workers that the cluster has room for."""
     return sum(node.room for node in nodes)
 
@@ -124,7 +124,7 @@ def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
 
 def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
     """The machines that lack something, and the remedy."""
-    wants, wanted, room = nodes[0].wants, sum(node.workers for node in nodes), room_of(nodes)
+    wants, wanted, room = nodes[0].wants, sum(node.workers for node in nodes), worker_capacity(nodes)
     first = (
         f"the cluster has room for {room} workers of {format_bytes(wants.worker)} and {wants.threads} cores each, "
         f"where {wanted} are wanted. Use --workers {max(1, room)}, add machines, or make the run smaller."

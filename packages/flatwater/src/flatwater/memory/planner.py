@@ -132,12 +132,12 @@ def refuse(plan: Plan) -> None:
     refuse_nodes(plan.nodes)
     if plan.fits:
         return
-    raise MemoryLimitError(f"{told(plan)}\n{REMEDIES.get(plan.what, REMEDY)}")
+    raise MemoryLimitError(f"{plan_text(plan)}\n{REMEDIES.get(plan.what, REMEDY)}")
 
 
-def told(plan: Plan) -> str:
+def plan_text(plan: Plan) -> str:
     """What the run would take, of what it may take, by whom, and what to change, in a few lines."""
-    largest = sorted(grouped(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
+    largest = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
     listed = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
     whole = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {allowed(plan)}."
     whole += f" The largest owners: {listed}."
@@ -153,7 +153,7 @@ def allowed(plan: Plan) -> str:
     return f"{format_bytes(plan.budget)} are allowed (--budget); {limit}"
 
 
-def grouped(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
+def group_bytes(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
     """Bytes by the first `depth` names of the paths, in the order of the paths."""
     sums: dict[str, int] = {}
     for path, size in owners.items():
@@ -162,7 +162,7 @@ def grouped(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
     return sums
 
 
-def in_short(plan: Plan) -> str:
+def plan_summary(plan: Plan) -> str:
     """One line about the plan."""
     return (
         f"memory: the state will hold {format_bytes(plan.total_bytes)}, with phases and libraries up to "

@@ -34,7 +34,7 @@ class Alarm:
     round: int
 
 
-def not_finite(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alarm]:
+def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alarm]:
     """An alarm for each array that holds NaN or infinity.
 
     Args:
@@ -90,7 +90,7 @@ def skipped_steps(round: int, skipped: Mapping[str, int], taken: int) -> list[Al
     ]
 
 
-def of_learner(round: int, name: str, largest: float, metrics: Metrics, steps: int) -> list[Alarm]:
+def learner_alarms(round: int, name: str, largest: float, metrics: Metrics, steps: int) -> list[Alarm]:
     """What can be wrong with one learner: its weights, the round's numbers, the steps that it did not take.
 
     Args:
@@ -101,7 +101,7 @@ def of_learner(round: int, name: str, largest: float, metrics: Metrics, steps: i
         steps: that the learner should have taken.
     """
     return [
-        *not_finite(round, {f"weights/{name}": [largest]}),
+        *array_alarms(round, {f"weights/{name}": [largest]}),
         *not_finite_metrics(round, metrics),
         *skipped_steps(round, {name: int(metrics.get("train/skipped", 0))}, steps),
     ]
@@ -217,7 +217,7 @@ MANY = 1 / 3
 """Part of the members that must be affected for an alarm: selection mends a few."""
 
 
-def of_many(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
+def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
     """The champion's alarms, and of each kind a single one for the members where `MANY` of them are affected.
 
     Actions that are no numbers are worth an alarm for each member.
@@ -239,7 +239,7 @@ def of_many(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
 MEMBER, NOT_FINITE = "member ", "not finite"
 
 
-def by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
+def name_by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
     """One number a member as `member 0`, `member 1`, ...; the champion's under `champion` where there is one."""
     named = {f"{MEMBER}{member}": value for member, value in enumerate(values)}
     return named if champion is None else named | {"champion": champion}
@@ -255,7 +255,7 @@ def news_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm
     return fresh
 
 
-def by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
+def group_by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
     """The alarms of each kind together."""
     return [[*group] for _, group in groupby(sorted(alarms, key=_kind), key=_kind)]
 
@@ -263,7 +263,7 @@ def by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
 def tell(alarms: Sequence[Alarm]) -> list[str]:
     """One line for each kind of alarm: the first of its kind in full, then where else the same was found."""
     lines = []
-    for first, *others in by_kind(alarms):
+    for first, *others in group_by_kind(alarms):
         more = f" The same holds for {', '.join(other.where for other in others)}." if others else ""
         lines.append(f"round {first.round}: {first.message}{more}")
     return lines

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from flatwater.metrics.figures import short_duration, short_number, short_seconds
 from flatwater.metrics.sinks import Metrics
-from flatwater_watch.progress import Course, Ticker, is_due, watched
+from flatwater_watch.progress import ProgressTrack, Ticker, is_due, track_progress
 from flatwater_watch.units import format_duration
 
 ROWS_PER_HEADER = 20
@@ -45,22 +45,22 @@ class Column:
     show: Callable[[float], str] = short_number
 
 
-def whole(value: float) -> str:
+def format_whole(value: float) -> str:
     """All digits up to 99,999, then a short number."""
     return f"{value:z.0f}" if abs(value) < WHOLE_BELOW else short_number(value)
 
 
-def percent(value: float) -> str:
+def format_percent(value: float) -> str:
     """A share in whole percent, without the sign."""
     return f"{100 * value:z.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
 
 
 def whole_share(value: float) -> str:
     """A share in whole percent: `50%`."""
-    return f"{percent(value)}%"
+    return f"{format_percent(value)}%"
 
 
-def share(value: float) -> str:
+def format_share(value: float) -> str:
     """A share: `3.4%`."""
     return f"{value:.1%}"
 
@@ -143,12 +143,12 @@ class ConsoleTable:
         self._phase, self._steps = "", (0, 0)
         self._bar, self._task = _bar(console)
         self._within = ExitStack()
-        self._course: Course | None = None
+        self._course: ProgressTrack | None = None
 
     def __enter__(self) -> Self:
         """Show the bar, and what the steps of long phases say of themselves."""
         self._bar.start()
-        self._course = self._within.enter_context(watched())
+        self._course = self._within.enter_context(track_progress())
         if not self._console.quiet:
             ticker = Ticker(self.tell_)
             ticker.start()
@@ -215,7 +215,7 @@ class ConsoleTable:
             self._print(title_line(self._columns, self._layout.short), "bold")
         self._rows += 1
         timed = {**metrics, WHOLE.name: self._took[-1]}
-        self._print(row_line(f"{self._done}/{self._total}", timed, self.left(), self._columns))
+        self._print(row_line(f"{self._done}/{self._total}", timed, self.remaining_seconds(), self._columns))
         if missing := metrics.get(MISSING, 0.0):
             self._print(f"{'':>{FIRST}} the replay fills: learning begins {missing:,.0f} transitions from here", "dim")
         resident = metrics.get(RESIDENT.name, 0.0)
@@ -232,11 +232,11 @@ class ConsoleTable:
         return f"{rounds} {named} in {format_duration(seconds)}, {format_duration(seconds / rounds)} each on average"
 
     @property
-    def took(self) -> float:
+    def round_seconds(self) -> float:
         """Seconds of the last round."""
         return self._took[-1]
 
-    def left(self) -> float:
+    def remaining_seconds(self) -> float:
         """Seconds to the end of the run, after a round; NaN before the first has ended."""
         return 0.0 if self._done >= self._total else self.seconds_left(self._clock())
 

@@ -48,6 +48,6 @@ def short_duration(seconds: float) -> str:
     return f"{hours // 24}d{hours % 24}h" if hours < 10 * 24 else f"{hours // 24}d"
 
 
-def finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """The value, or None where it is no number: JSON has no NaN."""
     return value if isfinite(value) else None

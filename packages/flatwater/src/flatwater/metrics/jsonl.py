@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import is_number, parse_json, plain
+from flatwater_watch.files.content import is_number, parse_json, plain_json_value
 from flatwater_watch.files.directory import telling, write_object
-from flatwater_watch.files.regular import append_regular, open_regular
-from flatwater_watch.printable import shown
+from flatwater_watch.files.safe_read import append_regular, open_regular
+from flatwater_watch.sanitize import shown
 from flatwater_watch.units import format_bytes
 
 Record = dict[str, Any]
@@ -69,7 +69,10 @@ def _append_(file: FileIO, line: bytes) -> None:
 
 def line_of(round: int, record: Mapping[str, object]) -> bytes:
     """The round as a line of JSON, with `null` for what is not finite."""
-    return json.dumps({"round": round} | {name: plain(value) for name, value in record.items()}).encode() + b"\n"
+    return (
+        json.dumps({"round": round} | {name: plain_json_value(value) for name, value in record.items()}).encode()
+        + b"\n"
+    )
 
 
 def _cut_(path: Path, resume_at: int) -> None:
@@ -90,7 +93,7 @@ def is_kept(line: bytes, resume_at: int) -> bool:
     return found is not None and found <= resume_at
 
 
-def record_of(line: bytes) -> Record | None:
+def parse_record(line: bytes) -> Record | None:
     """The record that a line holds; None where the line is half-written or no record of a round."""
     if not line.endswith(b"\n"):
         return None
@@ -104,7 +107,7 @@ def record_of(line: bytes) -> Record | None:
 
 def round_of(line: bytes) -> int | None:
     """The round that a line is about; None where the line is half-written or no record."""
-    record = record_of(line)
+    record = parse_record(line)
     return None if record is None else int(record["round"])
 
 
@@ -123,10 +126,10 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
     except OSError as fault:
         raise RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?") from fault
     records = [_record(path, number, line) for number, line in enumerate(lines, 1) if not _is_torn(lines, number)]
-    return columns_of(path, records)
+    return records_to_columns(path, records)
 
 
-def columns_of(path: Path, records: Sequence[Record]) -> dict[str, list[float]]:
+def records_to_columns(path: Path, records: Sequence[Record]) -> dict[str, list[float]]:
     """Every name that some record has -> its numbers; NaN where a record has none.
 
     Raises:
@@ -150,18 +153,18 @@ def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
         yield line
 
 
-def known(rounds: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
+def finite_points(rounds: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
     """The rounds that have a number, and their numbers."""
     points = [(at, value) for at, value in zip(rounds, values, strict=False) if isfinite(value)]
     return [at for at, _ in points], [value for _, value in points]
 
 
 def _is_torn(lines: list[bytes], number: int) -> bool:
-    return number == len(lines) and record_of(lines[-1]) is None
+    return number == len(lines) and parse_record(lines[-1]) is None
 
 
 def _record(path: Path, number: int, line: bytes) -> Record:
-    found = record_of(line)
+    found = parse_record(line)
     if found is None:
         raise RunError(f"{path}: line {number} is not a record of a round. Restore the file, or delete that line.")
     return found

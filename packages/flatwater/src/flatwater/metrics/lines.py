@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from flatwater.metrics.jsonl import Record, bounded_lines, record_of
+from flatwater.metrics.jsonl import Record, bounded_lines, parse_record
 from flatwater.metrics.tail import start_of_last
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.regular import open_regular
+from flatwater_watch.files.safe_read import open_regular
 
 
-def thinned(count: int, most: int) -> list[int]:
+def spread_indexes(count: int, most: int) -> list[int]:
     """At most `most` of the indexes 0 .. count - 1, evenly spread, the first and the last among them."""
     if count <= most:
         return list(range(count))
@@ -39,8 +39,8 @@ def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
             count, last = 0, b""
             for line in _marked(file, mark):
                 count, last = count + 1, line
-            count -= count > 0 and record_of(last) is None  # half-written
-            wanted = {*thinned(count, most)}
+            count -= count > 0 and parse_record(last) is None  # half-written
+            wanted = {*spread_indexes(count, most)}
             file.seek(0)
             # Line by line: the whole file of a long run has gigabytes.
             lines = [line for at, line in enumerate(_marked(file, mark)) if at in wanted]
@@ -56,7 +56,7 @@ def _marked(file: BufferedReader, mark: bytes) -> Iterator[bytes]:
 
 
 @dataclass
-class Tail:
+class FollowedFile:
     """A file that is followed while a run writes it."""
 
     path: Path
@@ -68,7 +68,7 @@ class Tail:
     """Lines before the end with which reading begins; None for the first one."""
 
 
-def rewind_if_replaced_(tail: Tail) -> bool:
+def rewind_if_replaced_(tail: FollowedFile) -> bool:
     """Whether the file is another one than before, or shorter; `read_appended_` then begins again at its first line."""
     try:
         found = tail.path.stat()
@@ -81,7 +81,7 @@ def rewind_if_replaced_(tail: Tail) -> bool:
     return again
 
 
-def read_appended_(tail: Tail) -> Iterator[Record]:
+def read_appended_(tail: FollowedFile) -> Iterator[Record]:
     """The whole lines since the last call, one at a time; nothing where there is no such file yet.
 
     Raises:
@@ -96,7 +96,7 @@ def read_appended_(tail: Tail) -> Iterator[Record]:
             for line in bounded_lines(file):
                 if damaged:
                     raise _damaged(tail.path)
-                if (record := record_of(line)) is None:
+                if (record := parse_record(line)) is None:
                     damaged = True
                     continue
                 tail.read += len(line)
@@ -108,7 +108,7 @@ def read_appended_(tail: Tail) -> Iterator[Record]:
 
 
 def _record(path: Path, line: bytes) -> Record:
-    if (found := record_of(line)) is None:
+    if (found := parse_record(line)) is None:
         raise _damaged(path)
     return found
 

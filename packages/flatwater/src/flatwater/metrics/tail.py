@@ -11,9 +11,9 @@ from io import BufferedReader
 from math import isfinite
 from pathlib import Path
 
-from flatwater.metrics.jsonl import MOST_LINE, Record, bounded_lines, record_of, require_numbers
+from flatwater.metrics.jsonl import MOST_LINE, Record, bounded_lines, parse_record, require_numbers
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.regular import open_regular
+from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.units import format_bytes
 
 MOST_BACK = 256 << 20
@@ -71,11 +71,11 @@ def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
     """The last record, and where its line ends."""
     start = file.seek(start_of_last(file, 2))
     lines = [*bounded_lines(file)]
-    if lines and record_of(lines[-1]) is None:  # half-written
+    if lines and parse_record(lines[-1]) is None:  # half-written
         lines.pop()
     if not lines:
         return None, 0
-    if (record := record_of(lines[-1])) is None:
+    if (record := parse_record(lines[-1])) is None:
         raise RunError(f"{path}: its last line is not a record of a round. Restore the file, or delete that line.")
     require_numbers(path, record)
     return record, start + sum(map(len, lines))

@@ -12,13 +12,13 @@ from flatwater.checkpoints.remote import FOLDER, fetch_newest, list_stored, pati
 from flatwater.mirror.opening import write_place
 from flatwater.mirror.sender import CLAIM
 from flatwater.rundir.layout import BEGINNINGS, RUNS, RunFolder, open_folder
-from flatwater.storage.claims import LOCK, is_lock, take
+from flatwater.storage.claims import LOCK, is_lock, take_lock
 from flatwater.storage.faults import OddNameError, OversizeError
-from flatwater.storage.objects import Entry, Objects, is_url, open_objects
+from flatwater.storage.objects import ObjectEntry, StoredObjects, is_url, open_objects
 from flatwater_watch.errors import CheckpointError, RunError
 from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
 CONFIG = "config.toml"
 JOURNALS = ("metrics", "alarms", "ledger", "findings", "lineage", "episodes", "lessons", "holdout_looks")
@@ -53,7 +53,7 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
     objects, found = _run_at(url, say)
     folder = RunFolder(into if into is not None else RUNS / url.rstrip("/").rpartition("/")[2])
     _require_room(folder, found)
-    lock, _ = take(objects)
+    lock, _ = take_lock(objects)
     try:
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{url}: there is no whole checkpoint, so the run cannot go on from there.")
@@ -65,7 +65,7 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
     return folder
 
 
-def _require_room(folder: RunFolder, found: Mapping[str, Entry]) -> None:
+def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
     if folder.config.is_file():
         raise RunError(
             f"{folder.path}: there is a run here already. Go on with it by `flatwater resume {folder.path}`, or give "
@@ -78,7 +78,7 @@ def _require_room(folder: RunFolder, found: Mapping[str, Entry]) -> None:
 
 
 @contextmanager
-def at_hand(place: str | Path, say: Say, *, shards: bool) -> Iterator[RunFolder]:
+def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[RunFolder]:
     """A run to look at: its own folder, or a temporary copy of what lies at a URL.
 
     Args:
@@ -106,7 +106,7 @@ def at_hand(place: str | Path, say: Say, *, shards: bool) -> Iterator[RunFolder]
         yield folder
 
 
-def _run_at(url: str, say: Say) -> tuple[Objects, dict[str, Entry]]:
+def _run_at(url: str, say: Say) -> tuple[StoredObjects, dict[str, ObjectEntry]]:
     """The objects of a run, and its small files by name: those that a run has, and no others that lie there."""
     objects = open_objects(url)
     entries = small_entries(objects, say)
@@ -119,7 +119,7 @@ def _run_at(url: str, say: Say) -> tuple[Objects, dict[str, Entry]]:
     return objects, found
 
 
-def small_entries(objects: Objects, say: Say) -> list[Entry]:
+def small_entries(objects: StoredObjects, say: Say) -> list[ObjectEntry]:
     """The objects of a run without its checkpoints. Where one beside them has an odd name, those that runs have."""
     try:
         return [entry for entry in objects.entries() if not entry.name.startswith(f"{FOLDER}/")]
@@ -133,19 +133,19 @@ def is_record(name: str) -> bool:
     return _RECORD.fullmatch(name) is not None and name != CLAIM and not is_lock(name)
 
 
-def no_run(objects: Objects) -> RunError:
+def no_run(objects: StoredObjects) -> RunError:
     """What is said where nothing of a run lies at a URL."""
     return RunError(f"{objects.url}: there is no run here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
 
 
-def _identity(objects: Objects) -> str:
+def _identity(objects: StoredObjects) -> str:
     """The run's, as it claimed its place; empty where nobody has.
 
     Raises:
         DamagedError: the claim is none.
     """
 
-    def read(objects: Objects) -> str:
+    def read(objects: StoredObjects) -> str:
         raw = objects.read(CLAIM)
         try:
             return "" if raw is None else convert_to(parse_json(raw), dict[str, str]).get("run", "")
@@ -157,13 +157,13 @@ def _identity(objects: Objects) -> str:
     return patiently(objects, read)
 
 
-def _fetch_files(objects: Objects, folder: RunFolder, found: Mapping[str, Entry]) -> None:
+def _fetch_files(objects: StoredObjects, folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
     for name, entry in found.items():
         if name != CONFIG:
             _fetch(objects, folder, entry)
 
 
-def _fetch(objects: Objects, folder: RunFolder, entry: Entry) -> None:
+def _fetch(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -> None:
     """Bring a file as long as the store says that it is; asked again where it came shorter or longer.
 
     Raises:
@@ -171,7 +171,7 @@ def _fetch(objects: Objects, folder: RunFolder, entry: Entry) -> None:
         StoreError: it came longer three times, or the store cannot be reached.
     """
 
-    def read(objects: Objects) -> None:
+    def read(objects: StoredObjects) -> None:
         nonlocal entry
         try:
             write_object(folder.path / entry.name, _sized(objects, entry))
@@ -182,7 +182,7 @@ def _fetch(objects: Objects, folder: RunFolder, entry: Entry) -> None:
     patiently(objects, read)
 
 
-def _sized(objects: Objects, entry: Entry) -> Iterator[bytes]:
+def _sized(objects: StoredObjects, entry: ObjectEntry) -> Iterator[bytes]:
     seen = 0
     try:
         for piece in objects.pieces(entry.name, entry.bytes):

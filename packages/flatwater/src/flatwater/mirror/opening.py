@@ -10,7 +10,7 @@ from typing import Protocol
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import GRACE_SECONDS, Mirror
-from flatwater.rundir.events import Voice
+from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import QUICK, open_objects
@@ -22,7 +22,7 @@ from flatwater_watch.files.directory import read_whole, write_object
 class MirrorLike(Protocol):
     """What a run needs of its mirror, and what it gets where there is none."""
 
-    def spared(self) -> frozenset[Path]:
+    def protected_manifests(self) -> frozenset[Path]:
         """Manifests of checkpoints that must not be removed now."""
         return frozenset()
 
@@ -41,25 +41,25 @@ class MirrorLike(Protocol):
         """The same as numbers."""
         return {}
 
-    def held(self) -> dict[str, int]:
+    def buffer_bytes(self) -> dict[str, int]:
         """Bytes that sending holds, by owner."""
         return {}
 
-    def unhurried(self) -> None:
+    def run_finished(self) -> None:
         """The run has finished: what is left may take its time."""
 
 
-class Unmirrored(MirrorLike):
+class NullMirror(MirrorLike):
     """A run without a mirror."""
 
     def offer(self, manifest: Path) -> None:
         """Stays where it is."""
 
-    def unhurried(self) -> None:
+    def run_finished(self) -> None:
         """There is nothing left."""
 
 
-def place_of(url: str, folder: RunFolder) -> tuple[str, str]:
+def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
     """Where the run is mirrored below `url`, and its identity; both are kept in the run folder's mirror.json.
 
     The place stays what it was when the folder is renamed, and the identity when the run is mirrored elsewhere.
@@ -86,7 +86,8 @@ def read_place(folder: RunFolder) -> dict[str, str]:
         return {}
     except ValueError as fault:
         raise RunError(
-            f"{folder.named.mirror}: is damaged ({fault}). Delete it: the run then gets a new place below --mirror."
+            f"{folder.with_current_name.mirror}: is damaged ({fault}). "
+            "Delete it: the run then gets a new place below --mirror."
         ) from fault
 
 
@@ -95,7 +96,7 @@ def write_place(folder: RunFolder, url: str, identity: str) -> None:
     write_object(folder.mirror, json.dumps({"run": identity, "url": url}).encode() + b"\n")
 
 
-def names_at(url: str | None) -> frozenset[str]:
+def taken_names(url: str | None) -> frozenset[str]:
     """Names of the runs below a mirror's URL, so that a new one gets another; the first look at the store.
 
     None where it cannot be reached now: that is told when the mirror is opened.
@@ -109,22 +110,22 @@ def names_at(url: str | None) -> frozenset[str]:
 
 
 @contextmanager
-def mirrored(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice: Voice) -> Iterator[MirrorLike]:
+def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice: RunEvents) -> Iterator[MirrorLike]:
     """The run's mirror, claimed and locked where the store can be reached.
 
     Raises:
         RunError: another run lies at its place, or another process writes there.
     """
     if base is None:
-        yield Unmirrored()
+        yield NullMirror()
         return
-    url, identity = place_of(base, folder)
+    url, identity = mirror_place(base, folder)
     objects = open_objects(url, QUICK)
     mirror = Mirror(lambda step, say: MirrorSender(objects, folder, identity, keep, step, say))
     try:
         mirror.sender.connect_()
     except StoreError as fault:
-        mirror.state.stumble_(str(fault), "The run starts all the same")
+        mirror.state.record_failure_(str(fault), "The run starts all the same")
     mirror.start()
     _tell(mirror, voice)
     interrupted = False
@@ -140,7 +141,7 @@ def mirrored(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice:
             conclude(mirror, folder, voice, hurried=not mirror.state.unhurried)
 
 
-def conclude(mirror: Mirror, folder: RunFolder, voice: Voice, *, hurried: bool) -> None:
+def conclude(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurried: bool) -> None:
     """Send what is left, as far as the store lets it be sent, and say what became of it."""
     url = mirror.sender.objects.url
     done = False
@@ -151,9 +152,9 @@ def conclude(mirror: Mirror, folder: RunFolder, voice: Voice, *, hurried: bool) 
         voice.say(f"mirror: everything is at {url}", style="")
     elif not mirror.state.lost:
         why = f" ({mirror.state.trouble})" if mirror.state.trouble else ""
-        voice.say(f"{mirror.line()}{why}. Send the rest with: flatwater mirror {folder.named.path}")
+        voice.say(f"{mirror.line()}{why}. Send the rest with: flatwater mirror {folder.with_current_name.path}")
 
 
-def _tell(mirror: Mirror, voice: Voice) -> None:
+def _tell(mirror: Mirror, voice: RunEvents) -> None:
     for line in mirror.news():
         voice.say(line)

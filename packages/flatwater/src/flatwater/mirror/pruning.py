@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from flatwater.checkpoints.catalogue import list_checkpoints, remove_checkpoints, verify
-from flatwater.checkpoints.intact import glance
+from flatwater.checkpoints.intact import find_quick_problems
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import is_intact, list_stored, missing_shards, read_remote, shard_name
 from flatwater.mirror.download import no_run
-from flatwater.rundir.layout import locked, open_folder
-from flatwater.storage.claims import take
+from flatwater.rundir.layout import hold_lock, open_folder
+from flatwater.storage.claims import take_lock
 from flatwater.storage.objects import is_url, open_objects
 from flatwater_watch.errors import CheckpointError, FlatwaterError
 
@@ -20,7 +20,7 @@ M = TypeVar("M")
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PruneResult:
     """What became of a run's checkpoints."""
 
     kept: int
@@ -31,7 +31,7 @@ class Pruned:
     """Checkpoints of which cannot be told from here whether they are good: they stay, with every shard."""
 
 
-def prune_run(place: str | Path, keep: int) -> Pruned:
+def prune_run(place: str | Path, keep: int) -> PruneResult:
     """Keep the newest `keep` checkpoints that are whole, and remove the others with the shards that only they name.
 
     The newest that is kept is read through: where a byte of it is wrong it does not count, and the one before is kept.
@@ -60,22 +60,24 @@ def chosen(newest_last: Sequence[M], keep: int, *, whole: Callable[[M], bool], g
     return left[-keep:]
 
 
-def _prune_folder(path: Path, keep: int) -> Pruned:
+def _prune_folder(path: Path, keep: int) -> PruneResult:
     run = open_folder(path)
     folder = run.checkpoints
-    with locked(run):
+    with hold_lock(run):
         found = list_checkpoints(folder)
-        stay = chosen(found, keep, whole=lambda m: not glance(folder, m), good=lambda m: not verify(folder, m))
+        stay = chosen(
+            found, keep, whole=lambda m: not find_quick_problems(folder, m), good=lambda m: not verify(folder, m)
+        )
         gone = [m for m in found if m not in stay and not m.unread]
         freed = remove_checkpoints(folder, gone)
-    return Pruned(len(stay), len(gone), freed, len(found) - len(stay) - len(gone))
+    return PruneResult(len(stay), len(gone), freed, len(found) - len(stay) - len(gone))
 
 
-def _prune_url(url: str, keep: int) -> Pruned:
+def _prune_url(url: str, keep: int) -> PruneResult:
     objects = open_objects(url)
     if not list_stored(objects)[0]:
         raise no_run(objects)
-    lock, _ = take(objects)
+    lock, _ = take_lock(objects)
     try:
         names, sizes = list_stored(objects)
         found = {name: read_remote(objects, name) for name in names}
@@ -98,4 +100,4 @@ def _prune_url(url: str, keep: int) -> Pruned:
     finally:
         with suppress(FlatwaterError):  # what went wrong before is what matters
             lock.release_()
-    return Pruned(len(stay), len(gone), sum(sizes[name] for name in unneeded), unread)
+    return PruneResult(len(stay), len(gone), sum(sizes[name] for name in unneeded), unread)

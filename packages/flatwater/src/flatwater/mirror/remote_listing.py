@@ -8,10 +8,10 @@ from pathlib import Path
 
 from flatwater.mirror.download import CONFIG
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.listing import MOST_RESULT, RunLine, line_of, unreadable
+from flatwater.rundir.listing import MOST_RESULT, RunLine, read_run_line, unreadable
 from flatwater.storage.claims import LOCK, is_lock, is_written
 from flatwater.storage.faults import OddNameError, StoreError
-from flatwater.storage.objects import Objects, open_objects
+from flatwater.storage.objects import StoredObjects, open_objects
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.units import format_bytes
@@ -30,7 +30,7 @@ def list_runs_at(url: str) -> list[RunLine]:
     return [line for _, line in sorted(found, key=lambda each: each[0])]
 
 
-def _line_at(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
+def _line_at(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """The line of a run; one that cannot be read does not keep the others from being shown."""
     try:
         return _described(objects.below(name), name)
@@ -51,7 +51,7 @@ def _bounded(file: str, size: int) -> int:
     return size
 
 
-def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
+def _described(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """The run's line and the time of its last change; none where there is no run."""
     try:
         entries = objects.entries()
@@ -65,7 +65,7 @@ def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]
         folder = RunFolder(Path(scratch) / name)
         for file in sorted(names & {*READ}):
             write_object(folder.path / file, objects.pieces(file, _bounded(file, sizes[file])))
-        line = line_of(folder)
+        line = read_run_line(folder)
     training = LOCK in names and is_written(objects)
     changed = max(entry.modified for entry in entries if not is_lock(entry.name))
     return [

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from flatwater.checkpoints.catalogue import kept, list_checkpoints
+from flatwater.checkpoints.catalogue import checkpoints_to_keep, list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import (
@@ -23,8 +23,8 @@ from flatwater.checkpoints.remote import (
     shard_name,
 )
 from flatwater.rundir.layout import RunFolder
-from flatwater.storage.claims import RENEW_SECONDS, Lock, LockedError, new_token, take
-from flatwater.storage.objects import Objects
+from flatwater.storage.claims import RENEW_SECONDS, Lock, LockedError, new_token, take_lock
+from flatwater.storage.objects import StoredObjects
 from flatwater.storage.sending import SendBuffer, send_file
 from flatwater_watch.errors import ConfigError, RunError
 
@@ -43,7 +43,7 @@ def claim_of(identity: str) -> bytes:
 class MirrorSender:
     """One for each process that mirrors a run."""
 
-    objects: Objects
+    objects: StoredObjects
     """Below the run's URL."""
     folder: RunFolder
     identity: str
@@ -85,7 +85,7 @@ class MirrorSender:
                 f"{self.objects.url}: another run is mirrored there. Give this run a folder of another name with "
                 "--run, or another --mirror."
             )
-        lock, left_by = take(self.objects, self.token)
+        lock, left_by = take_lock(self.objects, self.token)
         if left_by:
             self.say(f"mirror: took over the lock that {left_by} has left behind")
         try:
@@ -121,18 +121,21 @@ class MirrorSender:
         there = max((_place(m) for m in self.manifests.values()), default=(0, 0))
         if there > here:
             raise LockedError(
-                f"{self.objects.url}: the mirror is at round {there[0]}, {self.folder.named.path} at round {here[0]}: "
+                f"{self.objects.url}: the mirror is at round {there[0]}, "
+                f"{self.folder.with_current_name.path} at round {here[0]}: "
                 f"the run went on elsewhere. Go on from there: flatwater resume {self.objects.url} --into FOLDER"
             )
 
-    def unsent(self, manifest: Manifest) -> int:
+    def unsent_bytes(self, manifest: Manifest) -> int:
         """Bytes of a checkpoint's shards that are not at the store yet."""
         return sum(shard.bytes for shard in manifest.shards if shard_name(shard.sha256) not in self.shards)
 
     def send_(self, manifest: Manifest) -> None:
         """Send a checkpoint: its shards, the run's files as they are now, and last the manifest."""
         folder = self.folder.checkpoints
-        for shard in send_shards(self.objects, folder, manifest, self.shards, buffer=self.buffer, step=self.stepped_):
+        for shard in send_shards(
+            self.objects, folder, manifest, self.shards, buffer=self.buffer, step=self.after_piece_
+        ):
             self.shards.add(shard_name(shard.sha256))
         self.send_files_()
         self._require_lock()
@@ -140,7 +143,7 @@ class MirrorSender:
         self.manifests[manifest_name(manifest)] = replace(manifest, leaves=())
         self._retain_()
 
-    def stepped_(self, count: int) -> None:
+    def after_piece_(self, count: int) -> None:
         """Between two pieces."""
         self.step(count)
         self.beat_()
@@ -170,7 +173,7 @@ class MirrorSender:
                 mark = (status.st_mtime_ns, status.st_size)
                 if self.files.get(name) == mark:
                     continue
-                send_file(self.objects, name, path, self.buffer, self.stepped_)
+                send_file(self.objects, name, path, self.buffer, self.after_piece_)
             except FileNotFoundError:  # removed since it was listed
                 continue
             self.files[name] = mark
@@ -180,7 +183,7 @@ class MirrorSender:
     def _retain_(self) -> None:
         """Remove what the policy does not keep."""
         order = sorted(self.manifests.values(), key=_place)
-        stay = {manifest_name(m): m for m in kept(order, self.keep)}
+        stay = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
         gone = [name for name in self.manifests if name not in stay]
         named = {shard_name(shard.sha256) for m in stay.values() for shard in m.shards}
         try:

@@ -98,14 +98,14 @@ class UploadState:
         with self.turn:
             return self.closing and self.waiting is None
 
-    def moved_(self, count: int) -> bool:
+    def count_bytes_(self, count: int) -> bool:
         """So many bytes went. False where the rest is not worth sending now: the run ends, and a newer one waits."""
         with self.turn:
             self.left, self.moved = max(0, self.left - count), time.monotonic()
             self.sent_bytes += count
             return not (self.stopped or (self.closing and self.waiting is not None))
 
-    def succeeded_(self, *, ended: bool) -> None:
+    def record_success_(self, *, ended: bool) -> None:
         """What was taken is at the store; where `ended`, the last files are there and the lock is released."""
         with self.turn:
             if self.sending is not None:
@@ -117,7 +117,7 @@ class UploadState:
             self.sending, self.since, self.trouble, self.left = None, None, "", 0
             self.files = self.files and not ended
 
-    def stumble_(self, why: str, goes_on: str) -> None:
+    def record_failure_(self, why: str, goes_on: str) -> None:
         """Something failed; told when it is the first since all was well."""
         with self.turn:
             self.failures += 1
@@ -126,10 +126,10 @@ class UploadState:
                 self.since = time.monotonic()
                 self.news.append(f"mirror: {why}. {goes_on}, and sending is tried again")
 
-    def failed_(self, why: str, pause: float) -> None:
+    def requeue_after_failure_(self, why: str, pause: float) -> None:
         """What was taken waits again; returns after a pause, which is shorter where the run ends."""
         with self.turn:
-            self.stumble_(why, "The run goes on")
+            self.record_failure_(why, "The run goes on")
             self.put_back_()
             if self.closing:
                 self.turn.wait_for(lambda: self.stopped, min(pause, 1.0))

@@ -29,7 +29,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a second and any later try."""
 
 
-class Abandoned(Exception):  # noqa: N818  (no error: somebody has something newer, or goes)
+class UploadAbandoned(Exception):  # noqa: N818  (no error: somebody has something newer, or goes)
     """What is being sent is no longer wanted."""
 
 
@@ -43,22 +43,22 @@ class Mirror:
             sender: makes the sender, from what it calls after each piece and what it tells.
         """
         self.sender = sender(self._stepped, self._say)
-        self.state = UploadState(self.sender.objects.url, self.sender.unsent)
+        self.state = UploadState(self.sender.objects.url, self.sender.unsent_bytes)
         self._thread = Thread(target=self._work, name="mirror", daemon=True)
 
     def start(self) -> None:
         """Begin to send."""
         self._thread.start()
 
-    def unhurried(self) -> None:
+    def run_finished(self) -> None:
         """The run has finished: what is left may take its time."""
         self.state.unhurried = True
 
-    def held(self) -> dict[str, int]:
+    def buffer_bytes(self) -> dict[str, int]:
         """Bytes that sending holds, by owner."""
-        return {OWNER: self.sender.buffer.held}
+        return {OWNER: self.sender.buffer.buffer_bytes}
 
-    def spared(self) -> frozenset[Path]:
+    def protected_manifests(self) -> frozenset[Path]:
         """The checkpoint that is being sent and the one that waits."""
         return self.state.files_of_both()
 
@@ -113,8 +113,8 @@ class Mirror:
         Raises:
             Abandoned: the run ends, and a newer checkpoint waits or nobody does.
         """
-        if not self.state.moved_(count):
-            raise Abandoned
+        if not self.state.count_bytes_(count):
+            raise UploadAbandoned
 
     def _work(self) -> None:
         state, pause = self.state, FIRST_PAUSE
@@ -124,17 +124,17 @@ class Mirror:
             except LockedError as fault:
                 state.give_up_(str(fault))
                 return
-            except Abandoned:
+            except UploadAbandoned:
                 state.put_back_()
             except (FlatwaterError, OSError) as fault:
                 if isinstance(fault, CheckpointError) and state.sending is not None:
                     state.leave_out_(str(fault))
                 else:
-                    state.failed_(str(fault), pause)
+                    state.requeue_after_failure_(str(fault), pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 pause = FIRST_PAUSE
-                state.succeeded_(ended=ended)
+                state.record_success_(ended=ended)
         with suppress(FlatwaterError):  # a lock that cannot be released is found to be left behind
             self.sender.release_()
 

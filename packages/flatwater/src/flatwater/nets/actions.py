@@ -27,10 +27,10 @@ LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION = -5.0, 2.0
 class Distribution(Protocol):
     """Over the actions of each row."""
 
-    def draw(self, noise: Tensor) -> Tensor:
+    def sample(self, noise: Tensor) -> Tensor:
         """An action of each row, from numbers that the actions' `noise_` drew for it."""
 
-    def likeliest(self) -> Tensor:
+    def mode(self) -> Tensor:
         """The action of each row that is drawn most often."""
 
     def log_prob(self, action: Tensor) -> Float[Tensor, "*N"]:
@@ -67,7 +67,7 @@ def masked(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None) ->
 
 
 @dataclass(frozen=True)
-class Choices(FromLogits):
+class DiscreteActions(FromLogits):
     """One of a list: an action is a position in it, int64 [*N]."""
 
     size: int
@@ -78,7 +78,7 @@ class Choices(FromLogits):
         """Logits."""
         return self.size
 
-    def given(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
+    def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
         """What the policy's numbers say."""
         return Categorical(masked(logits, legal).log_softmax(-1))
 
@@ -89,14 +89,14 @@ class Categorical:
 
     log_p: Float[Tensor, "*N R"]
 
-    def draw(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N"]:
+    def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N"]:
         """A race of exponential clocks: p / e is largest with probability p, and what has probability 0 never wins.
 
         torch.multinomial draws in the same way, but waits for the device to check its argument.
         """
         return (self.log_p.exp() / noise).argmax(-1)
 
-    def likeliest(self) -> Int[Tensor, "*N"]:
+    def mode(self) -> Int[Tensor, "*N"]:
         """The largest probability."""
         return self.log_p.argmax(-1)
 
@@ -110,7 +110,7 @@ class Categorical:
 
 
 @dataclass(frozen=True)
-class MultiChoice(FromLogits):
+class MultiDiscreteActions(FromLogits):
     """H independent choices, each from a list of its own: an action is int64 [*N, H]."""
 
     sizes: tuple[int, ...]
@@ -121,26 +121,26 @@ class MultiChoice(FromLogits):
         """Logits, those of one list after those of the other."""
         return sum(self.sizes)
 
-    def given(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
+    def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
         """What the policy's numbers say."""
         lists = masked(logits, legal).split_with_sizes(self.sizes, -1)
-        return Joint(tuple(Categorical(part.log_softmax(-1)) for part in lists))
+        return MultiCategorical(tuple(Categorical(part.log_softmax(-1)) for part in lists))
 
 
 @dataclass(frozen=True)
-class Joint:
+class MultiCategorical:
     """A distribution over each list, independent of the others."""
 
     parts: tuple[Categorical, ...]
 
-    def draw(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N H"]:
+    def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N H"]:
         """A choice from each list."""
         drawn = noise.split_with_sizes([part.log_p.shape[-1] for part in self.parts], -1)
-        return torch.stack([part.draw(its) for part, its in zip(self.parts, drawn, strict=True)], -1)
+        return torch.stack([part.sample(its) for part, its in zip(self.parts, drawn, strict=True)], -1)
 
-    def likeliest(self) -> Int[Tensor, "*N H"]:
+    def mode(self) -> Int[Tensor, "*N H"]:
         """The largest probability of each list."""
-        return torch.stack([part.likeliest() for part in self.parts], -1)
+        return torch.stack([part.mode() for part in self.parts], -1)
 
     def log_prob(self, action: Int[Tensor, "*N H"]) -> Float[Tensor, "*N"]:
         """Of all choices together."""
@@ -153,7 +153,7 @@ class Joint:
 
 
 @dataclass(frozen=True)
-class Operations(FromLogits):
+class OperationActions(FromLogits):
     """An operation, and further choices of which only some matter for it: an action is int64 [*N, 1 + H].
 
     Each further choice has logits and legal ones of its own *for every operation*, since the slot to prune is not the
@@ -185,7 +185,7 @@ class Operations(FromLogits):
         """Random numbers that an action is drawn from."""
         return self.operations + sum(self.choices)
 
-    def given(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
+    def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
         """What the policy's numbers say.
 
         Args:
@@ -220,17 +220,17 @@ class Conditional:
     """[*N, O, C] each."""
     relevant: Bool[Tensor, "O H"]
 
-    def draw(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N A"]:
+    def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N A"]:
         """The operation first. What does not matter for it is 0."""
         sizes = [part.log_p.shape[-1] for part in (self.operation, *self.further)]
         first, *rest = noise.split_with_sizes(sizes, -1)
-        operation = self.operation.draw(first)
-        return self._action(operation, [each.draw(of) for each, of in zip(self._after(operation), rest, strict=True)])
+        operation = self.operation.sample(first)
+        return self._action(operation, [each.sample(of) for each, of in zip(self._after(operation), rest, strict=True)])
 
-    def likeliest(self) -> Int[Tensor, "*N A"]:
+    def mode(self) -> Int[Tensor, "*N A"]:
         """The likeliest operation, and of each list that matters for it the likeliest choice."""
-        operation = self.operation.likeliest()
-        return self._action(operation, [each.likeliest() for each in self._after(operation)])
+        operation = self.operation.mode()
+        return self._action(operation, [each.mode() for each in self._after(operation)])
 
     def log_prob(self, action: Int[Tensor, "*N A"]) -> Float[Tensor, "*N"]:
         """Of the operation and what matters for it; all else adds exactly 0 and gets a gradient of exactly 0."""
@@ -259,7 +259,7 @@ class Conditional:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ContinuousActions:
     """D independent numbers: an action is float32 [*N, D]. What leaves the bounds is cut by the world that is given it.
 
     The policy gives D means, as shares of half of each range around its middle, and D logarithms of the deviation.
@@ -287,7 +287,7 @@ class Numbers:
         """Draw them, standard normal."""
         return out.normal_(generator=rng)
 
-    def given(
+    def distribution(
         self,
         numbers: Float[Tensor, "*N R"],
         legal: Bool[Tensor, "*N R"] | None = None,  # noqa: ARG002  (all within the bounds are)
@@ -311,11 +311,11 @@ class Normal:
     mean: Float[Tensor, "*N D"]
     log_deviation: Float[Tensor, "*N D"]
 
-    def draw(self, noise: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
+    def sample(self, noise: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """All numbers."""
         return self.mean + self.log_deviation.exp() * noise
 
-    def likeliest(self) -> Float[Tensor, "*N D"]:
+    def mode(self) -> Float[Tensor, "*N D"]:
         """The means."""
         return self.mean
 
@@ -329,4 +329,4 @@ class Normal:
         return (self.log_deviation + (1 + log(tau)) / 2).sum(-1)
 
 
-Actions = Choices | MultiChoice | Operations | Numbers
+Actions = DiscreteActions | MultiDiscreteActions | OperationActions | ContinuousActions

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, group_norm, layer_norm
 
 from flatwater.nets.host_mlp import dense_seed, dense_seed_sizes, seed_matrix
-from flatwater.nets.hosts import conv_seed, conv_seed_sizes, masked
+from flatwater.nets.hosts import conv_seed, conv_seed_sizes, mask_kernel
 from flatwater.nets.stack import Layout, Params
 
 
@@ -28,10 +28,10 @@ class Graft(Protocol):
     def sizes(self) -> tuple[int, ...]:
         """Weights in use, by blueprint."""
 
-    def cut(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
+    def cut_to_blueprint(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
         """The weights of every host's seed, cut to its blueprint."""
 
-    def grown(self, seed: Params, h: Tensor) -> Tensor:
+    def apply_seed(self, seed: Params, h: Tensor) -> Tensor:
         """What one host's seed makes of the features, with weights that were cut."""
 
 
@@ -52,11 +52,11 @@ class ConvGraft:
         """Full, centre, diagonal."""
         return conv_seed_sizes(self.width)
 
-    def cut(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
+    def cut_to_blueprint(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
         """The weights of every host's seed, cut to its blueprint."""
-        return {**seed, "seed.weight": masked(seed["seed.weight"], blueprint)}
+        return {**seed, "seed.weight": mask_kernel(seed["seed.weight"], blueprint)}
 
-    def grown(self, seed: Params, h: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
+    def apply_seed(self, seed: Params, h: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
         """What one host's seed makes of the features."""
         kernel = seed["seed.weight"].reshape(self.width, self.width, 3, 3)
         groups = 1 if self.width % 2 else 2
@@ -82,11 +82,11 @@ class DenseGraft:
         """Linear, low-rank, norm."""
         return dense_seed_sizes(self.width, self.rank)
 
-    def cut(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
+    def cut_to_blueprint(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
         """The weights of every host's seed, cut to its blueprint."""
         return {**seed, "seed.weight": seed_matrix(seed, blueprint, self.rank)}
 
-    def grown(self, seed: Params, h: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
+    def apply_seed(self, seed: Params, h: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
         """What one host's seed makes of the features."""
         z = layer_norm(h @ seed["seed.weight"], (self.width,))
         return torch.addcmul(seed["seed.shift"], z, seed["seed.scale"]).relu()

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from flatwater.nets.hosts import Images
-from flatwater.nets.slots import Gates, mix, seed_input
+from flatwater.nets.slots import SlotGates, blend_seed, seed_input
 from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
 
 LINEAR, LOW_RANK, NORM = range(3)
@@ -55,20 +55,20 @@ class MLPHost:
         return tuple(dense_seed_sizes(width, self.rank) for width in self.hidden)
 
     def logits(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
         """Every host on images of its own."""
         return self._run(host, seeds, gates, images.transpose(0, 1), fork=False).transpose(0, 1)
 
     def ablations(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N P"]
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
         """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
         out = self._run(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), fork=True)
         return out.view(len(out), 1 + len(seeds), -1, self.images.classes).permute(1, 2, 0, 3)
 
     def _run(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, x: Float[Tensor, "E B F"], *, fork: bool
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Float[Tensor, "E B F"], *, fork: bool
     ) -> Float[Tensor, "E B K"]:
         images = x.shape[1]
         for block, seed in enumerate(seeds):
@@ -78,11 +78,11 @@ class MLPHost:
             x = torch.cat((with_seed, x[:, :images]), 1) if fork else with_seed
         return apply_linear(host, "head", x)
 
-    def _slot(self, seed: Params, gates: Gates, slot: int, h: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
+    def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         seen = seed_input(h.transpose(0, 1), train).transpose(0, 1)
         z = _normed(seed, "seed", torch.bmm(seen, seed_matrix(seed, blueprint, self.rank)))
-        return mix(h.transpose(0, 1), z.transpose(0, 1), alpha=alpha, train=train).transpose(0, 1)
+        return blend_seed(h.transpose(0, 1), z.transpose(0, 1), alpha=alpha, train=train).transpose(0, 1)
 
 
 def dense_seed(width: int, rank: int) -> Layout:

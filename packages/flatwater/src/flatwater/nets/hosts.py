@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import conv2d, group_norm
 
-from flatwater.nets.slots import Gates, mix, seed_input
+from flatwater.nets.slots import SlotGates, blend_seed, seed_input
 from flatwater.nets.stack import Layout, Params, Weight
 
 TAPS = 9
@@ -68,12 +68,12 @@ class Host(Protocol):
         """Weights in use in a seed, by slot and blueprint."""
 
     def logits(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
         """Every host on images of its own."""
 
     def ablations(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N P"]
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
         """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
 
@@ -114,13 +114,13 @@ class ConvHost:
         return tuple(conv_seed_sizes(width) for width in self.channels)
 
     def logits(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
         """Every host on images of its own."""
         return self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=False)
 
     def ablations(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N P"]
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
         """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
         out = self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=True)
@@ -130,7 +130,7 @@ class ConvHost:
     def _sides(self) -> tuple[int, int]:
         return self.images.height, self.images.width
 
-    def _run(self, host: Params, seeds: Sequence[Params], gates: Gates, x: Tensor, *, fork: bool) -> Tensor:
+    def _run(self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Tensor, *, fork: bool) -> Tensor:
         images = len(x)
         for block, seed in enumerate(seeds):
             kernel = host[f"{block}.weight"] * gates.kernel[:, None, None, :]
@@ -149,13 +149,13 @@ class ConvHost:
         scale, shift = params[f"{name}.scale"].flatten(), params[f"{name}.shift"].flatten()
         return group_norm(y, hosts * self.groups, scale, shift).relu_()
 
-    def _slot(self, seed: Params, gates: Gates, slot: int, h: Tensor) -> Tensor:
+    def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Tensor) -> Tensor:
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         hosts = len(alpha)
         features = h.view(len(h), hosts, -1)
         seen = seed_input(features, train).view(h.shape)
-        z = self._block(seed, "seed", masked(seed["seed.weight"], blueprint), seen, stride=1)
-        return mix(features, z.view(features.shape), alpha=alpha, train=train).view(h.shape)
+        z = self._block(seed, "seed", mask_kernel(seed["seed.weight"], blueprint), seen, stride=1)
+        return blend_seed(features, z.view(features.shape), alpha=alpha, train=train).view(h.shape)
 
 
 def conv_seed(width: int) -> Layout:
@@ -168,7 +168,7 @@ def conv_seed_sizes(width: int) -> tuple[int, int, int]:
     return TAPS * width**2 + 2 * width, width**2 + 2 * width, TAPS * width + 2 * width
 
 
-def masked(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Tensor, "E C C 9"]:
+def mask_kernel(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Tensor, "E C C 9"]:
     """The part of a seed's weight that its blueprint uses, the rest 0: full, centre tap, or diagonal (depthwise)."""
     width, device = weight.shape[1], weight.device
     is_centre = torch.arange(TAPS, device=device) == CENTRE

@@ -16,14 +16,14 @@ from torch.func import functional_call, vmap
 
 from flatwater.nets.grafts import Graft
 from flatwater.nets.hosts import Images
-from flatwater.nets.slots import Gates, after_slot, seen_by_seed
+from flatwater.nets.slots import SlotGates, after_slot, seen_by_seed
 from flatwater.nets.stack import Layout, Params, Weight, views
 
 MakesHost = Callable[[int, int, int, int], nn.Module]
 """A class of the user's, called with channels, height, width and classes."""
 
 
-def made(build: MakesHost, images: Images, seed: int) -> nn.Module:
+def make_network(build: MakesHost, images: Images, seed: int) -> nn.Module:
     """A new network on the CPU, whose weights follow from the seed; torch's generator is left as it was."""
     rng = torch.default_generator
     before = rng.get_state()
@@ -66,18 +66,18 @@ class OwnHost:
         """Write the weights that a new network has: those of host e follow from `start[e]` alone."""
         named = views(block, self.layout)
         for host, seed in enumerate(start.tolist()):
-            for name, value in made(self.build, self.images, seed).named_parameters():
+            for name, value in make_network(self.build, self.images, seed).named_parameters():
                 named[name][host].copy_(value.detach())
 
     def logits(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
         """Every host on images of its own, in training mode."""
         self.module.train()
         return self._run(host, self._cut(seeds, gates), gates, images, own=True)
 
     def ablations(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N P"]
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
         """Every host on the same images, in evaluation mode, as it is and with each slot's seed left out: V = 1 + S."""
         self.module.eval()
@@ -89,11 +89,11 @@ class OwnHost:
             passes.append(self._run(host, cut, gates._replace(alpha=without), images, own=False))
         return torch.stack(passes)
 
-    def _cut(self, seeds: Sequence[Params], gates: Gates) -> list[Params]:
+    def _cut(self, seeds: Sequence[Params], gates: SlotGates) -> list[Params]:
         pairs = enumerate(zip(self.grafts.values(), seeds, strict=True))
-        return [graft.cut(seed, gates.blueprint[:, slot]) for slot, (graft, seed) in pairs]
+        return [graft.cut_to_blueprint(seed, gates.blueprint[:, slot]) for slot, (graft, seed) in pairs]
 
-    def _run(self, host: Params, seeds: list[Params], gates: Gates, images: Tensor, *, own: bool) -> Tensor:
+    def _run(self, host: Params, seeds: list[Params], gates: SlotGates, images: Tensor, *, own: bool) -> Tensor:
         """[.., P] through all hosts; `own` where each has images of its own, along axis 1."""
         seen = self.images
         shown = images.view(*images.shape[:-1], seen.channels, seen.height, seen.width)
@@ -113,7 +113,7 @@ class OwnHost:
 
         def behind(slot: int, graft: Graft) -> Callable[[nn.Module, object, Tensor], Tensor]:
             def hook(_: nn.Module, __: object, h: Tensor) -> Tensor:
-                z = graft.grown(seeds[slot], seen_by_seed(h, train[slot]))
+                z = graft.apply_seed(seeds[slot], seen_by_seed(h, train[slot]))
                 return after_slot(h, z, alpha=alpha[slot], train=train[slot])
 
             return hook

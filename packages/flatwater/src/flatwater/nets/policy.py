@@ -34,7 +34,7 @@ EPSILON = 1e-4
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PolicyOutput:
     """What the policy makes of some steps."""
 
     logits: Float[Tensor, "T B R"]
@@ -79,7 +79,7 @@ class RecurrentPolicy:
         obs: Float[Tensor, "T B O"],
         memory: Float[Tensor, "2 B M"],
         starts: Bool[Tensor, "T B"] | None = None,
-    ) -> Outlook:
+    ) -> PolicyOutput:
         """T steps in order.
 
         Args:
@@ -103,7 +103,7 @@ class RecurrentPolicy:
         # The heads read the observation beside the memory, so that what needs no memory is learned without it.
         features = torch.cat([seen, torch.stack(outputs)], dim=-1)
         value = _apply(weights, "value", features).squeeze(-1)
-        return Outlook(_apply(weights, "action", features), value, torch.stack([output, cell]))
+        return PolicyOutput(_apply(weights, "action", features), value, torch.stack([output, cell]))
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,11 @@ class FeedForwardPolicy:
         obs: Float[Tensor, "T B O"],
         memory: Float[Tensor, "2 B 0"],
         starts: Bool[Tensor, "T B"] | None = None,  # noqa: ARG002  (there is nothing to forget)
-    ) -> Outlook:
+    ) -> PolicyOutput:
         """T steps, each by itself."""
         rows = obs.flatten(0, 1)
         given, value = self.choose(weights, rows), self._net(weights, "value", rows)
-        return Outlook(given.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
+        return PolicyOutput(given.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
     def choose(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
         """What to do, of the actor alone."""
@@ -181,7 +181,7 @@ def build_statistics(obs: int, measures: Sequence[int], device: torch.device) ->
     return statistics | {MEASURED: measured.to(device)}
 
 
-def absorb_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
+def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
     """Merge a batch into the statistics (Chan, Golub & LeVeque 1979), which then are those of all batches together.
 
     Call it between rounds: a policy whose observations are normalised otherwise while it learns than while it acted is

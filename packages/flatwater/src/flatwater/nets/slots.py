@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 
-class Gates(NamedTuple):
+class SlotGates(NamedTuple):
     """What tells the hosts of one arena apart, beside their weights."""
 
     kernel: Float[Tensor, "E K"]
@@ -35,7 +35,7 @@ def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[T
     return seen
 
 
-def mix(
+def blend_seed(
     h: Float[Tensor, "B E F"], z: Float[Tensor, "B E F"], *, alpha: Float[Tensor, " E"], train: Float[Tensor, " E"]
 ) -> Float[Tensor, "B E F"]:
     """The features after the slot (see the formula above). No gradient reaches the gates."""

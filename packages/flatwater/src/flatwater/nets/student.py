@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from flatwater.nets.actions import Actions
 from flatwater.nets.config import StudentConfig
-from flatwater.nets.policy import FeedForwardPolicy, Outlook, RecurrentPolicy, Weights, normalise, stretch
+from flatwater.nets.policy import FeedForwardPolicy, PolicyOutput, RecurrentPolicy, Weights, normalise, stretch
 from flatwater.nets.stack import Layout, Weight, lowered
 
 FIBONACCI = 2654435769
@@ -22,7 +22,7 @@ WORD = 32
 
 
 @dataclass(frozen=True)
-class Choice:
+class StudentStep:
     """What a student makes of one step of each agent."""
 
     logits: Float[Tensor, "B R"]
@@ -83,13 +83,13 @@ class Student:
             if self.deviations:
                 return normalise(weights, obs)
             return stretch(weights, symlog(obs)) if self.measures else symlog(obs)
-        bags = rows_of(obs, self.config.rows, self.padding).flatten(0, 1)
+        bags = token_rows(obs, self.config.rows, self.padding).flatten(0, 1)
         summed = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
         return functional.layer_norm(summed, summed.shape[-1:]).relu().view(*obs.shape[:2], -1)
 
     def choose(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
-    ) -> Choice:
+    ) -> StudentStep:
         """What to do on one observation of each agent, [B, *obs]; the critic is not asked where it can be asked later.
 
         It can be where nothing is remembered: then the values of many steps are one pass.
@@ -98,13 +98,13 @@ class Student:
 
     def choose_read(
         self, weights: Weights, read: Float[Tensor, "1 B O"], memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
-    ) -> Choice:
+    ) -> StudentStep:
         """The same of observations that are read already."""
         if isinstance(self.policy, FeedForwardPolicy):
             with lowered(memory.device, wanted=self.lowered):
-                return Choice(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
+                return StudentStep(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
         seen = self._seen(weights, read, memory, starts.unsqueeze(0))
-        return Choice(seen.logits[0], seen.value[0], seen.memory)
+        return StudentStep(seen.logits[0], seen.value[0], seen.memory)
 
     def __call__(
         self,
@@ -112,17 +112,17 @@ class Student:
         obs: Tensor,
         memory: Float[Tensor, "2 B M"],
         starts: Bool[Tensor, "T B"],
-    ) -> Outlook:
+    ) -> PolicyOutput:
         """T steps in order, as of `RecurrentPolicy`, of observations [T, B, *obs]."""
         return self._seen(weights, self.read(weights, obs), memory, starts)
 
-    def _seen(self, weights: Weights, read: Tensor, memory: Float[Tensor, "2 B M"], starts: Tensor) -> Outlook:
+    def _seen(self, weights: Weights, read: Tensor, memory: Float[Tensor, "2 B M"], starts: Tensor) -> PolicyOutput:
         with lowered(memory.device, wanted=self.lowered):
             seen = self.policy(weights, read, memory, starts)
-        return Outlook(*(each.to(memory.dtype) for each in (seen.logits, seen.value, seen.memory)))
+        return PolicyOutput(*(each.to(memory.dtype) for each in (seen.logits, seen.value, seen.memory)))
 
 
-def rows_of(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tensor, "*N K"]:
+def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tensor, "*N K"]:
     """The row of the table for each token, by its hash: position, feature and value together are one word.
 
     Two words may fall into one row (Weinberger et al. 2009). Padding is row `rows`.

@@ -47,7 +47,7 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
     )
 
 
-def enter_(priorities: Priorities, at: Int[Tensor, "B"], drawable: Bool[Tensor, "B"] | None = None) -> None:
+def add_priorities_(priorities: Priorities, at: Int[Tensor, "B"], drawable: Bool[Tensor, "B"] | None = None) -> None:
     """Places `at` hold new transitions, with the largest mass so far; none where `drawable` is False."""
     mass = priorities.top.expand(len(at))
     priorities.mass.index_copy_(0, at, mass if drawable is None else mass * drawable)

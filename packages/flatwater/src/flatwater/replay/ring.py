@@ -19,9 +19,9 @@ from flatwater.replay.batch import Batch
 from flatwater.replay.config import ReplayConfig
 from flatwater.replay.priority import (
     Priorities,
+    add_priorities_,
     build_priorities,
     draw_prioritised,
-    enter_,
     remove_,
 )
 from flatwater.replay.priority import (
@@ -151,7 +151,7 @@ def append_(
     ring.reward[at] = torch.as_tensor(reward, dtype=ring.reward.dtype, device=device)
     done = torch.as_tensor(terminated, dtype=torch.bool, device=device)
     ring.terminated[at] = done
-    enter_(ring.priorities, at, ~ring.ended)
+    add_priorities_(ring.priorities, at, ~ring.ended)
     ring.ended.copy_(done | torch.as_tensor(truncated, dtype=torch.bool, device=device))
     ring.head.add_(1).remainder_(_length(ring))
     _place_(ring, stream + ring.head, next_obs)

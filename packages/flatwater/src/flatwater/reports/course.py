@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from flatwater.description import Description
-from flatwater.metrics.jsonl import known
+from flatwater.metrics.jsonl import finite_points
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing, result_table
+from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture, round_axis
 
@@ -30,13 +30,13 @@ def course_picture(run: RunRecords) -> Picture:
 
 def _learning(run: RunRecords) -> Iterator[Block]:
     if not run.metrics.get("round"):
-        yield missing(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
+        yield missing_paragraph(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
         return
     yield course_chart(run)
     if run.result is None:
-        yield missing("result", "result.json", run.state)
+        yield missing_paragraph("result", "result.json", run.state)
         return
-    yield Heading(run.recipe.title_of(run.result))
+    yield Heading(run.recipe.result_title(run.result))
     yield result_table(run.recipe, run.result)
     yield Paragraph(f"{run.result.get('verdict', '')} Note: {run.result.get('note', '')}.".strip(), "reading")
     yield from holdout_blocks(run)
@@ -45,7 +45,7 @@ def _learning(run: RunRecords) -> Iterator[Block]:
 def holdout_blocks(run: RunRecords) -> Iterator[Block]:
     """The result on the holdout, of the last look; nothing where nobody has looked at it."""
     if run.holdout is not None:
-        yield Heading(run.recipe.title_of(run.holdout))
+        yield Heading(run.recipe.result_title(run.holdout))
         yield result_table(run.recipe, run.holdout)
         yield Paragraph(f"{run.holdout.get('verdict') or ''} Note: {run.holdout.get('note', '')}.".strip(), "reading")
 
@@ -94,7 +94,7 @@ def headline_charts(run: RunRecords) -> list[Chart]:
 
 def curve(metrics: Metrics, metric: str, title: str, colour: str, *, width: float = 1.6) -> Line:
     """A metric over the rounds that have a number of it."""
-    x, y = known(metrics["round"], metrics.get(metric, []))
+    x, y = finite_points(metrics["round"], metrics.get(metric, []))
     return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
 
 
@@ -110,16 +110,16 @@ def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> 
     if "return/mean" in metrics:
         found.append(curve(metrics, "return/mean", "training, mean", "--quiet", width=1.4))
     for name, colour in levels.items():
-        _, level = known(rounds, metrics.get(f"evaluation/{name}", []))
+        _, level = finite_points(rounds, metrics.get(f"evaluation/{name}", []))
         if level:
             y = [level[-1]] * len(rounds)
             found.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
-    if known(rounds, metrics.get(f"evaluation/{trained}", []))[0]:
+    if finite_points(rounds, metrics.get(f"evaluation/{trained}", []))[0]:
         found.append(curve(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED, width=2.4))
     return found
 
 
-def shares(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[Line]:
+def share_lines(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[Line]:
     """Metrics that are shares, in percent: metric -> title and colour."""
     return [
         Line(name=title, x=metrics["round"], y=[100 * value for value in metrics[metric]], colour=colour)

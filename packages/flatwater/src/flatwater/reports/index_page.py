@@ -9,7 +9,7 @@ from shlex import quote as shell_quoted
 from urllib.parse import quote
 
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.listing import RunLine, score_of
+from flatwater.rundir.listing import RunLine, shown_score
 from flatwater_watch.pages.blocks import Block, Paragraph, Piece, Section, Table, Text, Tile
 from flatwater_watch.pages.document import document
 from flatwater_watch.units import format_bytes, short_bytes
@@ -69,7 +69,7 @@ def _row(run: RunLine, folder: Path, beside: Path, sort: str | None, *, tags: bo
         Piece(run.state, f"state {run.state}"),
         *([", ".join(run.tag)] if tags else []),
         f"{run.done}/{run.rounds}",
-        score_of(run, sort),
+        shown_score(run, sort),
         format_bytes(run.bytes),
         run.changed,
     )

@@ -4,8 +4,18 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from flatwater.memory.planner import Plan
-from flatwater.metrics.lines import thinned
-from flatwater.rundir.statements import BASE, FILES, OTHERS, REST, SLACK, LedgerLine, largest_groups, parts, rate
+from flatwater.metrics.lines import spread_indexes
+from flatwater.rundir.statements import (
+    BASE,
+    FILES,
+    OTHERS,
+    REST,
+    SLACK,
+    LedgerLine,
+    largest_groups,
+    resident_parts,
+    steps_per_second,
+)
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, ends_of, round_axis, unit_of
 from flatwater_watch.units import format_bytes
 
@@ -35,7 +45,7 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
     groups = largest_groups(ledger, MOST_GROUPS)
     most = max(line.resident for line in ledger)
     unit, size = unit_of([most])
-    others = any(parts(line, groups)[OTHERS] / most > 1 / 1000 for line in ledger)
+    others = any(resident_parts(line, groups)[OTHERS] / most > 1 / 1000 for line in ledger)
     names = [FILES, BASE, *groups, *([OTHERS] if others else []), SLACK, REST]
     levels = _levels(plan, ledger[-1])
     top = max([most, *(level for _, level, _ in levels if level <= BUDGET_IN_VIEW * most)])
@@ -76,7 +86,7 @@ def owned_chart(ledger: Sequence[LedgerLine]) -> Chart:
 
 
 def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str], size: int) -> list[Line]:
-    stacked = [parts(line, groups) for line in ledger]
+    stacked = [resident_parts(line, groups) for line in ledger]
     colours = COLOURS | {name: f"--owner-{at}" for at, name in enumerate(groups, 1)}
     rounds = [line.round for line in ledger]
     return [
@@ -132,7 +142,7 @@ def phases_of(ledger: Sequence[LedgerLine]) -> list[str]:
 def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
     """Steps per second of each phase that has more than a step a round."""
     paces = {
-        name: {line.round: rate(line.phases[name]) for line in ledger if name in line.phases}
+        name: {line.round: steps_per_second(line.phases[name]) for line in ledger if name in line.phases}
         for name in phases_of(ledger)
         if any(name in line.phases and line.phases[name].steps > 1 for line in ledger)
     }
@@ -196,7 +206,7 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
 
 def seconds_by_phase(ledger: Sequence[LedgerLine], most: int) -> tuple[list[float], dict[str, list[float]]]:
     """Rounds, and each phase's seconds; at most `most` rounds, as columns narrower than a pixel are none."""
-    lines = [ledger[at] for at in thinned(len(ledger), most)]
+    lines = [ledger[at] for at in spread_indexes(len(ledger), most)]
     seconds = {
         name: [line.phases[name].seconds if name in line.phases else 0.0 for line in lines]
         for name in phases_of(ledger)

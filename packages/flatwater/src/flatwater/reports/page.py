@@ -17,9 +17,9 @@ from flatwater.reports.memory_charts import (
     transients_chart,
     unaccounted_chart,
 )
-from flatwater.reports.own_parts import installed_parts, own_parts
+from flatwater.reports.recipe_parts import installed_parts, own_parts
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing
+from flatwater.reports.result_blocks import missing_paragraph
 from flatwater.rundir.statements import DEPTH, LedgerLine, WorkerLine, held_against
 from flatwater_watch.diagnose.headline import GRAVE
 from flatwater_watch.forms import fill_form, write_value
@@ -48,7 +48,7 @@ THIN = 0.15
 """Owners that have less of the resident memory than that together are too thin to see beside the libraries."""
 
 
-def page(run: RunRecords) -> str:
+def run_page(run: RunRecords) -> str:
     """The whole page."""
     name = run.path.resolve().name
     return document(
@@ -93,7 +93,7 @@ def _subtitle(run: RunRecords) -> str:
 def _tiles(run: RunRecords) -> list[Tile]:
     """At most six."""
     tiles: list[Tile] = [] if run.result is None else [_headline(run.recipe, run.result)]
-    measured, metric = run.recipe.judged
+    measured, metric = run.recipe.judged_curve
     known = [value for value in run.metrics.get(metric, []) if isfinite(value)]
     if known:
         tiles.append(Tile(measured, f"{known[-1]:.4g}", f"{known[0]:.4g} at first", ""))
@@ -144,7 +144,7 @@ def findings(run: RunRecords) -> Iterator[Block]:
         rounds = f"1 {layout.round}" if run.done == 1 else f"{run.done} {layout.rounds}"
         yield Paragraph(f"Nothing grows: no finding in {rounds}.", "calm")
     else:
-        yield missing("watch on memory", "ledger.jsonl", run.state, "after each round")
+        yield missing_paragraph("watch on memory", "ledger.jsonl", run.state, "after each round")
 
 
 def memory(run: RunRecords) -> Iterator[Block]:
@@ -157,7 +157,7 @@ def memory(run: RunRecords) -> Iterator[Block]:
     elif run.metrics.get("memory/resident"):
         yield resident_chart(run.metrics["round"], run.metrics["memory/resident"])
     else:
-        yield missing("ledger", "ledger.jsonl", run.state, "after each round")
+        yield missing_paragraph("ledger", "ledger.jsonl", run.state, "after each round")
     yield from planned_and_held(run)
     if run.ledger and run.ledger[-1].workers:
         yield from workers(run.ledger[-1])
@@ -169,7 +169,9 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
     """Bytes planned and held by owner: the difference must be 0."""
     yield Heading("Planned and held")
     if run.plan is None or not run.ledger:
-        yield missing("plan" if run.plan is None else "ledger", "plan.json and ledger.jsonl", run.state, "by each run")
+        yield missing_paragraph(
+            "plan" if run.plan is None else "ledger", "plan.json and ledger.jsonl", run.state, "by each run"
+        )
         return
     line = run.ledger[-1]
     rows = held_against(run.plan, line)
@@ -251,7 +253,7 @@ def _against(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:
     return Table(("owner", "planned", "held", "difference, bytes"), cells)
 
 
-def speed(run: RunRecords) -> Iterator[Block]:
+def speed_section(run: RunRecords) -> Iterator[Block]:
     """Steps per second, and where the time goes."""
     if run.ledger and any(line.phases for line in run.ledger):
         yield pace_chart(run.ledger)
@@ -261,7 +263,7 @@ def speed(run: RunRecords) -> Iterator[Block]:
     if times:
         yield time_chart(run.metrics["round"], times)
     else:
-        yield missing("pace", "ledger.jsonl", run.state, "after each round")
+        yield missing_paragraph("pace", "ledger.jsonl", run.state, "after each round")
 
 
 def alarms(run: RunRecords) -> Iterator[Block]:
@@ -276,7 +278,7 @@ def alarms(run: RunRecords) -> Iterator[Block]:
 def checkpoints(run: RunRecords) -> Iterator[Block]:
     """What the run can be resumed from."""
     if not run.checkpoints:
-        yield missing("checkpoint", "checkpoints/", run.state, "after each round")
+        yield missing_paragraph("checkpoint", "checkpoints/", run.state, "after each round")
         return
     damaged = any(saved.damage for saved in run.checkpoints)
     rows = [
@@ -308,7 +310,7 @@ def configuration(run: RunRecords) -> Iterator[Block]:
 PARTS: dict[str, Callable[[RunRecords], Iterator[Block]]] = {
     "Findings": findings,
     "Memory": memory,
-    "Speed": speed,
+    "Speed": speed_section,
     "Alarms": alarms,
     "Checkpoints": checkpoints,
     "Configuration": configuration,

@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from flatwater.recipe import Recipe
-from flatwater.reports.own_parts import own_picture
+from flatwater.reports.recipe_parts import own_picture
 from flatwater.reports.records import read_run
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.directory import write_object

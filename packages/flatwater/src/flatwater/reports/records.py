@@ -11,28 +11,28 @@ from typing import Any
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.description import Description
-from flatwater.imported import importing_only_ours
 from flatwater.memory.planner import Plan
-from flatwater.metrics.jsonl import columns_of
-from flatwater.metrics.lines import Tail, read_appended_, read_records
-from flatwater.recipe import rounds_of
+from flatwater.metrics.jsonl import records_to_columns
+from flatwater.metrics.lines import FollowedFile, read_appended_, read_records
+from flatwater.named_imports import importing_only_ours
+from flatwater.recipe import read_rounds
 from flatwater.rundir.description import MOST_SETTINGS, read_description, read_settings
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder, open_folder
-from flatwater.rundir.listing import state_of
+from flatwater.rundir.listing import run_state
 from flatwater.rundir.results import read_result
 from flatwater.rundir.statements import (
     AlarmKind,
     LedgerLine,
-    finding_of,
     kinds_of_alarms,
-    line_of,
-    newest,
+    latest_findings,
+    parse_finding,
+    parse_ledger_line,
     read_plan,
 )
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.files.content import is_number
-from flatwater_watch.files.regular import read_regular
+from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.pages.chart import MOST_POINTS
 
 
@@ -83,12 +83,12 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
     config = read_settings(folder)
     recipe = read_description(folder, config)
     columns = read_course(folder)
-    rounds, seen = rounds_of(config, str(folder.config)), columns.get("round", [])
+    rounds, seen = read_rounds(config, str(folder.config)), columns.get("round", [])
     done = int(seen[-1]) if seen else 0
     return RunRecords(
         path=path,
         recipe=recipe,
-        state=state_of(folder, done, rounds),
+        state=run_state(folder, done, rounds),
         rounds=max(rounds, done),
         done=done,
         config=config,
@@ -97,9 +97,11 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
         metrics=columns,
         crowned=_crowned(folder),
         plan=read_plan(folder.plan),
-        ledger=[line_of(record, folder.ledger) for record in read_records(folder.ledger, MOST_POINTS)],
-        findings=newest(finding_of(record, folder.findings) for record in read_appended_(Tail(folder.findings))),
-        alarms=kinds_of_alarms(read_appended_(Tail(folder.alarms)), folder.alarms),
+        ledger=[parse_ledger_line(record, folder.ledger) for record in read_records(folder.ledger, MOST_POINTS)],
+        findings=latest_findings(
+            parse_finding(record, folder.findings) for record in read_appended_(FollowedFile(folder.findings))
+        ),
+        alarms=kinds_of_alarms(read_appended_(FollowedFile(folder.alarms)), folder.alarms),
         result=read_result(folder.result, recipe),
         holdout=read_result(folder.holdout, recipe),
         checkpoints=_checkpoints(folder),
@@ -113,7 +115,7 @@ def read_course(folder: RunFolder) -> dict[str, list[float]]:
     Raises:
         RunError: the file cannot be read, or one of the lines is damaged.
     """
-    return columns_of(folder.metrics, read_records(folder.metrics, MOST_POINTS))
+    return records_to_columns(folder.metrics, read_records(folder.metrics, MOST_POINTS))
 
 
 def _crowned(folder: RunFolder) -> list[tuple[float, float]]:

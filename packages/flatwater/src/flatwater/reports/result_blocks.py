@@ -7,7 +7,7 @@ from flatwater.description import Description, measured_numbers
 from flatwater_watch.pages.blocks import Paragraph, Piece, Table
 
 
-def missing(what: str, file: str, state: str, when: str = "at the end of a run") -> Paragraph:
+def missing_paragraph(what: str, file: str, state: str, when: str = "at the end of a run") -> Paragraph:
     """Why there is nothing to show: a file of a run in this state is not there."""
     states = {"training": "This run is in training.", "stopped": "This run was stopped; it can be resumed."}
     why = states.get(state, "This run was trained by a version that wrote none, or the file was removed.")

@@ -15,7 +15,7 @@ from flatwater.state.tree import state
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnSpec:
     """What one environment puts into one step."""
 
     shape: tuple[int, ...] = ()
@@ -35,16 +35,16 @@ class Rollout:
         return self.columns[name]
 
 
-def build_rollout(columns: Mapping[str, Column], *, steps: int, batch: int, device: torch.device) -> Rollout:
+def build_rollout(columns: Mapping[str, ColumnSpec], *, steps: int, batch: int, device: torch.device) -> Rollout:
     """Columns of zeros, their pages touched. On the meta device this is the plan."""
 
-    def zeros(column: Column) -> Tensor:
+    def zeros(column: ColumnSpec) -> Tensor:
         return torch.empty((steps, batch, *column.shape), dtype=column.dtype, device=device).fill_(0)
 
     return Rollout(columns={name: zeros(column) for name, column in columns.items()})
 
 
-def write_(rollout: Rollout, t: int, **columns: Tensor) -> None:
+def write_step_(rollout: Rollout, t: int, **columns: Tensor) -> None:
     """Copy one step of the named columns, each [B, *shape], to row `t`. Allocates no tensor.
 
     Raises:

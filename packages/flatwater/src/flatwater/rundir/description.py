@@ -10,8 +10,8 @@ from flatwater.recipe import Recipe, find_installed, name_in
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.regular import read_regular
-from flatwater_watch.printable import shown
+from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.sanitize import shown
 
 MOST_SETTINGS = 256 << 10
 """Bytes of a run's config.toml: that of a recipe of ours has 10 KiB, and tomllib reads a mebibyte a second."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.regular import read_regular
+from flatwater_watch.files.safe_read import read_regular
 
 MOST = 1 << 16
 """Bytes that are read of the file."""

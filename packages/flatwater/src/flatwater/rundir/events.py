@@ -18,9 +18,9 @@ from rich.text import Text
 
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.events.event import Event, Kind, Listener
-from flatwater_watch.files.regular import append_regular
-from flatwater_watch.printable import printable
-from flatwater_watch.streams import lasting
+from flatwater_watch.files.safe_read import append_regular
+from flatwater_watch.sanitize import printable
+from flatwater_watch.streams import surviving_stream
 
 KIND_WIDTH = 7
 MOST_LINE = 2_000
@@ -28,7 +28,7 @@ MOST_LINE = 2_000
 
 
 @dataclass
-class Voice:
+class RunEvents:
     """Through which a run speaks: on the console to a person, and to its listeners."""
 
     console: Console
@@ -38,7 +38,7 @@ class Voice:
         """Tell the listeners; the console has shown it already, or shows it in its own way."""
         event = Event(kind, line, values)
         for listener in self.listeners:
-            listener.hear(event)
+            listener.on_event(event)
 
     def say(self, line: str, kind: Kind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401
         """Show a line as it is, and tell the listeners. A path that is broken over two lines cannot be copied."""
@@ -64,9 +64,9 @@ class JsonLines:
 
     def __init__(self, stream: TextIO) -> None:
         """Print to `stream`, as long as somebody reads there."""
-        self._stream = lasting(stream)
+        self._stream = surviving_stream(stream)
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Print it at once."""
         self._stream.write(json.dumps(event.to_json()) + "\n")
         self._stream.flush()
@@ -91,7 +91,7 @@ class RunLog:
             size = os.fstat(self._file.fileno()).st_size
             self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Append it."""
         text = " ".join(printable(event.line).split())[:MOST_LINE]
         gap = f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing} lines are missing here\n" if self._missing else ""

@@ -12,8 +12,8 @@ from pathlib import Path
 from flatwater.config.toml import dumps_config
 from flatwater.metrics.tail import read_last
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.directory import named, same_folder, telling, telling_that_it_is_gone, write_object
-from flatwater_watch.files.regular import append_regular
+from flatwater_watch.files.directory import current_path, same_folder, telling, telling_that_it_is_gone, write_object
+from flatwater_watch.files.safe_read import append_regular
 
 RUNS = Path("runs")
 """Where runs go that are not given a folder."""
@@ -37,7 +37,7 @@ class Folder:
         return self.held or self.path
 
 
-class File:
+class FolderFile:
     """A file of a folder, by its name there."""
 
     def __init__(self, name: str) -> None:
@@ -50,51 +50,51 @@ class File:
 class RunFolder(Folder):
     """The files of one run."""
 
-    config = File("config.toml")
+    config = FolderFile("config.toml")
     """The configuration that the run was started with, complete."""
-    description = File("description.json")
+    description = FolderFile("description.json")
     """How lists, pages and the live screen show the run, so that they import no recipe."""
-    sections = File("sections.json")
+    sections = FolderFile("sections.json")
     """The parts that the page has of a recipe which does not ship, as data."""
-    lock = File(".lock")
+    lock = FolderFile(".lock")
     """Locked by the process that trains the run."""
-    metrics = File("metrics.jsonl")
+    metrics = FolderFile("metrics.jsonl")
     """One line of numbers for each round."""
-    alarms = File("alarms.jsonl")
+    alarms = FolderFile("alarms.jsonl")
     """One line for each round that had something to warn of."""
-    doubts = File("not_exact.json")
+    doubts = FolderFile("not_exact.json")
     """Why the run cannot be resumed bit for bit; missing where it can."""
-    checkpoints = File("checkpoints")
+    checkpoints = FolderFile("checkpoints")
     """Manifests, and the shards that they name."""
-    mirror = File("mirror.json")
+    mirror = FolderFile("mirror.json")
     """Where the run is mirrored, and its identity there."""
-    result = File("result.json")
+    result = FolderFile("result.json")
     """What was trained against the baselines."""
-    holdout = File("holdout.json")
+    holdout = FolderFile("holdout.json")
     """What was trained against the baselines on the holdout, which nothing was chosen on."""
-    picture = File("result.png")
+    picture = FolderFile("result.png")
     """The run in one picture."""
-    looks = File("holdout_looks.jsonl")
+    looks = FolderFile("holdout_looks.jsonl")
     """One line for each time the holdout was looked at."""
-    plan = File("plan.json")
+    plan = FolderFile("plan.json")
     """What the run planned to hold, by owner, before its first round."""
-    log = File("run.log")
+    log = FolderFile("run.log")
     """What the run said, one line an event, with times."""
-    profile = File("profile")
+    profile = FolderFile("profile")
     """Traces of rounds that were recorded with torch's profiler."""
-    ledger = File("ledger.jsonl")
+    ledger = FolderFile("ledger.jsonl")
     """One line for each round: who holds how much."""
-    findings = File("findings.jsonl")
+    findings = FolderFile("findings.jsonl")
     """One line for each thing that grew: what, who holds it, where it was made, when memory runs out."""
-    report = File("report.html")
+    report = FolderFile("report.html")
     """The run as one page, where `flatwater report` was asked for it."""
 
     @property
-    def named(self) -> "RunFolder":
+    def with_current_name(self) -> "RunFolder":
         """The folder by the name that it has now, for messages, and for when it is no longer held."""
         if self.held is None:
             return self
-        now = named(self.held)
+        now = current_path(self.held)
         return RunFolder(self.path if same_folder(self.path, self.held) else now)
 
     def journal(self, name: str) -> Path:
@@ -181,7 +181,7 @@ def write_config(config: object, path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: RunFolder) -> Iterator[RunFolder]:
+def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
     """Keep other processes from writing the same run; the system frees the lock when this process ends, however.
 
     Yields:

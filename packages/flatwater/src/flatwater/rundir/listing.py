@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.description import Description
-from flatwater.imported import importing_only_ours
 from flatwater.metrics.tail import read_last
-from flatwater.recipe import rounds_of
+from flatwater.named_imports import importing_only_ours
+from flatwater.recipe import read_rounds
 from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import read_result
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.content import is_number
-from flatwater_watch.files.regular import open_regular
-from flatwater_watch.printable import printable, shown
+from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.sanitize import printable, shown
 
 MOST_RESULT = 4 << 20
 """Bytes of a result.json that a list reads."""
@@ -82,10 +82,10 @@ def list_runs(folder: Path) -> list[RunLine]:
         found = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
     except OSError as fault:
         raise RunError(f"{folder}: cannot be read: {fault.strerror}. Make the folder readable.") from fault
-    return [line_of(RunFolder(path)) for path in sorted(found, key=_changed)]
+    return [read_run_line(RunFolder(path)) for path in sorted(found, key=_changed)]
 
 
-def tagged(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
+def filter_by_tag(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
     """Those that have the tag."""
     return [line for line in lines if tag in line.tag]
 
@@ -97,7 +97,7 @@ def number_of(line: RunLine, name: str) -> float | None:
     return line.result.get(name, line.metrics.get(name))
 
 
-def ranked(lines: Sequence[RunLine], name: str) -> list[RunLine]:
+def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
     """The runs with the highest number first, and those without it last.
 
     Raises:
@@ -113,7 +113,7 @@ def ranked(lines: Sequence[RunLine], name: str) -> list[RunLine]:
     return sorted(lines, key=lambda line: -rank.get(id(line), -inf))
 
 
-def score_of(line: RunLine, sort: str | None) -> str:
+def shown_score(line: RunLine, sort: str | None) -> str:
     """What a list shows: the number by which it is sorted, or what the run is judged by with its name."""
     if sort is not None:
         return "" if (number := number_of(line, sort)) is None else f"{number:.4g}"
@@ -148,7 +148,7 @@ def _is_run(folder: RunFolder) -> bool:
         return True
 
 
-def line_of(folder: RunFolder) -> RunLine:
+def read_run_line(folder: RunFolder) -> RunLine:
     """One run's line; one that cannot be read does not keep the others from being shown."""
     try:
         with importing_only_ours():
@@ -179,11 +179,11 @@ def unreadable(name: str, changed: str, problem: str) -> RunLine:
 def describe_run(folder: RunFolder) -> RunLine:
     """One run's line, from the ends of its files: what it costs does not grow with the run."""
     settings = read_settings(folder)
-    recipe, rounds = read_description(folder, settings), rounds_of(settings, str(folder.config))
-    record, watched = read_last(folder.metrics, recipe.judged[1])
+    recipe, rounds = read_description(folder, settings), read_rounds(settings, str(folder.config))
+    record, watched = read_last(folder.metrics, recipe.judged_curve[1])
     numbers: Mapping[str, float] = {} if record is None else record
     done = int(numbers.get("round", 0))
-    state = state_of(folder, done, rounds)
+    state = run_state(folder, done, rounds)
     result = _result(folder, recipe) if state == "finished" else {}
     measured, score, shown = _measured(recipe, result, watched)
     return RunLine(
@@ -231,7 +231,7 @@ def _measured(recipe: Description, result: Mapping[str, float], watched: float |
         value = result[headline.key]
         title = next((number.title for number in recipe.numbers if number.key == headline.key), headline.title)
         return title, value, f"{title} {headline.write(value)}"
-    title, _ = recipe.judged
+    title, _ = recipe.judged_curve
     return (title, None, "") if watched is None else (title, watched, f"{title} {watched:.3g}")
 
 
@@ -245,7 +245,7 @@ def _result(folder: RunFolder, recipe: Description) -> dict[str, float]:
     return {name: value for name, value in row.items() if is_number(value) and isfinite(value)}
 
 
-def state_of(folder: RunFolder, done: int, rounds: int) -> str:
+def run_state(folder: RunFolder, done: int, rounds: int) -> str:
     """`training`, `finished`, or `stopped` (it can be resumed)."""
     if _is_locked(folder):
         return "training"

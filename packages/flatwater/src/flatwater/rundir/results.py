@@ -8,8 +8,8 @@ from flatwater.description import Description
 from flatwater.recipe import Recipe
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import is_number, parse_json
-from flatwater_watch.files.regular import RESULT_BYTES, read_regular
-from flatwater_watch.printable import shown
+from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.sanitize import shown
 
 
 def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYTES) -> dict[str, Any] | None:
@@ -29,7 +29,7 @@ def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYT
     except FileNotFoundError:
         return None
     except (OSError, TypeError, ValueError) as fault:
-        raise damaged(path, fault) from fault
+        raise damaged_file_error(path, fault) from fault
     result: dict[str, Any] = found
     return result
 
@@ -59,6 +59,6 @@ def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -
             raise ValueError(f"{shown(name)} = {shown(value)}: must be a number")
 
 
-def damaged(path: Path, fault: BaseException) -> RunError:
+def damaged_file_error(path: Path, fault: BaseException) -> RunError:
     """The error of a file that a run wrote, and that does not hold what it should."""
     return RunError(f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew.")

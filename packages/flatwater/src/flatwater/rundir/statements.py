@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.memory.ledger import Effort
-from flatwater.memory.planner import Plan, grouped
+from flatwater.memory.planner import Plan, group_bytes
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import parse_json
-from flatwater_watch.files.regular import read_regular
-from flatwater_watch.printable import shown
+from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.sanitize import shown
 
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
 OTHERS, NUMBERS = "other owners", "single numbers"
@@ -73,7 +73,7 @@ class LedgerLine:
     """Bytes in the object stores of a cluster, each machine's once; None without one."""
 
 
-def line_of(record: Mapping[str, Any], path: Path) -> LedgerLine:
+def parse_ledger_line(record: Mapping[str, Any], path: Path) -> LedgerLine:
     """A record of `ledger.jsonl` with its types.
 
     Raises:
@@ -155,7 +155,7 @@ def _keyed(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found
 
 
-def alarms_of(record: Mapping[str, Any], path: Path) -> list[str]:
+def alarm_texts(record: Mapping[str, Any], path: Path) -> list[str]:
     """What a line of `alarms.jsonl` tells.
 
     Raises:
@@ -186,14 +186,14 @@ def kinds_of_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[Al
     """The alarms of all rounds by their kind, the most frequent first. A run of 100,000 rounds may have one in each."""
     found: dict[str, AlarmKind] = {}
     for record in records:
-        for told in alarms_of(record, path):
+        for told in alarm_texts(record, path):
             kind, _, said = told.partition(": ")
             before = found.get(kind, AlarmKind(kind, said, 0, record["round"], record["round"]))
             found[kind] = replace(before, said=said, times=before.times + 1, last=record["round"])
     return sorted(found.values(), key=lambda each: -each.times)
 
 
-def rate(effort: Effort) -> float:
+def steps_per_second(effort: Effort) -> float:
     """Steps per second; 0 where no time was measured."""
     return effort.steps / effort.seconds if effort.seconds else 0.0
 
@@ -244,14 +244,14 @@ def largest_groups(lines: Iterable[LedgerLine], most: int) -> list[str]:
     """Names of the groups that held most at any time, most first."""
     peaks: dict[str, int] = {}
     for line in lines:
-        for name, size in grouped(line.owned, depth=DEPTH).items():
+        for name, size in group_bytes(line.owned, depth=DEPTH).items():
             peaks[name] = max(peaks.get(name, 0), size)
     return sorted(peaks, key=lambda name: (-peaks[name], name))[:most]
 
 
-def parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
+def resident_parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
     """The resident memory in parts that add up to it: base, files, these groups, other owners, slack, the rest."""
-    sizes = grouped(line.owned, depth=DEPTH)
+    sizes = group_bytes(line.owned, depth=DEPTH)
     shown = {name: sizes.get(name, 0) for name in groups}
     return {
         BASE: line.base,
@@ -263,7 +263,7 @@ def parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
     }
 
 
-def listed(plan: Plan) -> dict[str, int]:
+def listed_owners(plan: Plan) -> dict[str, int]:
     """The planned owners that the ledger names one by one: all but single numbers."""
     return {path: size for path, size in plan.owners.items() if size > NUMBER_BYTES}
 
@@ -285,7 +285,7 @@ NUMBER_BYTES = 8
 """Owners of at most that many bytes are not listed in the ledger."""
 
 
-def finding_of(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
+def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
     """A line of `findings.jsonl`: the round in which it was found, and the finding.
 
     Raises:
@@ -300,6 +300,6 @@ def finding_of(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
         ) from fault
 
 
-def newest(found: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
+def latest_findings(found: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
     """Each finding once, with the numbers told last: a later line may have the same fingerprint."""
     return list({finding.fingerprint: (round_, finding) for round_, finding in found}.values())

@@ -8,24 +8,24 @@ from typing import Any
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import glance
+from flatwater.checkpoints.intact import find_quick_problems
 from flatwater.config.toml import from_mapping
-from flatwater.mirror.opening import place_of, read_place
+from flatwater.mirror.opening import mirror_place, read_place
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import FIRST_PAUSE
 from flatwater.rundir.description import read_settings
-from flatwater.rundir.layout import locked, open_folder
+from flatwater.rundir.layout import hold_lock, open_folder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 TRIES = 6
 """Before a store counts as gone; the pauses between them add up to 16 s."""
 
 
 @dataclass(frozen=True)
-class CaughtUp:
+class CatchUpResult:
     """What was sent."""
 
     url: str
@@ -34,7 +34,7 @@ class CaughtUp:
     """Of shards and files."""
 
 
-def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Callable[[int], None]) -> CaughtUp:
+def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Callable[[int], None]) -> CatchUpResult:
     """Send every checkpoint of a run folder that its mirror does not have, oldest first, and the run's files.
 
     Raises:
@@ -42,13 +42,13 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         ConfigError: the run has no mirror, or the store refuses.
     """
     folder = open_folder(run)
-    with locked(folder):
+    with hold_lock(folder):
         settings, where = read_settings(folder), str(folder.config)
         keep = from_mapping(CheckpointConfig, _table(settings, "checkpoints", where), f"{where}: checkpoints")
         base = to or _mirror_in(settings, where) or read_place(folder).get("url", "").rpartition("/")[0]
         if not base:
             raise ConfigError(f"{run}: this run has no mirror. Say where to: --to s3://bucket/path")
-        url, identity = place_of(base, folder)
+        url, identity = mirror_place(base, folder)
         sent = [0]
 
         def count(size: int) -> None:
@@ -58,13 +58,13 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         sender = MirrorSender(open_objects(url), folder, identity, keep, count, say)
         _patiently(sender.connect_, say)
         known = {manifest.file.name for manifest in sender.manifests.values()}
-        whole = [m for m in list_checkpoints(folder.checkpoints) if not glance(folder.checkpoints, m)]
+        whole = [m for m in list_checkpoints(folder.checkpoints) if not find_quick_problems(folder.checkpoints, m)]
         missing = [manifest for manifest in whole if manifest.file.name not in known]
         for manifest in missing:
             _patiently(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
         _patiently(sender.send_files_, say)
         _patiently(sender.release_, say)
-    return CaughtUp(url, len(missing), sent[0])
+    return CatchUpResult(url, len(missing), sent[0])
 
 
 def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:

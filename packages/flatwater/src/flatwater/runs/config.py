@@ -10,7 +10,7 @@ from flatwater.metrics.config import WandbConfig
 from flatwater.storage.objects import check_url, is_url
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds, Number, Workers
-from flatwater_watch.printable import printable, shown
+from flatwater_watch.sanitize import printable, shown
 from flatwater_watch.units import parse_bytes
 
 

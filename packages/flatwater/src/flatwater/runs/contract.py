@@ -10,14 +10,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater.memory.ledger import Effort, Statement, base_of, state_of
-from flatwater.memory.planner import Plan, grouped
+from flatwater.memory.ledger import Effort, Statement, base_bytes, take_statement
+from flatwater.memory.planner import Plan, group_bytes
 from flatwater.runs.machine import release_freed_memory
 from flatwater.state.tree import leaves, nbytes
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.monitor import Monitor
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.meters.mappings import Processes, Seldom, footprint, open_files, processes, threads, touched_bytes
+from flatwater_watch.meters.mappings import (
+    CostlyMeter,
+    Processes,
+    footprint,
+    open_files,
+    processes,
+    threads,
+    touched_bytes,
+)
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.units import format_bytes
 
@@ -30,7 +38,7 @@ _WEIGHED_PAGES = 1 << 20
 
 
 @dataclass
-class Contract:
+class MemoryContract:
     """One for each process that trains a run; built when the state is complete."""
 
     root: object
@@ -47,7 +55,7 @@ class Contract:
     monitor: Monitor = field(default_factory=lambda: Monitor(Roots(packages=("flatwater", "flatwater_trading"))))
     full: set[str] = field(default_factory=set)
     """Leaves whose pages were all found in RAM."""
-    family: Seldom[Processes] = field(default_factory=lambda: Seldom(processes, _FAMILY_SHARE))
+    family: CostlyMeter[Processes] = field(default_factory=lambda: CostlyMeter(processes, _FAMILY_SHARE))
     """This process and its workers."""
     breach: int = 0
     """Bytes at which the budget was found exceeded; 0 while it is kept."""
@@ -55,9 +63,9 @@ class Contract:
     def __post_init__(self) -> None:
         """Weigh what is there before the first round; what building the run has freed is not the base."""
         release_freed_memory()
-        self.base = base_of(self.owned_())
+        self.base = base_bytes(self.measure_owned_())
 
-    def owned_(self) -> dict[str, int]:
+    def measure_owned_(self) -> dict[str, int]:
         """Bytes of RAM that each leaf has now: what lies on another device has none."""
         held = {path: size for path, size in nbytes(self.root).items() if path not in self.plan.mapped}
         for leaf in leaves(self.root):
@@ -86,15 +94,15 @@ class Contract:
 
     def settle_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
         """Weigh everything after a round. Returns where it is, and what was newly found about its growth."""
-        statement = state_of(self.owned_(), base=self.base)
+        statement = take_statement(self.measure_owned_(), base=self.base)
         reading = Reading(
             step=round_,
             resident=statement.resident,
             file_mapped=statement.file_mapped,
             in_use=None if statement.heap is None else statement.heap.in_use,
             free=None if statement.heap is None else statement.heap.kept,
-            owned=grouped(statement.owned, depth=2),
-            planned=grouped(self.plan.owners, depth=2),
+            owned=group_bytes(statement.owned, depth=2),
+            planned=group_bytes(self.plan.owners, depth=2),
             limit=int(STOP_SHARE * self.plan.budget_bytes),
             # What workers compute is not in this process's CPU seconds: nothing is said of how fast a run with them is.
             rates={}
@@ -147,14 +155,14 @@ def device_totals(device: torch.device) -> dict[str, int] | None:
     return {"allocated": torch.cuda.memory_allocated(device), "reserved": torch.cuda.memory_reserved(device)}
 
 
-def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
+def ledger_metrics(record: Mapping[str, Any]) -> dict[str, float]:
     """The ledger's numbers as metrics: totals, and each owner by the first two names of its path.
 
     `system/*` are those that other tools show under these names, in 10^6 bytes.
     """
     numbers = {name: record[name] for name in ("resident", "private", "file_mapped", "slack", "unaccounted")}
     numbers |= {"owned": record["owned_bytes"], "envs": record["envs"], "threads": record["threads"]}
-    owners = grouped(record["owned"], depth=2)
+    owners = group_bytes(record["owned"], depth=2)
     if workers := record["exchange"].get("workers"):
         numbers["workers"] = sum(worker["private"] for worker in workers)
         numbers["workers_unplanned"] = sum(sum(map(abs, worker["unplanned"].values())) for worker in workers)
@@ -164,7 +172,7 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
     return {f"memory/{name}": float(value) for name, value in (owners | numbers).items()} | system
 
 
-def in_words(record: Mapping[str, Any]) -> str:
+def ledger_text(record: Mapping[str, Any]) -> str:
     """The ledger's line for the terminal."""
     parts = (
         ("files", record["file_mapped"]),

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.memory.planner import Plan
-from flatwater.mirror.download import at_hand, send_back
-from flatwater.recipe import recipe_for
+from flatwater.mirror.download import open_run_folder, send_back
+from flatwater.recipe import recipe_of_config
+from flatwater.rundir.holdout_looks import log_look
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.looks import log_look
 from flatwater.runs.machine import use_threads
 from flatwater.runs.run import Run
 from flatwater.runs.session import read_config, restore_run, with_changes
 from flatwater.storage.objects import is_url
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
 
 def evaluate(
@@ -34,16 +34,16 @@ def evaluate(
         say: told about damaged checkpoints and earlier looks.
         changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
     """
-    with at_hand(run, say, shards=True) as folder:
+    with open_run_folder(run, say, shards=True) as folder:
         config = with_changes(read_config(folder, where=run), changes)
         return {"trainer": config.trainer} | _evaluate(run, config, folder, holdout=holdout, say=say)
 
 
 def plan_evaluation(run: Path | str, say: Callable[[str], None], **changes: Any) -> Plan:  # noqa: ANN401
     """What `evaluate` would hold: the run is built whole again, and no phase takes more than its plan says."""
-    with at_hand(run, say, shards=False) as folder:
+    with open_run_folder(run, say, shards=False) as folder:
         config = with_changes(read_config(folder, where=run), changes)
-        return replace(recipe_for(config).plan(config), what="evaluation")
+        return replace(recipe_of_config(config).plan(config), what="evaluation")
 
 
 def _evaluate(

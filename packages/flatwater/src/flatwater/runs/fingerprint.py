@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from flatwater import __version__
-from flatwater.config.code import code_in
+from flatwater.config.code import find_named_code
 from flatwater.config.toml import to_mapping
 from flatwater.runs.run import Run
-from flatwater.sources import texts_of
+from flatwater.sources import text_hashes
 
 
-def facts(run: Run) -> dict[str, Any]:
+def run_facts(run: Run) -> dict[str, Any]:
     """Settings and data. Data are compared by their content, wherever they lie."""
     apart = run.located | run.config.open_ended
     settings = {name: value for name, value in to_mapping(run.config).items() if name not in apart}
@@ -35,10 +35,10 @@ def versions() -> dict[str, str]:
 def sources(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a RunConfig of any recipe)
     """The text of the code of somebody's that settings name, as hashes: the value of the setting -> module -> digits.
 
-    A module that a named one imports from beside itself counts as well (`flatwater.sources.texts_of`).
+    A module that a named one imports from beside itself counts as well (`flatwater.sources.text_hashes`).
     """
-    named = code_in(type(config), to_mapping(config))
-    return {code.value: dict(texts_of(code.module)) for code in named if code.module and not code.declared.trains}
+    named = find_named_code(type(config), to_mapping(config))
+    return {code.value: dict(text_hashes(code.module)) for code in named if code.module and not code.declared.trains}
 
 
 def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (same)
@@ -60,7 +60,7 @@ def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (
     return [*told.values()]
 
 
-def machines_of(saved: Iterable[Mapping[str, Any]]) -> set[str]:
+def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
     """The arithmetics that a run was computed with.
 
     Args:
@@ -92,7 +92,7 @@ def arithmetic() -> str:
 ARITHMETIC = "arithmetic"
 
 
-def changes(
+def changed_facts(
     saved: object, *, then: str = "when it was saved", here: str = "now", apart: Collection[str] = ()
 ) -> list[str]:
     """What the numbers depend on and is another now, a line each: `torch 2.9.0 when it was saved, 2.9.1 now`.

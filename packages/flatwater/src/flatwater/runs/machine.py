@@ -79,7 +79,7 @@ def keep_freed_memory() -> None:
 
 
 @contextmanager
-def frozen() -> Iterator[None]:
+def freeze_gc() -> Iterator[None]:
     """Take what is alive now (modules, the run itself) out of the garbage collector's sight while a run trains.
 
     That makes a collection after each round cheap. At the end all is in sight again: also what the program itself had

@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 
 import torch
 
-from flatwater.memory.planner import Plan, grouped, told
-from flatwater.mirror.opening import names_at
+from flatwater.memory.planner import Plan, group_bytes, plan_text
+from flatwater.mirror.opening import taken_names
 from flatwater.mirror.uploader import OWNER
-from flatwater.recipe import recipe_for
+from flatwater.recipe import recipe_of_config
 from flatwater.runs.config import RunConfig
 from flatwater.runs.trackers import check_trackers
 from flatwater.storage.sending import QUEUE_BYTES
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.events.command import check_command
-from flatwater_watch.meters.fork import driver_beside, in_fork
+from flatwater_watch.meters.fork import copy_unsafe_driver, in_fork
 from flatwater_watch.meters.limit import limits
 from flatwater_watch.meters.process import resident_bytes
 from flatwater_watch.units import format_bytes, parse_bytes
@@ -127,7 +127,7 @@ Alternative = tuple[str, str, C]
 """What to change, the first name in the paths of the owner that it makes smaller, and the configuration."""
 
 
-def advised(
+def with_advice(
     plan: Plan,
     alternatives: Iterable[Alternative[C]],
     owners: Mapping[str, int],
@@ -141,9 +141,9 @@ def advised(
         owners: its bytes by path.
         owners_of: the bytes by path of a configuration.
     """
-    now, found = grouped(owners, depth=1), []
+    now, found = group_bytes(owners, depth=1), []
     for change, group, smaller in () if plan.fits else alternatives:
-        then = grouped(owners_of(smaller), depth=1)
+        then = group_bytes(owners_of(smaller), depth=1)
         if now[group] - then[group] > WORTH_SAYING * sum(now.values()):
             found.append(
                 f"{change}: {group} would take {format_bytes(then[group])} instead of {format_bytes(now[group])}"
@@ -169,7 +169,7 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
     host are not planned, so that what the phases import may stay.
     """
     found: dict[str, int] | str
-    found = _try_out(transients) if driver_beside() else in_fork(lambda: _try_in_fork(transients))
+    found = _try_out(transients) if copy_unsafe_driver() else in_fork(lambda: _try_in_fork(transients))
     if isinstance(found, str):
         raise ConfigError(found)
     return {phase: size + beside.get(phase, 0) for phase, size in found.items()}
@@ -196,7 +196,7 @@ def _try_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | st
         return str(refused)
 
 
-def allocated(build: Callable[[], T], plan: Plan) -> T:
+def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
     """What `build` allocates.
 
     Raises:
@@ -207,7 +207,7 @@ def allocated(build: Callable[[], T], plan: Plan) -> T:
     except RuntimeError as refused:  # torch has no error of its own for a CPU's memory
         if "allocate memory" not in str(refused):
             raise
-        raise MemoryLimitError(f"the system refuses the memory of the run. {told(plan)}") from refused
+        raise MemoryLimitError(f"the system refuses the memory of the run. {plan_text(plan)}") from refused
 
 
 @dataclass(frozen=True)
@@ -224,10 +224,10 @@ def check_settings(config: Any) -> Checked:  # noqa: ANN401  (a RunConfig of any
     """Look over what is asked of this machine and of others; data and memory are looked at where the run is planned."""
     check_trackers(config)
     check_command(config.on_event)
-    return Checked(recipe_for(config).prepare(config), names_at(config.mirror))
+    return Checked(recipe_of_config(config).prepare(config), taken_names(config.mirror))
 
 
 def checked_plan(config: Any) -> tuple[Checked, Plan]:  # noqa: ANN401  (same)
     """The same, and what a run would hold; nothing is allocated."""
     checked = check_settings(config)
-    return checked, recipe_for(config).plan(checked.config)
+    return checked, recipe_of_config(config).plan(checked.config)

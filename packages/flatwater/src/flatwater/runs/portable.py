@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from flatwater import __version__
 from flatwater.envs.world import Array
-from flatwater.imported import GIVEN
 from flatwater.memory.planner import Plan, refuse
+from flatwater.named_imports import GIVEN
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import META, phase_bytes, planned_use
 from flatwater.runs.trust import named_code, note, permit
@@ -33,7 +33,7 @@ from flatwater_watch.errors import ConfigError, DataError, FlatwaterError, RunEr
 from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.files.output import POLICIES, check_output, replace_output
 from flatwater_watch.meters.torch_ops import peak_bytes
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Portable:
         return written | {"inputs": dict(self.inputs), "outputs": dict(self.outputs), **self.meaning}
 
 
-class Policy(Protocol):
+class ExportablePolicy(Protocol):
     """What `flatwater.load` gives."""
 
     def portable(self) -> Portable:
@@ -139,7 +139,7 @@ def _outlined(taken: Portable, drawn: tuple[Tensor, ...]) -> Callable[[], object
     return run
 
 
-def export(policy: Policy, file: Path, budget: str | None = None) -> float:
+def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> float:
     """Write a policy as one file, whole or not at all, once what will be written has been run.
 
     Args:
@@ -332,7 +332,7 @@ def _quiet() -> Iterator[None]:
             log.setLevel(level)
 
 
-def observed(obs: Any, shape: tuple[int, ...], several: str = "several") -> tuple[Array, bool]:  # noqa: ANN401
+def observation_rows(obs: Any, shape: tuple[int, ...], several: str = "several") -> tuple[Array, bool]:  # noqa: ANN401
     """The observations as rows [B, ...], and whether there was one alone.
 
     Raises:

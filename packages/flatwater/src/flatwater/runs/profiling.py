@@ -20,15 +20,15 @@ import torch
 from torch.autograd.profiler import profile, record_function
 
 from flatwater.memory.planner import Plan, refuse
-from flatwater.rundir.events import Voice
+from flatwater.rundir.events import RunEvents
 from flatwater.runs.machine import release_freed_memory
 from flatwater.runs.run import Run
 from flatwater.trainers.loop import Trainer
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.allocator import totals
 from flatwater_watch.meters.process import resident_bytes
-from flatwater_watch.printable import shown
-from flatwater_watch.progress import steps
+from flatwater_watch.progress import count_steps
+from flatwater_watch.sanitize import shown
 from flatwater_watch.units import format_bytes
 
 MOST_ROUNDS = 100
@@ -106,7 +106,7 @@ class Profiler:
     device: torch.device
     trainer: Trainer
     """Knows which step comes next."""
-    voice: Voice
+    voice: RunEvents
     _recording: profile | None = field(default=None, init=False)
     _step: record_function | None = field(default=None, init=False)
     _round: int = field(default=0, init=False)
@@ -242,7 +242,7 @@ def _export(recording: profile, path: Path) -> int:
         recording.export_chrome_trace(str(plain))  # type: ignore[no-untyped-call]  # torch's own has no types
         blocks = -(-plain.stat().st_size // BLOCK_BYTES)
         with plain.open("rb") as read, gzip.open(packed, "wb", compresslevel=6) as written:
-            for _ in steps("MiB of a trace", range(blocks)):
+            for _ in count_steps("MiB of a trace", range(blocks)):
                 block = read.read(BLOCK_BYTES)
                 operations += block.count(OPERATION)
                 written.write(block)

@@ -16,23 +16,23 @@ from rich.text import Text
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.ledger import Effort
-from flatwater.metrics.alarms import Alarm, above_formula, by_kind, news_, tell, waiting_threads
+from flatwater.metrics.alarms import Alarm, above_formula, group_by_kind, news_, tell, waiting_threads
 from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import write_all
 from flatwater.mirror.opening import MirrorLike
-from flatwater.recipe import recipe_for
+from flatwater.recipe import recipe_of_config
 from flatwater.rundir.doubts import write_doubts
-from flatwater.rundir.events import Voice
+from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
-from flatwater.runs.fingerprint import arithmetic, facts, machines_of, sources, versions
+from flatwater.runs.contract import MemoryContract, farewell, ledger_metrics, ledger_text
+from flatwater.runs.fingerprint import arithmetic, run_facts, saved_arithmetics, sources, versions
 from flatwater.runs.machine import release_freed_memory
-from flatwater.runs.own_parts import OwnParts
 from flatwater.runs.profiling import Profiler
+from flatwater.runs.recipe_parts import RecipeParts
 from flatwater.runs.run import Run
-from flatwater.runs.signals import Stop
+from flatwater.runs.signals import StopRequest
 from flatwater.runs.trackers import held_bytes, open_trackers
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.headline import headline
@@ -41,7 +41,7 @@ from flatwater_watch.meters.mappings import footprint, peak_bytes, reset_peak
 from flatwater_watch.units import format_duration
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """A moment on a device, as `torch.cuda.Event` is."""
 
     def elapsed_time(self, end_event: Any) -> float:  # noqa: ANN401  (another of its class)
@@ -51,7 +51,7 @@ class Event(Protocol):
         """Wait until the device has come to it."""
 
 
-def cuda_event() -> Event:
+def cuda_event() -> DeviceEvent:
     """Recorded now, behind all that the device was given."""
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
@@ -59,16 +59,16 @@ def cuda_event() -> Event:
 
 
 @dataclass
-class Efforts:
+class PhaseMeter:
     """Counts between two moments to the phase that was at work; one for each process that trains a run.
 
     Where a CUDA device computes, the clock of this process says how long it took to hand work over. There events mark
     each step's end, and are read when the round is taken.
     """
 
-    mark: Callable[[], Event] | None = None
+    mark: Callable[[], DeviceEvent] | None = None
     """Makes an event on the device; None where time is that of this process."""
-    marked: list[tuple[str, Event]] = field(default_factory=list)
+    marked: list[tuple[str, DeviceEvent]] = field(default_factory=list)
     """Phase and end of each step since `take_`; before them where it began."""
     spent: dict[str, Effort] = field(default_factory=dict)
     """By phase, since `take_`."""
@@ -154,10 +154,10 @@ class Recorder:
     composed: Run
     folder: RunFolder
     table: ConsoleTable
-    voice: Voice
-    stop: Stop
+    voice: RunEvents
+    stop: StopRequest
     mirror: MirrorLike
-    contract: Contract
+    contract: MemoryContract
     sinks: Sequence[Sink]
     journal: JsonlSink
     alarms: JsonlSink
@@ -166,7 +166,7 @@ class Recorder:
     on_round: Callable[[Round], object] | None = None
     """Called after each round."""
     told: Counter[tuple[str, str]] = field(default_factory=Counter)
-    efforts: Efforts = field(default_factory=Efforts)
+    efforts: PhaseMeter = field(default_factory=PhaseMeter)
     """Of the current round. Saving counts to the round after: its own row is on the disk by then."""
     place: Path = field(init=False)
     """Where the folder was when that was last looked at."""
@@ -180,13 +180,13 @@ class Recorder:
     """Number of the run's doubts that were reported so far."""
     heard: bool = False
     """Whether the signal that ends the run was told of."""
-    own_parts: OwnParts = field(init=False)
+    own_parts: RecipeParts = field(init=False)
     """Of the page, where the recipe has them and does not ship."""
 
     def __post_init__(self) -> None:
         """Begin where the folder was found."""
         self.place = self.folder.path
-        self.own_parts = OwnParts(recipe_for(self.composed.config), self.folder, self.voice.say)
+        self.own_parts = RecipeParts(recipe_of_config(self.composed.config), self.folder, self.voice.say)
 
     def stepped(self, phase: str, done: int, total: int) -> None:
         """Count the step to its phase and move the bar."""
@@ -208,16 +208,18 @@ class Recorder:
         statement, grown = self.contract.settle_(round_, efforts | dict(self.composed.parts()))
         record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
         found += above_formula(round_, record["exchange"])
-        numbers = dict(self.composed.pace(efforts)) | dict(metrics) | times | metrics_of(record) | self.mirror.metrics()
+        numbers = (
+            dict(self.composed.pace(efforts)) | dict(metrics) | times | ledger_metrics(record) | self.mirror.metrics()
+        )
         write_all(self.sinks, round_, numbers)
         self.ledger.write(round_, record)
         self.journal.write(round_, self.composed.record())
-        self.table.round(numbers, in_words(record))
+        self.table.round(numbers, ledger_text(record))
         self.tell_of_round(round_, numbers)
         self.tell_of_mirror()
         self.tell(round_, grown)
         self.tell_of_alarms(round_, found)
-        self.own_parts.settled_()
+        self.own_parts.write_when_due_()
         self.efforts.count_("settle")
         self.save()
         if self.on_round is not None:
@@ -248,12 +250,16 @@ class Recorder:
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Tell the listeners the round's numbers; the table has shown them."""
-        recipe, rounds, left = recipe_for(self.composed.config), self.composed.config.rounds, self.table.left()
+        recipe, rounds, left = (
+            recipe_of_config(self.composed.config),
+            self.composed.config.rounds,
+            self.table.remaining_seconds(),
+        )
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         shown = [f"{title} {value:.4g}" for title, value in curves.items()]
         shown += [
             f"{numbers[RESIDENT.name] / 1e6:.0f} MB",
-            format_duration(self.table.took),
+            format_duration(self.table.round_seconds),
             f"{short_duration(left)} left",
         ]
         line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(shown)}"
@@ -264,7 +270,7 @@ class Recorder:
         if not found:
             return
         self.alarms.write(round_, {"alarms": [f"{a.kind}: {a.message}" for a in found]})
-        for alarms in by_kind(news_(self.told, found)):
+        for alarms in group_by_kind(news_(self.told, found)):
             (line,) = tell(alarms)
             self.voice.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
             where = [alarm.where for alarm in alarms]
@@ -289,7 +295,7 @@ class Recorder:
 
     def tell_of_folder(self) -> None:
         """Say where the run goes on, if somebody has renamed its folder, or put another in its place."""
-        now = self.folder.named.path
+        now = self.folder.with_current_name.path
         if now != self.place:
             self.place = now
             self.voice.say(f"the run folder was moved: the run goes on in {now}")
@@ -333,7 +339,7 @@ class Recorder:
         trainer, config = self.composed.trainer, self.composed.config
         progress = trainer.progress
         done = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
-        known: dict[str, Any] = facts(self.composed) | {"versions": versions()}
+        known: dict[str, Any] = run_facts(self.composed) | {"versions": versions()}
         known["sources"] = self.sources
         self.machines |= {arithmetic(), *self.composed.machines()}
         if len(self.machines) > 1:
@@ -345,7 +351,7 @@ class Recorder:
             step=done,
             facts=known,
             config=config.checkpoints,
-            spared=self.mirror.spared(),
+            spared=self.mirror.protected_manifests(),
         )
         self.mirror.offer(saved)
         line = f"checkpoint {saved.stem}{f', within round {progress.round + 1}' if done else ''}"
@@ -366,8 +372,8 @@ def build_watcher(
     folder: RunFolder,
     table: ConsoleTable,
     *,
-    voice: Voice,
-    stop: Stop,
+    voice: RunEvents,
+    stop: StopRequest,
     mirror: MirrorLike,
     on_round: Callable[[Round], object] | None = None,
 ) -> Recorder:
@@ -391,23 +397,23 @@ def build_watcher(
             voice=voice,
             stop=stop,
             mirror=mirror,
-            contract=Contract(
+            contract=MemoryContract(
                 composed.trainer.run,
                 composed.plan,
                 composed.device,
-                beside=lambda: held_bytes(trackers) | mirror.held(),
+                beside=lambda: held_bytes(trackers) | mirror.buffer_bytes(),
                 elsewhere=composed.elsewhere,
                 exchange=composed.exchange,
             ),
             sinks=(metrics, *trackers),
-            journal=open_(folder.journal(recipe_for(composed.config).journal)),
+            journal=open_(folder.journal(recipe_of_config(composed.config).journal)),
             alarms=open_(folder.alarms),
             ledger=open_(folder.ledger),
             findings=open_(folder.findings),
             on_round=on_round,
             sources=sources(composed.config),
-            machines=machines_of([saved.facts for saved in list_checkpoints(folder.checkpoints)[-1:]]),
-            efforts=Efforts(cuda_event if composed.device.type == "cuda" else None),
+            machines=saved_arithmetics([saved.facts for saved in list_checkpoints(folder.checkpoints)[-1:]]),
+            efforts=PhaseMeter(cuda_event if composed.device.type == "cuda" else None),
         )
         opened.pop_all()  # all are open: from here on `close` closes them
     return watcher

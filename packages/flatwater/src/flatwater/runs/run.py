@@ -144,7 +144,7 @@ class Run(ABC):
 
 @dataclass(frozen=True)
 class CrewRun(Run):
-    """A run whose trainer has a crew: a `trainers.crew.Crew`."""
+    """A run whose trainer has an executor: a `trainers.executor.Executor`."""
 
     def gather_(self) -> None:
         """What workers know."""
@@ -169,7 +169,7 @@ class CrewRun(Run):
         self.trainer.crew.close()
 
 
-def efforts_of(profile: Profile) -> dict[str, Effort]:
+def part_efforts(profile: Profile) -> dict[str, Effort]:
     """What the parts of a step took in this round, in steps of agents, so that one that slows down is named."""
     return {
         f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, None)

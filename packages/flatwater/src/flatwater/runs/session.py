@@ -13,17 +13,17 @@ from rich.markup import escape
 from flatwater.checkpoints.manifest import JSON, Manifest, differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
 from flatwater.config.toml import from_mapping, to_mapping
-from flatwater.memory.planner import in_short
+from flatwater.memory.planner import plan_summary
 from flatwater.metrics.console import ConsoleTable
 from flatwater.mirror.download import fetch_run
-from flatwater.mirror.opening import MirrorLike, mirrored
-from flatwater.recipe import Recipe, recipe_for, recipe_of
+from flatwater.mirror.opening import MirrorLike, open_mirror
+from flatwater.recipe import Recipe, recipe_of_config, recipe_of_settings
 from flatwater.rundir.description import write_description
 from flatwater.rundir.doubts import read_doubts
-from flatwater.rundir.events import RunLog, Voice
-from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
-from flatwater.runs.fingerprint import changed_sources, changes, facts, versions
-from flatwater.runs.machine import frozen, keep_freed_memory, use_threads
+from flatwater.rundir.events import RunEvents, RunLog
+from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
+from flatwater.runs.fingerprint import changed_facts, changed_sources, run_facts, versions
+from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.profiling import check_profiled, with_traces
 from flatwater.runs.recorder import Round, build_watcher
@@ -37,8 +37,8 @@ from flatwater_watch.errors import CheckpointError, ConfigError, RunError
 from flatwater_watch.events.command import EventCommand, check_command
 from flatwater_watch.events.event import Listener
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.regular import RESULT_BYTES, read_regular
-from flatwater_watch.forms import counted
+from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.forms import count_phrase
 
 READING = "reading the data and allocating the run …"
 BUDGET_EXIT = 4
@@ -46,7 +46,7 @@ OnRound = Callable[[Round], object]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended."""
 
     folder: RunFolder
@@ -68,11 +68,11 @@ def start(
     listeners: Sequence[Listener] = (),
     on_round: OnRound | None = None,
     profile: range | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Train a new run in a new folder."""
-    voice = Voice(console, [*listeners])
+    voice = RunEvents(console, [*listeners])
     with voice.ending():
-        recipe = recipe_for(config)
+        recipe = recipe_of_config(config)
         checked = check_settings(config)
         config = replace(checked.config, threads=use_threads(config.threads))
         if profile is not None:
@@ -82,7 +82,7 @@ def start(
             composed = with_traces(recipe.compose(config), profile)
             composed.begin_()
         folder = create_folder(run, config.trainer, checked.taken)
-        with locked(folder) as held, mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
+        with hold_lock(folder) as held, open_mirror(config.mirror, config.checkpoints, held, voice) as mirror:
             write_config(config, held.config)
             voice.listeners.append(RunLog(held.log))
             note_run(held, voice.say)
@@ -107,9 +107,9 @@ def read_config(
         ConfigError: there is none that fits.
         TrustError: it may be somebody else's, see `runs.trust`.
     """
-    settings, permit = permit_run(folder, where or folder.named.path, trains=trains, given=given)
-    file = str(folder.named.config)
-    return from_mapping(recipe_of(settings, file, permit).config, settings, file)
+    settings, permit = permit_run(folder, where or folder.with_current_name.path, trains=trains, given=given)
+    file = str(folder.with_current_name.config)
+    return from_mapping(recipe_of_settings(settings, file, permit).config, settings, file)
 
 
 def resume(
@@ -121,7 +121,7 @@ def resume(
     on_round: OnRound | None = None,
     profile: range | None = None,
     **changes: Any,  # noqa: ANN401
-) -> Outcome:
+) -> RunOutcome:
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
     Args:
@@ -133,7 +133,7 @@ def resume(
         profile: rounds that are recorded with torch's profiler.
         changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
     """
-    voice = Voice(console, [*listeners])
+    voice = RunEvents(console, [*listeners])
     with voice.ending():
         fetched = is_url(run)
         if fetched:
@@ -141,20 +141,20 @@ def resume(
             with console.status(f"bringing {run} to this machine …"):
                 run = fetch_run(str(run), into, voice.say).path
         folder = open_folder(Path(run))
-        with locked(folder) as held:
+        with hold_lock(folder) as held:
             changed = {name for name, value in changes.items() if value is not None}
             config = with_changes(read_config(folder, trains=True, given=changed), changes)
-            config = recipe_for(config).prepare(config)
+            config = recipe_of_config(config).prepare(config)
             check_trackers(config)
             check_command(config.on_event)
             use_threads(config.threads)
             listen_(voice, config)
             voice.listeners.append(RunLog(held.log))
-            with mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
+            with open_mirror(config.mirror, config.checkpoints, held, voice) as mirror:
                 return _continue(config, held, voice, mirror=mirror, on_round=on_round, profile=profile)
 
 
-def listen_(voice: Voice, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
+def listen_(voice: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
     """Have the user's command told of events, where there is one."""
     if config.on_event is not None and config.on_event.strip():
         voice.listeners.append(EventCommand(config.on_event, voice.say))
@@ -179,19 +179,19 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
 def _continue(
     config: Any,  # noqa: ANN401
     folder: RunFolder,
-    voice: Voice,
+    voice: RunEvents,
     *,
     mirror: MirrorLike,
     on_round: OnRound | None,
     profile: range | None,
-) -> Outcome:
-    word = recipe_for(config).layout.rounds
+) -> RunOutcome:
+    word = recipe_of_config(config).layout.rounds
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
         voice.say("the run was stopped before its first checkpoint: it begins at the start", style="")
         write_config(config, folder.config)
         note_run(folder, voice.say)
         with voice.console.status(READING):
-            composed = with_traces(recipe_for(config).compose(config), profile)
+            composed = with_traces(recipe_of_config(config).compose(config), profile)
             composed.begin_()
         return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
     with voice.console.status(READING):
@@ -222,22 +222,23 @@ def restore_run(
     intact = newest_intact(folder.checkpoints, say=say)
     if intact is None:
         raise CheckpointError(
-            f"{folder.named.checkpoints}: there is no intact checkpoint. Restore the folder from a backup, or repeat "
-            f"the run with: flatwater train {config.trainer} --config {folder.named.config} --run FOLDER"
+            f"{folder.with_current_name.checkpoints}: there is no intact checkpoint. "
+            "Restore the folder from a backup, or repeat "
+            f"the run with: flatwater train {config.trainer} --config {folder.with_current_name.config} --run FOLDER"
         )
     manifest = intact.manifest
     composed = _composed_as_begun(config, read_config(folder), manifest.facts.get("data"))
     saved = {"config": manifest.facts.get("config"), "data": _without_text(manifest.facts.get("data"))}
-    found = differences(saved, facts(composed))
+    found = differences(saved, run_facts(composed))
     if found:
         listed = "\n".join(f"  {line}" for line in found)
         raise CheckpointError(
             f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
-            f"Put {folder.named.config} or the data back as they were, or start a new run."
+            f"Put {folder.with_current_name.config} or the data back as they were, or start a new run."
         )
     if edited := changed_sources(manifest.facts.get("sources"), config):
         say(f"the text of {'; '.join(edited)} has changed: numbers may be others from here on than without that change")
-    if others := changes(manifest.facts.get("versions")):
+    if others := changed_facts(manifest.facts.get("versions")):
         say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
     composed.doubts.extend(read_doubts(folder))
     restore_(composed.trainer.run, intact)
@@ -252,7 +253,7 @@ def _without_text(data: JSON) -> JSON:
 
 def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
     """A run on the data that it began with, where there are more by now; its settings are those that were given."""
-    recipe = recipe_for(config)
+    recipe = recipe_of_config(config)
     begun = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
     composed = recipe.compose(begun)
     return composed if begun == config else replace(composed, config=config)
@@ -260,12 +261,12 @@ def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN
 
 def describe(composed: Run) -> str:
     """One line about what is trained on what, and where."""
-    return f"{composed.describe()}, {composed.device}, {counted(composed.config.threads, 'thread')}"
+    return f"{composed.describe()}, {composed.device}, {count_phrase(composed.config.threads, 'thread')}"
 
 
 def again(folder: RunFolder) -> str:
     """The command that goes on with the run, by the name that its folder has now."""
-    return f"flatwater resume {folder.named.path}"
+    return f"flatwater resume {folder.with_current_name.path}"
 
 
 def say(console: Console, line: str) -> None:
@@ -276,13 +277,13 @@ def say(console: Console, line: str) -> None:
 def train(
     composed: Run,
     folder: RunFolder,
-    voice: Voice,
+    voice: RunEvents,
     *,
     first: bool,
     mirror: MirrorLike,
     on_round: OnRound | None = None,
     profile: range | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Train a composed run in its folder to its end, or until it is stopped.
 
     Args:
@@ -298,7 +299,7 @@ def train(
     recipe = announce_start(composed, folder, voice, first=first)
     keep_freed_memory()
     with (
-        frozen(),
+        freeze_gc(),
         stop_on_signals(console) as stop,
         ConsoleTable(config.rounds, console, recipe.layout, done=trainer.progress.round) as table,
     ):
@@ -317,33 +318,33 @@ def train(
     if finished:
         with console.status("playing what was trained against the baselines …"):
             composed.write_result(folder)
-        mirror.unhurried()
+        mirror.run_finished()
     else:
         say(console, escape(f"stopped. Go on with: {again(folder)}"))
     watcher.own_parts.write_()
     code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
-    return announce_end(Outcome(folder.named, finished, code, recipe, stop.signal), composed, voice)
+    return announce_end(RunOutcome(folder.with_current_name, finished, code, recipe, stop.signal), composed, voice)
 
 
-def announce_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> Recipe:
+def announce_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: bool) -> Recipe:
     """Write what readers know of the run from here on, its plan and how it is shown; tell of it. Returns its recipe."""
     config = composed.config
-    recipe = recipe_for(config)
+    recipe = recipe_of_config(config)
     write_object(folder.plan, json.dumps(composed.plan.to_json(), indent=1).encode() + b"\n")
     write_description(folder, recipe, to_mapping(config))
     tell_of_start(composed, folder, voice, first=first)
     return recipe
 
 
-def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:
+def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: bool) -> None:
     """Say what the run will hold, and tell the listeners what begins; the console has shown the rest."""
-    voice.console.print(in_short(composed.plan), highlight=False, markup=False)
-    config, done, path = composed.config, composed.trainer.progress.round, folder.named.path
-    word = recipe_for(config).layout.rounds
+    voice.console.print(plan_summary(composed.plan), highlight=False, markup=False)
+    config, done, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
+    word = recipe_of_config(config).layout.rounds
     begun = "new run" if first else f"resumed at {done} of {config.rounds} {word}"
     voice.tell(
         "start",
-        f"{begun}, {path}: {describe(composed)}. {in_short(composed.plan)}",
+        f"{begun}, {path}: {describe(composed)}. {plan_summary(composed.plan)}",
         run=str(path.absolute()),
         name=path.absolute().name,
         trainer=config.trainer,
@@ -357,13 +358,13 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool
     )
 
 
-def announce_end(outcome: Outcome, composed: Run, voice: Voice) -> Outcome:
+def announce_end(outcome: RunOutcome, composed: Run, voice: RunEvents) -> RunOutcome:
     """Tell the listeners how the run ended, and return that."""
     config, done = composed.config, composed.trainer.progress.round
     how = "finished" if outcome.finished else f"stopped, go on with: {again(outcome.folder)}"
     voice.tell(
         "end",
-        f"{how} ({done} of {config.rounds} {recipe_for(config).layout.rounds}, exit code {outcome.exit_code})",
+        f"{how} ({done} of {config.rounds} {recipe_of_config(config).layout.rounds}, exit code {outcome.exit_code})",
         run=str(outcome.folder.path.absolute()),
         finished=outcome.finished,
         exit_code=outcome.exit_code,

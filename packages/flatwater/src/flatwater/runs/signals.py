@@ -38,7 +38,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 @dataclass
-class Stop:
+class StopRequest:
     """Set by signals; looked at after each step."""
 
     signal: int = 0
@@ -73,7 +73,7 @@ STOP_CODES = tuple(SIGNALLED + number for number in ENDS)
 
 
 @contextmanager
-def stop_on_signals(console: "Console") -> Iterator[Stop]:
+def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
     """Turn SIGINT and `ENDS` into a stop after the current step, `SAVES` into a checkpoint there.
 
     A second Ctrl-C interrupts at once. In a thread that is not the main one, which alone may listen to signals, nothing
@@ -82,7 +82,7 @@ def stop_on_signals(console: "Console") -> Iterator[Stop]:
     Raises:
         Terminated: `end_on_signals` has heard one before, and nobody could be told of it.
     """
-    stop = Stop()
+    stop = StopRequest()
     if current_thread() is not main_thread():
         yield stop
         return
@@ -119,7 +119,7 @@ def end_on_signals() -> Iterator[None]:
     if current_thread() is not main_thread():
         yield
         return
-    ending, default = _Ending(), (signal.SIG_DFL, signal.default_int_handler)
+    ending, default = _SignalEnding(), (signal.SIG_DFL, signal.default_int_handler)
     untouched = [n for n in (signal.SIGINT, *ENDS, SAVES, signal.SIGCONT) if signal.getsignal(n) in default]
     with (
         _handled([number for number in untouched if number not in {SAVES, signal.SIGCONT}], ending.hear_),
@@ -134,7 +134,7 @@ def end_on_signals() -> Iterator[None]:
     ending.raise_missed()
 
 
-class _Ending:
+class _SignalEnding:
     """A wish that a command ends, until it does."""
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class _Ending:
                     signal.pthread_kill(self._main, self._number)
 
 
-_endings: list[_Ending] = []
+_endings: list[_SignalEnding] = []
 """Of the main thread, as signals are: the inner ones last."""
 
 

@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater.cluster.asking import Desk as Life
-from flatwater.cluster.asking import Worker
 from flatwater.cluster.processes import Process
 from flatwater.cluster.share import Span
+from flatwater.cluster.worker_client import Worker
+from flatwater.cluster.worker_client import WorkerConnection as Life
 from flatwater.memory.ledger import SCALAR_BYTES
-from flatwater.memory.nodes import STORE_SHARE, Machine, Wants, dealt_to
-from flatwater.memory.planner import Plan, grouped
+from flatwater.memory.nodes import STORE_SHARE, Machine, WorkerNeeds, assign_workers
+from flatwater.memory.planner import Plan, group_bytes
 from flatwater.runs.config import CrewConfig
-from flatwater.runs.fingerprint import ARITHMETIC, arithmetic, changes
+from flatwater.runs.fingerprint import ARITHMETIC, arithmetic, changed_facts
 from flatwater.runs.machine import release_freed_memory
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.meters import limit
-from flatwater_watch.meters.mappings import Seldom, processes
+from flatwater_watch.meters.mappings import CostlyMeter, processes
 
 Arrays = dict[str, np.ndarray]
 
@@ -53,7 +53,7 @@ METER_SHARE = 1 / 2000
 """Of a worker's time that may go into reading its memory."""
 
 
-class Bench:
+class WorkerService:
     """What a worker's side does for every recipe."""
 
     def __init__(self, given: Assignment) -> None:
@@ -64,14 +64,14 @@ class Bench:
         """
         torch.set_num_threads(given.config.threads)
         apart = (ARITHMETIC,) if given.config.any_machine else ()
-        if others := changes(given.versions, then="in the run", here=f"on {platform.node()}", apart=apart):
+        if others := changed_facts(given.versions, then="in the run", here=f"on {platform.node()}", apart=apart):
             raise RunError(
                 f"a worker would compute other numbers than the run: {'; '.join(others)}. Use machines of one kind "
                 "with the same versions; with --any-machine another arithmetic is taken, and last bits are others."
             )
         self._held: object = None
         self._mapped: Collection[str] = ()
-        self._memory = Seldom(self._read, METER_SHARE)
+        self._memory = CostlyMeter(self._read, METER_SHARE)
 
     def hold_(self, state: object, mapped: Collection[str] = ()) -> None:
         """The state is this; some of its leaves are a part of a file."""
@@ -92,7 +92,7 @@ class Bench:
         return arithmetic()
 
 
-class Team(ABC):
+class WorkerPool(ABC):
     """The run's side: its workers, which are started when they are first needed. Recipes say what they are asked."""
 
     def __init__(self, config: CrewConfig, plan: Plan, desk: str, given: Sequence[Assignment]) -> None:
@@ -101,7 +101,7 @@ class Team(ABC):
         Args:
             config: of the run.
             plan: how many workers, on which machines, what each holds and may have.
-            desk: `package.module:Class` of a worker's side, a `Bench`.
+            desk: `package.module:Class` of a worker's side, a `WorkerService`.
             given: what each is made of.
         """
         self._config, self._plan, self._desk, self._given = config, plan, desk, given
@@ -139,7 +139,7 @@ class Team(ABC):
         if not self.workers:
             return {}
         workers = [self._memory_of(*each) for each in enumerate(self.ask_all("memory"))]
-        arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "lives"))
+        arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "times_started"))
         moved, lost = arrays - self._before[0], lives - self._before[1]
         begun, self._before = not self._before[1], (arrays, lives)
         return {
@@ -150,7 +150,7 @@ class Team(ABC):
             "formula": self.formula(),
             "workers": workers,
             **({} if begun else {"lost": lost}),
-            **({"stores": on_ray().in_stores()} if self._config.cluster else {}),
+            **({"stores": import_ray_module().in_stores()} if self._config.cluster else {}),
         }
 
     def _memory_of(self, number: int, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Team(ABC):
             "private": said["private"],
             "proportional": said["proportional"],
             "planned": self._plan.workers[number] - self._plan.worker_transients,
-            "owned": grouped({path: size for path, size in held.items() if size > SCALAR_BYTES}, depth=1),
+            "owned": group_bytes({path: size for path, size in held.items() if size > SCALAR_BYTES}, depth=1),
             "owned_bytes": sum(held.values()),
             "unplanned": {path: size for path, size in off.items() if size},
         }
@@ -174,10 +174,10 @@ class Team(ABC):
             for worker in self.workers:
                 worker.take()
                 self._note_(worker)
-        if any(worker.leaves for worker in self.workers):
+        if any(worker.is_leaving for worker in self.workers):
             self.gather_()
             for worker in self.workers:
-                if worker.leaves:
+                if worker.is_leaving:
                     worker.renew_()
 
     def ask_all(self, name: str, *given: object) -> list[Any]:
@@ -209,7 +209,7 @@ class Team(ABC):
     def _actor_(self, number: int) -> Life:
         """A life on the cluster: the first one where the plan has it, any other wherever there is room."""
         node, self._nodes[number] = self._nodes[number], ""
-        actor: Life = on_ray().Actor(self._config.threads, self._budgets[number], node)
+        actor: Life = import_ray_module().RayActor(self._config.threads, self._budgets[number], node)
         return actor
 
     def _note_(self, worker: Worker) -> None:
@@ -217,34 +217,34 @@ class Team(ABC):
             self.machines.add(worker.ask("arithmetic"))
 
 
-def placed(plan: Plan, config: CrewConfig) -> Plan:
+def place_workers(plan: Plan, config: CrewConfig) -> Plan:
     """The plan with its workers on the machines of the cluster."""
-    wants = Wants(
+    wants = WorkerNeeds(
         worker=max(plan.workers),
         threads=max(1, config.threads),
         mapped=plan.mapped_bytes,
         store=STORE_SHARE * plan.exchange["largest"],
     )
-    return replace(plan, nodes=dealt_to(machines(config), len(plan.workers), wants))
+    return replace(plan, nodes=assign_workers(machines(config), len(plan.workers), wants))
 
 
-def on_ray() -> ModuleType:
+def import_ray_module() -> ModuleType:
     """What knows Ray.
 
     Raises:
         ConfigError: Ray is not installed.
     """
     try:
-        from flatwater.cluster import on_ray  # noqa: PLC0415  (an extra)
+        from flatwater.cluster import ray_workers  # noqa: PLC0415  (an extra)
     except ImportError as absent:
         raise ConfigError("cluster: needs Ray, which is not installed: pip install 'flatwater[ray]'") from absent
-    return on_ray
+    return ray_workers
 
 
 def machines(config: CrewConfig) -> list[Machine]:
     """Those of the configuration's cluster."""
     assert config.cluster  # noqa: S101  (who asks has one)
-    ray = on_ray()
+    ray = import_ray_module()
     ray.connect(config.cluster)
     nodes = ray.nodes()
     found = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.limits.__name__}")
@@ -254,11 +254,11 @@ def machines(config: CrewConfig) -> list[Machine]:
     ]
 
 
-def arrays_of(tensors: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
+def to_arrays(tensors: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
     """As they are sent."""
     return {name: None if tensor is None else tensor.numpy() for name, tensor in tensors.items()}
 
 
-def tensors_of(arrays: Mapping[str, np.ndarray | None]) -> dict[str, Any]:
+def to_tensors(arrays: Mapping[str, np.ndarray | None]) -> dict[str, Any]:
     """As they are received."""
     return {name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()}

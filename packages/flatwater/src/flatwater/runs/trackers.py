@@ -7,14 +7,14 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from flatwater.config.convert import did_you_mean
 from flatwater.config.toml import to_mapping
-from flatwater.imported import find_object
 from flatwater.metrics.sinks import TrackedRun
-from flatwater.plugins import faults, rows
+from flatwater.named_imports import find_object
+from flatwater.plugins import group_faults, group_rows
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.background import BackgroundSink, Say, Sink
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 
 @runtime_checkable
@@ -43,7 +43,7 @@ def find_tracker(name: str) -> Tracker:
     Raises:
         ConfigError: there is none, or it is no tracker.
     """
-    added = rows("trackers")
+    added = group_rows("trackers")
     if name in TRACKERS:
         return TRACKERS[name]
     where, known = added.get(name, name), [*TRACKERS, *added]
@@ -52,7 +52,7 @@ def find_tracker(name: str) -> Tracker:
         raise ConfigError(f"{given}: there is no such tracker. `--trackers` with no name behind it switches them off.")
     if ":" not in where:
         near = did_you_mean(name, known)
-        raise ConfigError(f"{given}: there is no such tracker.{near} There is {wanted}.{faults('trackers')}")
+        raise ConfigError(f"{given}: there is no such tracker.{near} There is {wanted}.{group_faults('trackers')}")
     found = find_object(where, given=given, wanted=wanted)
     if not isinstance(found, type) or not issubclass(found, _Tracks):
         raise ConfigError(f"{given} is no tracker: wanted is a class with write(round, metrics) and close()")

@@ -15,17 +15,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flatwater.config.code import NamedCode, code_fields, code_in
+from flatwater.config.code import NamedCode, code_fields, find_named_code
 from flatwater.config.toml import from_mapping, read_toml
-from flatwater.imported import SHIPPED, Permit, is_trusted
+from flatwater.named_imports import SHIPPED, Permit, is_trusted
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.begun import RECORD, is_begun, note_begun
 from flatwater.runs.config import RunConfig
-from flatwater.sources import place_of, places_of, run_folder_of
+from flatwater.runs.started_runs import RECORD, note_begun, was_begun
+from flatwater.sources import enclosing_run_folder, module_files, module_place
 from flatwater_watch.errors import ConfigError, TrustError
-from flatwater_watch.files.directory import named as named_path
-from flatwater_watch.printable import shown
+from flatwater_watch.files.directory import current_path as named_path
+from flatwater_watch.sanitize import shown
 
 C = TypeVar("C")
 
@@ -61,7 +61,7 @@ def permit(
         if (trains or not code.declared.trains) and code.setting not in given
     ]
     _refuse_own_code(named, where, folder)
-    if named and not is_trusted() and not is_begun(identity(settings, where, beside)):
+    if named and not is_trusted() and not was_begun(identity(settings, where, beside)):
         raise TrustError(_refusal(named, where, trains=trains))
     return Permit(frozenset(code.value for code in named))
 
@@ -76,7 +76,7 @@ def permit_run(
         TrustError: as of `permit`.
     """
     settings = read_toml(folder.config)
-    return settings, permit(settings, where, folder=folder.named.path, trains=trains, given=given)
+    return settings, permit(settings, where, folder=folder.with_current_name.path, trains=trains, given=given)
 
 
 def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C:
@@ -90,7 +90,7 @@ def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C
         TrustError: as of `permit`.
     """
     settings = read_toml(file)
-    if file.name in WRITTEN or run_folder_of(file.resolve()) is not None:
+    if file.name in WRITTEN or enclosing_run_folder(file.resolve()) is not None:
         permit(settings, file, trains=True, given=given)
     return from_mapping(cls, settings, str(file))
 
@@ -141,7 +141,7 @@ def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode
         ConfigError: they are nested too deeply.
     """
     try:
-        return [*code_in(_class_of(settings), settings)]
+        return [*find_named_code(_class_of(settings), settings)]
     except RecursionError as fault:
         raise ConfigError(f"{where}: its values are nested too deeply") from fault
 
@@ -160,15 +160,15 @@ def identity(settings: Mapping[str, Any], where: Path | str, beside: object = No
     apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
     fixed = {name: value for name, value in settings.items() if name not in apart}
     modules = {code.module for code in named_code(settings, where)} - {""}
-    code = {module: place_of(module) for module in sorted(modules)}
+    code = {module: module_place(module) for module in sorted(modules)}
     return hashlib.sha256(json.dumps([fixed, code, beside], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path | None) -> None:
     for code in named:
-        for place in places_of(code.module) if code.module else ():
+        for place in module_files(code.module) if code.module else ():
             inside = folder is not None and place.is_relative_to(folder.resolve())
-            if inside or run_folder_of(place) is not None:
+            if inside or enclosing_run_folder(place) is not None:
                 raise TrustError(
                     f"{where}: {code.setting} = {shown(code.value)}: {place} lies in the folder of a run, from where "
                     "no code is taken. Read it; if you want it, move it to the folder where you call Flatwater."
@@ -194,5 +194,5 @@ def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> 
 
 def _absent(code: NamedCode) -> str:
     """That a module is not there at all: most likely the command runs in another folder than before."""
-    there = place_of(code.module)
+    there = module_place(code.module)
     return "" if there else f": there is no module {shown(code.module)}, installed or in the folder of this command"

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from flatwater import __version__
-from flatwater.storage.objects import Objects
+from flatwater.storage.objects import StoredObjects
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.files.content import convert_to, parse_json
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 from flatwater_watch.units import format_duration
 
 LOCK = "lock.json"
@@ -76,7 +76,7 @@ def _boot() -> str:
         return ""
 
 
-def holder(objects: Objects) -> Holder | None:
+def holder(objects: StoredObjects) -> Holder | None:
     """Who holds the lock; None where nobody does.
 
     Raises:
@@ -86,7 +86,7 @@ def holder(objects: Objects) -> Holder | None:
     return None if content is None else _holder_of(content, objects.url)
 
 
-def is_written(objects: Objects) -> bool:
+def is_written(objects: StoredObjects) -> bool:
     """Whether a process that may be alive writes there."""
     try:
         found = holder(objects)
@@ -124,7 +124,7 @@ def _holder_of(content: bytes, url: str) -> Holder | None:
 class Lock:
     """Held by this process from `take` on."""
 
-    objects: Objects
+    objects: StoredObjects
     token: str
 
     def renew_(self) -> bool:
@@ -157,7 +157,7 @@ def new_token() -> str:
     return secrets.token_hex(8)
 
 
-def take(objects: Objects, token: str = "") -> tuple[Lock, str]:
+def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
     """The lock, and who left it behind; empty where nobody did.
 
     Args:
@@ -172,7 +172,7 @@ def take(objects: Objects, token: str = "") -> tuple[Lock, str]:
         return lock, ""
     before = objects.read(LOCK)
     if before is None:  # released in this moment
-        return take(objects, lock.token)
+        return take_lock(objects, lock.token)
     found = _holder_of(before, objects.url)
     if found is not None and found.token == lock.token:
         return lock, ""
@@ -206,7 +206,7 @@ def _inherit(lock: Lock, before: bytes) -> None:
             objects.remove([taken])
 
 
-def _late(objects: Objects) -> LockedError:
+def _late(objects: StoredObjects) -> LockedError:
     return LockedError(f"{objects.url}: another process has just begun to write here. Let it, or stop it.")
 
 

@@ -34,7 +34,7 @@ WANTED = {
 """What to set where there are no credentials."""
 
 
-def settings_of(scheme: str) -> tuple[dict[str, str], bool]:
+def client_settings(scheme: str) -> tuple[dict[str, str], bool]:
     """What to give the client of `s3`, `gs` or `az` besides its own environment, and whether it may do without TLS."""
     endpoint = next((os.environ[name] for name in _ENDPOINTS[scheme] if os.environ.get(name)), "")
     found: dict[str, str] = {}

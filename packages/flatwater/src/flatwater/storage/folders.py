@@ -14,7 +14,7 @@ from stat import S_ISREG
 from typing import NamedTuple
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """One regular file."""
 
     name: str
@@ -23,7 +23,7 @@ class Found(NamedTuple):
     modified: datetime
 
 
-def files_below(folder: Path) -> Iterator[Found]:
+def files_below(folder: Path) -> Iterator[FoundFile]:
     """Every regular file below a folder; none where there is no such folder. Links are left out."""
     waiting = [""]
     while waiting:
@@ -36,10 +36,10 @@ def files_below(folder: Path) -> Iterator[Found]:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:  # removed since it was listed
                     continue
-                yield Found(f"{start}{entry.name}", status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+                yield FoundFile(f"{start}{entry.name}", status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
-def folders_in(folder: Path) -> list[str]:
+def folder_names(folder: Path) -> list[str]:
     """The names of the folders directly in a folder; links are left out."""
     return [entry.name for entry in _listed(folder) if entry.is_dir(follow_symlinks=False)]
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from flatwater.storage.credentials import WANTED, settings_of
+from flatwater.storage.credentials import WANTED, client_settings
 from flatwater.storage.faults import OversizeError, StoreError, telling_store
-from flatwater.storage.folders import files_below, folders_in, is_unfinished, open_below
+from flatwater.storage.folders import files_below, folder_names, is_unfinished, open_below
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import Piece, sync_file, telling
 from flatwater_watch.masking import masked
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 from flatwater_watch.units import format_duration
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def is_url(place: str | Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ObjectEntry:
     """One object of a list."""
 
     name: str
@@ -66,7 +66,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Objects:
+class StoredObjects:
     """The objects below a URL, by the rest of their names."""
 
     url: str
@@ -83,11 +83,11 @@ class Objects:
         """The folder of a `file://` URL."""
         return Path("/", self.prefix) if self.url.startswith("file:") else None
 
-    def below(self, name: str) -> "Objects":
+    def below(self, name: str) -> "StoredObjects":
         """The objects below a name."""
         return replace(self, url=f"{self.url}/{name}", prefix=f"{self.prefix}{name}/")
 
-    def again(self) -> "Objects":
+    def reconnect(self) -> "StoredObjects":
         """The same objects by connections of their own: a wrong answer may be of the connection."""
         return self if self.folder else replace(self, store=open_objects(self.url, self.retries).store)
 
@@ -198,7 +198,7 @@ class Objects:
     def _oversize(self, name: str, most: int) -> OversizeError:
         return OversizeError(f"{self.url}/{name}: it has more than the {most} bytes that it should have")
 
-    def entries(self, folder: str = "") -> list[Entry]:
+    def entries(self, folder: str = "") -> list[ObjectEntry]:
         """The objects whose names begin with the folder, folders below it included, by name.
 
         Those whose names nobody should write on a disk or a terminal are left out (`is_plain`).
@@ -210,7 +210,9 @@ class Objects:
         with telling_store(self.url, "list"):
             if self.folder:
                 files = files_below(self.folder / folder)
-                found = [Entry(f"{folder}{file.name}", file.bytes, file.modified) for file in self._bounded(files)]
+                found = [
+                    ObjectEntry(f"{folder}{file.name}", file.bytes, file.modified) for file in self._bounded(files)
+                ]
             else:
                 found = _in_a_loop(self._in_time(self._listed(folder)))
         return sorted((entry for entry in found if is_plain(entry.name)), key=lambda entry: entry.name)
@@ -224,13 +226,14 @@ class Objects:
     def _endless(self) -> StoreError:
         return StoreError(f"{self.url}: its list goes on after {MOST_ENTRIES} objects. Give the URL of one run.")
 
-    async def _listed(self, folder: str) -> list[Entry]:
+    async def _listed(self, folder: str) -> list[ObjectEntry]:
         import obstore  # noqa: PLC0415
 
-        found: list[Entry] = []
+        found: list[ObjectEntry] = []
         async for page in obstore.list(self.store, self.prefix + folder or None, chunk_size=100):
             found += [
-                Entry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"]) for entry in page
+                ObjectEntry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"])
+                for entry in page
             ]
             if len(found) > MOST_ENTRIES:
                 raise self._endless()
@@ -243,11 +246,11 @@ class Objects:
             waited = format_duration(REQUEST_SECONDS)
             raise StoreError(f"{self.url}: listing fails (no end in {waited})") from None
 
-    def heads(self, names: Iterable[str]) -> list[Entry]:
+    def heads(self, names: Iterable[str]) -> list[ObjectEntry]:
         """Those of these objects that are there, each asked for by its name."""
         return [entry for name in names if (entry := self._head(name))]
 
-    def _head(self, name: str) -> Entry | None:
+    def _head(self, name: str) -> ObjectEntry | None:
         import obstore  # noqa: PLC0415
 
         try:
@@ -255,11 +258,11 @@ class Objects:
                 if self.folder:
                     with open_below(self.folder, name) as file:
                         status = os.fstat(file.fileno())
-                    return Entry(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+                    return ObjectEntry(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
                 found = obstore.head(self.store, self.prefix + name)
         except FileNotFoundError:
             return None
-        return Entry(name, found["size"], found["last_modified"])
+        return ObjectEntry(name, found["size"], found["last_modified"])
 
     def folders(self) -> list[str]:
         """The names that stand before a slash, sorted; those that are plain.
@@ -269,7 +272,7 @@ class Objects:
             StoreError: it cannot be reached, or its list does not end.
         """
         with telling_store(self.url, "list"):
-            found = folders_in(self.folder) if self.folder else _in_a_loop(self._in_time(self._prefixes()))
+            found = folder_names(self.folder) if self.folder else _in_a_loop(self._in_time(self._prefixes()))
         return sorted(name for name in found if is_plain(name))
 
     async def _prefixes(self) -> list[str]:
@@ -322,7 +325,7 @@ def _bare(tag: str | None) -> str:
     return (tag or "").strip('"')
 
 
-def open_objects(url: str, retries: int = PATIENT) -> Objects:
+def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
     """The objects below a URL. Nothing is asked of the store yet.
 
     Args:
@@ -336,7 +339,7 @@ def open_objects(url: str, retries: int = PATIENT) -> Objects:
     parts = urlsplit(url)
     path = unquote(parts.path).strip("/")
     prefix = f"{path}/" if path else ""
-    return Objects(url.rstrip("/"), _open(parts.scheme, parts.netloc, url, retries), prefix, retries)
+    return StoredObjects(url.rstrip("/"), _open(parts.scheme, parts.netloc, url, retries), prefix, retries)
 
 
 def check_url(url: str) -> None:
@@ -383,7 +386,7 @@ def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":
     if scheme == "file":
         return LocalStore("/")
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
-    settings, plain_http = settings_of(scheme)
+    settings, plain_http = client_settings(scheme)
     client = _CLIENT | {"allow_http": plain_http}
     retry = {"max_retries": retries, "retry_timeout": timedelta(seconds=30), "backoff": _BACKOFF}
     try:

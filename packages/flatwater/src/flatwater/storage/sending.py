@@ -14,9 +14,9 @@ from io import FileIO
 from pathlib import Path
 
 from flatwater.storage.faults import OversizeError, StoreError
-from flatwater.storage.objects import Objects
+from flatwater.storage.objects import StoredObjects
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.regular import open_unbuffered
+from flatwater_watch.files.safe_read import open_unbuffered
 
 PART = 8 << 20
 """Bytes of a part, where a file does not fit the buffer: 10,000 parts make 80 GB, the largest leaf that can be sent."""
@@ -31,7 +31,7 @@ class OtherContentError(RunError):
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentFile:
     """What was sent of a file, and is there."""
 
     bytes: int
@@ -47,14 +47,14 @@ class SendBuffer:
     """Bytes that the client may hold beside it, while a file that does not fit the buffer is sent in parts."""
 
     @property
-    def held(self) -> int:
+    def buffer_bytes(self) -> int:
         """All of it: at most `QUEUE_BYTES`."""
         return len(self.room) + self.parts
 
 
 def send_file(
-    objects: Objects, name: str, path: Path, buffer: SendBuffer, step: Callable[[int], None], *, sha256: str = ""
-) -> Sent:
+    objects: StoredObjects, name: str, path: Path, buffer: SendBuffer, step: Callable[[int], None], *, sha256: str = ""
+) -> SentFile:
     """Make an object of a file, and verify its size and hash at the store.
 
     Args:
@@ -81,7 +81,7 @@ def send_file(
                 wanted, found = _put_parts(objects, name, source)
             finally:
                 buffer.parts = 0
-    sent = Sent(size, source.whole.hexdigest())
+    sent = SentFile(size, source.whole.hexdigest())
     if wanted != found:
         _read_back(objects, name, sent)
     return sent
@@ -129,7 +129,7 @@ class _Source:
         return self.room[:count]
 
 
-def _put_whole(objects: Objects, name: str, source: _Source) -> tuple[str, str]:
+def _put_whole(objects: StoredObjects, name: str, source: _Source) -> tuple[str, str]:
     """One put. Returns the tag that it has where tags are MD5s, and the one that it got."""
     piece = source.take_(source.left)
     tag = objects.put(name, piece)
@@ -137,7 +137,7 @@ def _put_whole(objects: Objects, name: str, source: _Source) -> tuple[str, str]:
     return _md5(piece).hexdigest(), tag
 
 
-def _put_parts(objects: Objects, name: str, source: _Source) -> tuple[str, str]:
+def _put_parts(objects: StoredObjects, name: str, source: _Source) -> tuple[str, str]:
     """Several. Returns the same two tags."""
     digests: list[bytes] = []
 
@@ -156,7 +156,7 @@ def _md5(piece: memoryview) -> "hashlib._Hash":
     return hashlib.md5(piece, usedforsecurity=False)
 
 
-def _read_back(objects: Objects, name: str, sent: Sent) -> None:
+def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
     found, size = hashlib.sha256(), 0
     try:
         for piece in objects.pieces(name, sent.bytes):

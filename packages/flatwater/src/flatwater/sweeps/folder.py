@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flatwater.rundir.layout import File, Folder, RunFolder, write_config
-from flatwater.runs.signals import Stop
+from flatwater.rundir.layout import Folder, FolderFile, RunFolder, write_config
+from flatwater.runs.signals import StopRequest
 from flatwater.runs.trust import note_file
 from flatwater.sweeps.space import with_settings
 from flatwater.sweeps.study import TrialLine
@@ -17,15 +17,15 @@ from flatwater_watch.files.directory import write_object
 class SweepFolder(Folder):
     """The files of one sweep. Its trials are run folders, so `flatwater runs SWEEP` lists them."""
 
-    base = File("base.toml")
+    base = FolderFile("base.toml")
     """The configuration that all trials share, apart from what is searched."""
-    space = File("space.toml")
+    space = FolderFile("space.toml")
     """What is searched."""
-    study = File("study.db")
+    study = FolderFile("study.db")
     """Optuna's database: each trial's settings, values by round, and state."""
-    result = File("sweep.json")
+    result = FolderFile("sweep.json")
     """All trials, and which is the best."""
-    best = File("best.toml")
+    best = FolderFile("best.toml")
     """The configuration of the best trial."""
 
     def trial(self, number: int) -> RunFolder:
@@ -47,7 +47,7 @@ class SweepOutcome:
     """What trials are judged by: `champion`."""
     wanted: int
     lines: Sequence[TrialLine]
-    stop: Stop
+    stop: StopRequest
     """The signal that stopped the sweep, if one did."""
 
     @property

@@ -11,18 +11,18 @@ from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.config import RunConfig
 from flatwater.runs.trust import load_settings, note_file, permit_file
 from flatwater.sweeps.folder import SweepFolder
-from flatwater.sweeps.process import ask
+from flatwater.sweeps.process import ask_process
 from flatwater.sweeps.space import Space, read_space
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.regular import read_regular
+from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.meters.limit import limits
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.options.bounds import Bounds, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class SweepOrder:
     """What is asked for."""
 
     config: Any
@@ -43,7 +43,7 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class OpenedSweep:
     """A sweep whose folder has all that it needs."""
 
     folder: SweepFolder
@@ -51,14 +51,14 @@ class Opened:
     space: Space
 
 
-def open_sweep(order: Order, program: Sequence[str]) -> Opened:
+def open_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     """The sweep in the folder, or a new one."""
     if order.folder is not None and SweepFolder(order.folder).base.is_file():
         return _reopened(order, SweepFolder(order.folder), program)
     return _created(order, program)
 
 
-def _created(order: Order, program: Sequence[str]) -> Opened:
+def _created(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     if order.space is None:
         raise ConfigError("--space: is missing. Give a TOML file that says which settings are searched.")
     space = read_space(order.space, order.config)
@@ -73,7 +73,7 @@ def _created(order: Order, program: Sequence[str]) -> Opened:
     note_file(folder.space, _silent, trainer=base.trainer)
     write_config(base, folder.base)  # last: a folder that has it is whole
     note_file(folder.base, _silent)
-    return Opened(folder=folder, base=base, space=space)
+    return OpenedSweep(folder=folder, base=base, space=space)
 
 
 def _allowed() -> int:
@@ -90,7 +90,7 @@ def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a Run
         )
 
 
-def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Opened:
+def _reopened(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
     before = load_settings(type(order.config), folder.base)
     permit_file(folder.space, trainer=before.trainer)
     space = read_space(folder.space, before)
@@ -106,7 +106,7 @@ def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Open
     write_config(now, folder.base)
     note_file(folder.base, _silent)
     note_file(folder.space, _silent, trainer=now.trainer)
-    return Opened(folder=folder, base=now, space=space)
+    return OpenedSweep(folder=folder, base=now, space=space)
 
 
 def _silent(_: str) -> None:
@@ -114,7 +114,7 @@ def _silent(_: str) -> None:
 
 
 def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
-    return from_mapping(type(config), ask(program, {"config": to_mapping(config)})["config"], "the sweep")
+    return from_mapping(type(config), ask_process(program, {"config": to_mapping(config)})["config"], "the sweep")
 
 
 def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) -> None:

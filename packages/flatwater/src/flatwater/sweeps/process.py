@@ -11,14 +11,14 @@ from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any, Literal
 
-from flatwater.imported import is_trusted
 from flatwater.metrics.jsonl import Record
-from flatwater.metrics.lines import Tail, read_appended_, rewind_if_replaced_
+from flatwater.metrics.lines import FollowedFile, read_appended_, rewind_if_replaced_
+from flatwater.named_imports import is_trusted
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.listing import state_of
-from flatwater.runs.signals import SAVES, STOP_CODES, Stop
+from flatwater.rundir.listing import run_state
+from flatwater.runs.signals import SAVES, STOP_CODES, StopRequest
 from flatwater_watch.errors import FlatwaterError, MemoryLimitError, RunError
-from flatwater_watch.files.regular import append_regular
+from flatwater_watch.files.safe_read import append_regular
 
 PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
 """-P: not with the folder of the command first on the search path, where a file may be called like a library."""
@@ -29,7 +29,7 @@ Judge = Callable[[Record], bool]
 
 
 @dataclass(frozen=True)
-class Ending:
+class RunExit:
     """How a run's process ended."""
 
     how: Literal["finished", "pruned", "stopped", "failed"]
@@ -51,12 +51,12 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crew:
+class RunPool:
     """What trains jobs, and who may stop it."""
 
     program: Sequence[str]
     """What is started; speaks as `trial.py` does."""
-    stop: Stop
+    stop: StopRequest
     check: Callable[[], None]
     """Raises where the sweep or study cannot go on."""
     say: Callable[[str], None]
@@ -73,10 +73,10 @@ class _Work:
         job.log.parent.mkdir(exist_ok=True)
         with append_regular(job.log) as said:
             self.process = _started(program, {**job.order, "run": str(job.run.path)}, said.fileno())
-        self._tail = Tail(job.run.metrics)
+        self._tail = FollowedFile(job.run.metrics)
         self._asked: Literal["", "pruned", "stopped"] = ""
 
-    def look_(self) -> Ending | None:
+    def look_(self) -> RunExit | None:
         """Read the rounds that have come, each in its order; how the process ended, None while it works."""
         ended = self.process.poll() is not None  # before reading, so that the last round is read as well
         if not self._asked:
@@ -86,7 +86,7 @@ class _Work:
         if not ended:
             return None
         answer = _answer(self.process)
-        return Ending(self._asked) if self._asked else _ending(self.process.returncode, answer)
+        return RunExit(self._asked) if self._asked else _ending(self.process.returncode, answer)
 
     def end_(self, why: Literal["pruned", "stopped"]) -> None:
         """Ask it, once, to save a checkpoint and to end."""
@@ -95,7 +95,7 @@ class _Work:
             self.process.send_signal(signal.SIGTERM)
 
 
-def ask(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, Any]:
+def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, Any]:
     """What a process answers that tries a configuration out and trains nothing.
 
     Raises:
@@ -110,7 +110,7 @@ def ask(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def train(jobs: Iterable[Job | None], crew: Crew) -> Generator[tuple[Job, Ending]]:
+def train(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job, RunExit]]:
     """Train each job to its end, or until it is judged or stopped. Its checkpoint is complete in each case.
 
     Yields:
@@ -144,7 +144,7 @@ def train(jobs: Iterable[Job | None], crew: Crew) -> Generator[tuple[Job, Ending
             _close(work.process)
 
 
-def _ended_(working: Sequence[_Work], stop: Stop) -> Iterator[tuple[_Work, Ending]]:
+def _ended_(working: Sequence[_Work], stop: StopRequest) -> Iterator[tuple[_Work, RunExit]]:
     """Look at each process once, and hand on to it what was asked for by signals."""
     save = stop.asks_to_save_()
     for work in tuple(working):
@@ -156,7 +156,7 @@ def _ended_(working: Sequence[_Work], stop: Stop) -> Iterator[tuple[_Work, Endin
             work.process.send_signal(SAVES)
 
 
-def _next(waiting: Iterator[Job | None], crew: Crew) -> Job | None:
+def _next(waiting: Iterator[Job | None], crew: RunPool) -> Job | None:
     """The next job; None where there is none now, or a signal came before it could begin."""
     job = None if crew.stop.signal else next(waiting, None)
     if job is not None:
@@ -164,10 +164,10 @@ def _next(waiting: Iterator[Job | None], crew: Crew) -> Job | None:
     return None if crew.stop.signal else job
 
 
-def _wait_for(run: RunFolder, crew: Crew) -> None:
+def _wait_for(run: RunFolder, crew: RunPool) -> None:
     """Wait until the process of a killed sweep has saved its checkpoint, which it does when the sweep dies."""
     told = False
-    while state_of(run, 0, 1) == "training" and not crew.stop.signal:
+    while run_state(run, 0, 1) == "training" and not crew.stop.signal:
         if not told:
             crew.say(f"  waiting for {run.path.name}, which another process is saving")
             told = True
@@ -213,15 +213,15 @@ def _answer(process: Popen[bytes]) -> dict[str, Any]:
     return answer
 
 
-def _ending(code: int, answer: Mapping[str, Any]) -> Ending:
+def _ending(code: int, answer: Mapping[str, Any]) -> RunExit:
     """How a process ended that nobody asked to."""
     if answer.get("finished"):
-        return Ending("finished")
+        return RunExit("finished")
     if answer.get("exit_code") in STOP_CODES or 128 - code in STOP_CODES:  # a machine that shuts down asks everybody
-        return Ending("stopped")
+        return RunExit("stopped")
     if "error" in answer:
-        return Ending("failed", answer["error"])
+        return RunExit("failed", answer["error"])
     if "exit_code" in answer:
-        return Ending("failed", "it came to its memory budget and stopped with a checkpoint")
+        return RunExit("failed", "it came to its memory budget and stopped with a checkpoint")
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-    return Ending("failed", f"its process {how}; its last lines are in the log")
+    return RunExit("failed", f"its process {how}; its last lines are in the log")

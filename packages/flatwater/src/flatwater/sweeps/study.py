@@ -170,7 +170,7 @@ class Study:
     def _line(self, trial: FrozenTrial) -> TrialLine:
         values = trial.intermediate_values
         return TrialLine(
-            number=number_of(trial),
+            number=trial_number(trial),
             state=STATES[trial.state],
             value=values[max(values)] if values else None,
             round=max(values, default=0),
@@ -283,7 +283,7 @@ def _lag_(study: optuna.Study, at_once: int | None) -> int:
     return known
 
 
-def number_of(trial: Trial | FrozenTrial) -> int:
+def trial_number(trial: Trial | FrozenTrial) -> int:
     """From 1; optuna counts from 0."""
     return trial.number + 1
 

@@ -17,15 +17,15 @@ from rich.console import Console
 from flatwater.config.toml import to_mapping
 from flatwater.metrics.figures import short_number
 from flatwater.metrics.jsonl import Record
-from flatwater.recipe import recipe_for
-from flatwater.rundir.layout import RunFolder, locked
+from flatwater.recipe import recipe_of_config
+from flatwater.rundir.layout import RunFolder, hold_lock
 from flatwater.runs.config import mirrored_below
-from flatwater.runs.signals import Stop, stop_on_signals
+from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
-from flatwater.sweeps.opening import Opened, Order, open_sweep
-from flatwater.sweeps.process import PROGRAM, Crew, Ending, Job, train
+from flatwater.sweeps.opening import OpenedSweep, SweepOrder, open_sweep
+from flatwater.sweeps.process import PROGRAM, Job, RunExit, RunPool, train
 from flatwater.sweeps.space import with_settings
-from flatwater.sweeps.study import Study, number_of, open_study
+from flatwater.sweeps.study import Study, open_study, trial_number
 from flatwater_watch.errors import ConfigError, RunError
 
 
@@ -42,7 +42,7 @@ class Sweep:
     wanted: int
     console: Console
     program: Sequence[str]
-    stop: Stop
+    stop: StopRequest
 
     def require_in_place(self) -> None:
         """The study is open under the folder's name, so a sweep cannot go on in a folder that has another.
@@ -50,7 +50,7 @@ class Sweep:
         Raises:
             RunError: the folder was moved, or is gone.
         """
-        now = self.held.named.path
+        now = self.held.with_current_name.path
         if now != self.folder.path:
             raise RunError(
                 f"{self.folder.path}: the sweep's folder was moved, and is {now} now. What was done is there, and the "
@@ -62,10 +62,10 @@ class Sweep:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
+def sweep(order: SweepOrder, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
     """Begin a sweep, or go on with one, until it is done or a signal stops it."""
-    found: Opened = open_sweep(order, program)
-    with locked(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
+    found: OpenedSweep = open_sweep(order, program)
+    with hold_lock(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
         base = found.base
         study = open_study(
             found.folder.study,
@@ -79,7 +79,7 @@ def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
         at_once = min(order.at_once or study.at_once, work.wanted)
         said = f", {at_once} at once" if at_once > 1 else ""
         work.say(f"sweep folder {found.folder.path}: {work.wanted} trials, searching {', '.join(found.space)}{said}")
-        crew = Crew(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
+        crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
         begun: dict[Path, Trial] = {}
         with closing(train(jobs_(work, begun), crew)) as ended:  # where it cannot go on, trials at work save
             for job, ending in ended:
@@ -108,16 +108,16 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
     """The trial's run, from where it is to its end; None where it has come to its end without one."""
     settings, known = work.study.settings(trial), work.study.values(trial)
     listed = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
-    work.say(f"trial {number_of(trial)}/{work.wanted}: {listed}")
+    work.say(f"trial {trial_number(trial)}/{work.wanted}: {listed}")
     try:
         config = mirrored_below(with_settings(work.base, settings), work.folder.path)
     except ConfigError as wrong:
-        end_(work, trial, Ending("failed", str(wrong)))
+        end_(work, trial, RunExit("failed", str(wrong)))
         return None
     if work.study.behind(trial, known):  # found out before, and killed before it was written down
-        end_(work, trial, Ending("pruned"))
+        end_(work, trial, RunExit("pruned"))
         return None
-    number, metric = number_of(trial), judged_by(work)[1]
+    number, metric = trial_number(trial), judged_by(work)[1]
 
     def judge(record: Record) -> bool:
         value = record.get(metric)
@@ -127,7 +127,7 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
     return Job(order={"config": to_mapping(config)}, run=run, log=log, judge=judge)
 
 
-def end_(work: Sweep, trial: Trial, ending: Ending) -> None:
+def end_(work: Sweep, trial: Trial, ending: RunExit) -> None:
     """Write down what came of a trial; one that was stopped stays as it is."""
     work.require_in_place()
     if ending.how == "finished":
@@ -136,13 +136,13 @@ def end_(work: Sweep, trial: Trial, ending: Ending) -> None:
         work.study.prune_(trial)
     elif ending.how == "failed":
         work.study.fail_(trial, ending.reason)
-    work.say(f"  trial {number_of(trial)} {outcome_line(work, number_of(trial))}")
+    work.say(f"  trial {trial_number(trial)} {outcome_line(work, trial_number(trial))}")
     write_outcome(outcome_of(work), work.base)
 
 
 def judged_by(work: Sweep) -> tuple[str, str]:
     """Title and metric of what the kind of run is judged by."""
-    return list(recipe_for(work.base).curves.items())[-1]
+    return list(recipe_of_config(work.base).curves.items())[-1]
 
 
 def outcome_line(work: Sweep, number: int) -> str:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.config.toml import from_mapping, to_mapping
-from flatwater.imported import GIVEN, trusting
+from flatwater.named_imports import GIVEN, trust_code
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import checked_plan
 from flatwater.runs.session import resume, start
 from flatwater_watch.errors import FlatwaterError
-from flatwater_watch.streams import lasting
+from flatwater_watch.streams import surviving_stream
 from flatwater_watch.terminal import WIDTH, Terminal
 
 _PDEATHSIG = 1
@@ -41,7 +41,7 @@ def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         os.dup2(2, 1)  # what a library prints must not stand in the answer
         end_with(order["parent"])
         try:
-            with trusting(order.get("trust", False)):
+            with trust_code(order.get("trust", False)):
                 done = obey(order)
         except FlatwaterError as error:
             done = {"error": str(error), "exit_code": error.exit_code}
@@ -65,7 +65,7 @@ def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
     """Start the run, or go on with it where it has begun."""
-    console = Terminal(file=lasting(sys.stderr), width=WIDTH)
+    console = Terminal(file=surviving_stream(sys.stderr), width=WIDTH)
     if (run / "config.toml").is_file():
         outcome = resume(run, console)
     else:

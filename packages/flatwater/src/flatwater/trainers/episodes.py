@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from flatwater.envs.kept import Keeps, Repeats, encode, put_, take
+from flatwater.envs.kept_state import ReplayableWorld, StateKeeper, encode_state, put_, take
 from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, any_legal, check_legal
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError
@@ -37,7 +37,7 @@ class Episodes:
     returns: Float[Tensor, "E A"]
     """Paid so far."""
     kept: dict[str, UInt8[Tensor, "K"]]
-    """What the world keeps over episodes, as `envs.kept` writes it; no entry where that is nothing."""
+    """What the world keeps over episodes, as `envs.kept_state` writes it; no entry where that is nothing."""
 
 
 KEPT = "world"
@@ -67,11 +67,11 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
     )
 
 
-def keep_(world: World, episodes: Episodes) -> str:
+def save_world_state_(world: World, episodes: Episodes) -> str:
     """Write down what the world keeps over episodes. Returns why that cannot be; empty where it is done."""
     if not episodes.kept:
         return ""
-    state = world.beginnings.states() if isinstance(world, Repeats) else _keeper(world).state_dict()
+    state = world.beginnings.states() if isinstance(world, ReplayableWorld) else _keeper(world).state_dict()
     return put_(episodes.kept[KEPT].numpy(), state)
 
 
@@ -86,19 +86,19 @@ def give_back_(world: World, episodes: Episodes) -> None:
     if not kept:
         return
     with suppress(Exception):  # a class of the user's that is another by now: it was told, and the run goes on
-        if isinstance(world, Repeats):
+        if isinstance(world, ReplayableWorld):
             world.beginnings.load_(np.ones(len(episodes.seeds), np.bool_), kept)
         else:
             _keeper(world).load_state_dict(kept)
 
 
-def _keeper(world: World) -> Keeps:
+def _keeper(world: World) -> StateKeeper:
     """A world of the user's may promise too much.
 
     Raises:
         ConfigError: it has not both methods.
     """
-    if not isinstance(world, Keeps):
+    if not isinstance(world, StateKeeper):
         raise ConfigError(
             f"{type(world).__name__}: its spaces say kept = {world.spaces.kept}: give it state_dict and load_state_dict"
         )
@@ -169,7 +169,7 @@ def step_(
     return np.asarray(np.logical_and.reduce(over, 1))
 
 
-def count_(
+def step_counted_(
     world: World,
     episodes: Episodes,
     actions: Array,
@@ -224,7 +224,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     kept = take(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
     def begin(which: Array) -> None:
-        if isinstance(world, Repeats) and episodes.kept:
+        if isinstance(world, ReplayableWorld) and episodes.kept:
             world.beginnings.load_(which, kept or [])
         _begin_(world, which, seeds, obs, scratch.legal)
         over[which], paid[which] = False, 0
@@ -253,7 +253,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     return over, paid
 
 
-def bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> str:
+def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> str:
     """Play the episodes again that are under way, to where `saved` [E, A, *obs] is what is seen.
 
     A world of the user's that keeps something has it back as it is now, once the episodes were played. What it showed
@@ -265,7 +265,7 @@ def bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Arr
     seen = np.empty_like(saved)
     try:
         over, paid = play_again_(world, teacher, episodes, seen)
-        if episodes.kept and not isinstance(world, Repeats):
+        if episodes.kept and not isinstance(world, ReplayableWorld):
             return _given_back(_keeper(world), take(episodes.kept[KEPT].numpy()))
     except Exception as wrong:  # noqa: BLE001  (a class of the user's refuses what is another by now; the run goes on)
         return f"the episodes cannot be played again ({type(wrong).__name__}: {wrong})"
@@ -279,10 +279,10 @@ def bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Arr
     return ""
 
 
-def _given_back(world: Keeps, kept: object) -> str:
+def _given_back(world: StateKeeper, kept: object) -> str:
     """Why a world does not have what it kept; empty where it does."""
     world.load_state_dict(kept)
-    same = encode(world.state_dict()) == encode(kept)
+    same = encode_state(world.state_dict()) == encode_state(kept)
     return "" if same else "its load_state_dict() does not bring back what its state_dict() gave"
 
 

@@ -13,9 +13,9 @@ from textual.filter import LineFilter
 from textual.widgets import Static
 
 from flatwater.tui import panels
-from flatwater.tui.follow import Followed, update_
+from flatwater.tui.follow import FollowedRun, update_
 from flatwater_watch.errors import RunError
-from flatwater_watch.printable import printable
+from flatwater_watch.sanitize import printable
 
 SECONDS = 1.0
 KEYS = "q quit   tab next part   ↑ ↓ scroll it"
@@ -56,7 +56,7 @@ class Top(App[RunError]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "quit", "quit")]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, followed: Followed, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, followed: FollowedRun, *, clock: Callable[[], float] = time.time) -> None:
         """Show this run.
 
         Args:
@@ -88,7 +88,7 @@ class Top(App[RunError]):
     def on_mount(self) -> None:
         """Show what is known, and look again each second."""
         self.query_one("#owners").focus()
-        self.set_interval(SECONDS, self.look)
+        self.set_interval(SECONDS, self.refresh_files)
         self.call_after_refresh(self.show)
 
     def on_resize(self) -> None:
@@ -96,7 +96,7 @@ class Top(App[RunError]):
         self.query_one("#middle").set_class(self._short, "short")
         self.call_after_refresh(self.show)
 
-    def look(self) -> None:
+    def refresh_files(self) -> None:
         """Read what came since the last look, and show it. A damaged file ends the screen: it is told below it."""
         try:
             update_(self._followed)

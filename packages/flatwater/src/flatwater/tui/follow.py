@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import median
 
 from flatwater.description import Description
-from flatwater.imported import importing_only_ours
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import Record, require_numbers
-from flatwater.metrics.lines import Tail, read_appended_, rewind_if_replaced_
-from flatwater.recipe import rounds_of
+from flatwater.metrics.lines import FollowedFile, read_appended_, rewind_if_replaced_
+from flatwater.named_imports import importing_only_ours
+from flatwater.recipe import read_rounds
 from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.layout import RunFolder, open_folder
-from flatwater.rundir.listing import state_of
-from flatwater.rundir.statements import LedgerLine, alarms_of, finding_of, line_of, read_plan
+from flatwater.rundir.listing import run_state
+from flatwater.rundir.statements import LedgerLine, alarm_texts, parse_finding, parse_ledger_line, read_plan
 from flatwater_watch.diagnose.finding import Finding
 
 HISTORY = 512
@@ -32,7 +32,7 @@ def _history(recipe: Description) -> dict[str, deque[float]]:
 
 
 @dataclass
-class Followed:
+class FollowedRun:
     """What is known of a run now."""
 
     folder: RunFolder
@@ -41,10 +41,10 @@ class Followed:
     """Wanted in all."""
     what: str
     """Its data and its device."""
-    metrics_tail: Tail
-    ledger_tail: Tail
-    findings_tail: Tail
-    alarms_tail: Tail
+    metrics_tail: FollowedFile
+    ledger_tail: FollowedFile
+    findings_tail: FollowedFile
+    alarms_tail: FollowedFile
     state: str = "stopped"
     done: int = 0
     """Rounds recorded."""
@@ -77,49 +77,49 @@ class Followed:
         return self.spent / self.timed
 
 
-def follow(path: Path) -> Followed:
+def follow(path: Path) -> FollowedRun:
     """Begin to follow a run, and read what is there."""
     folder = open_folder(path)
     with importing_only_ours():
         config = read_settings(folder)
         recipe = read_description(folder, config)
-    followed = Followed(
+    followed = FollowedRun(
         folder=folder,
         recipe=recipe,
-        rounds=rounds_of(config, str(folder.config)),
+        rounds=read_rounds(config, str(folder.config)),
         what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
-        metrics_tail=Tail(folder.metrics, last=HISTORY),
-        ledger_tail=Tail(folder.ledger, last=HISTORY),
-        findings_tail=Tail(folder.findings),
-        alarms_tail=Tail(folder.alarms),
+        metrics_tail=FollowedFile(folder.metrics, last=HISTORY),
+        ledger_tail=FollowedFile(folder.ledger, last=HISTORY),
+        findings_tail=FollowedFile(folder.findings),
+        alarms_tail=FollowedFile(folder.alarms),
     )
     update_(followed)
     return followed
 
 
-def update_(followed: Followed) -> None:
+def update_(followed: FollowedRun) -> None:
     """Read what came since the last look."""
     _begin_again_(followed)
     for record in read_appended_(followed.metrics_tail):
         require_numbers(followed.folder.metrics, record)
         _add_metrics_(followed, record)
     for record in read_appended_(followed.ledger_tail):
-        followed.line = line_of(record, followed.folder.ledger)
+        followed.line = parse_ledger_line(record, followed.folder.ledger)
         followed.history["resident"].append(float(followed.line.resident))
     for record in read_appended_(followed.findings_tail):
-        round_, finding = finding_of(record, followed.folder.findings)
+        round_, finding = parse_finding(record, followed.folder.findings)
         followed.findings[finding.fingerprint] = (round_, finding)
     for record in read_appended_(followed.alarms_tail):
-        told = alarms_of(record, followed.folder.alarms)
+        told = alarm_texts(record, followed.folder.alarms)
         followed.alarms += len(told)
         followed.alarm = told[-1] if told else followed.alarm
     if followed.plan is None:
         followed.plan = read_plan(followed.folder.plan)
     followed.rounds = max(followed.rounds, followed.done)
-    followed.state = state_of(followed.folder, followed.done, followed.rounds)
+    followed.state = run_state(followed.folder, followed.done, followed.rounds)
 
 
-def _begin_again_(followed: Followed) -> None:
+def _begin_again_(followed: FollowedRun) -> None:
     """Forget what a resumed run has cut off its files."""
     if rewind_if_replaced_(followed.metrics_tail):
         followed.done, followed.metrics = 0, {}
@@ -136,7 +136,7 @@ def _begin_again_(followed: Followed) -> None:
         followed.alarms, followed.alarm = 0, ""
 
 
-def _add_metrics_(followed: Followed, record: Record) -> None:
+def _add_metrics_(followed: FollowedRun, record: Record) -> None:
     followed.done, followed.metrics = record["round"], record
     followed.changed = followed.folder.metrics.stat().st_mtime
     for name in followed.recipe.curves.values():
@@ -148,7 +148,7 @@ def _add_metrics_(followed: Followed, record: Record) -> None:
         followed.spent, followed.timed = followed.spent + sum(times), followed.timed + 1
 
 
-def seconds_left(followed: Followed, now: float) -> float:
+def seconds_left(followed: FollowedRun, now: float) -> float:
     """Seconds to the end of the run at the median pace of the last rounds; NaN where no pace is known."""
     if not followed.took:
         return nan

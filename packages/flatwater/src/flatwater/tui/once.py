@@ -6,14 +6,14 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from flatwater.tui import panels
-from flatwater.tui.follow import Followed, seconds_left
-from flatwater_watch.files.content import plain
+from flatwater.tui.follow import FollowedRun, seconds_left
+from flatwater_watch.files.content import plain_json_value
 
 MOST_OWNERS = 12
 """Owners with a line of their own: a print cannot be scrolled."""
 
 
-def print_once(followed: Followed, console: Console, now: float) -> None:
+def print_once(followed: FollowedRun, console: Console, now: float) -> None:
     """Print every part, one below the other."""
     width = console.width
     line = followed.line
@@ -33,7 +33,7 @@ def print_once(followed: Followed, console: Console, now: float) -> None:
         console.print(content)
 
 
-def as_json(followed: Followed, now: float) -> dict[str, Any]:
+def as_json(followed: FollowedRun, now: float) -> dict[str, Any]:
     """What is known of the run now, under the names that `train --json` has for it."""
     line, path = followed.line, followed.folder.path
     found = {
@@ -51,4 +51,4 @@ def as_json(followed: Followed, now: float) -> dict[str, Any]:
         "alarm": followed.alarm or None,
         "findings": [{"round": round_} | finding.to_json() for round_, finding in followed.findings.values()],
     }
-    return cast("dict[str, Any]", plain(found))
+    return cast("dict[str, Any]", plain_json_value(found))

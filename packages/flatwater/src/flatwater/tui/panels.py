@@ -8,12 +8,22 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flatwater.memory.planner import grouped
+from flatwater.memory.planner import group_bytes
 from flatwater.metrics.figures import LONG, short_duration, short_number, short_seconds
-from flatwater.rundir.statements import BASE, DEPTH, FILES, REST, SLACK, LedgerLine, listed, parts, rate
-from flatwater.tui.follow import Followed, seconds_left
+from flatwater.rundir.statements import (
+    BASE,
+    DEPTH,
+    FILES,
+    REST,
+    SLACK,
+    LedgerLine,
+    listed_owners,
+    resident_parts,
+    steps_per_second,
+)
+from flatwater.tui.follow import FollowedRun, seconds_left
 from flatwater_watch.diagnose.headline import GRAVE, headline
-from flatwater_watch.forms import counted
+from flatwater_watch.forms import count_phrase
 from flatwater_watch.units import format_bytes, short_bytes
 
 OWNED = "owned by the run"
@@ -31,7 +41,7 @@ WIDE = 46
 """Columns from which the table of owners also has their shares."""
 
 
-def head(followed: Followed, width: int, now: float) -> Text:
+def head(followed: FollowedRun, width: int, now: float) -> Text:
     """Two lines: what runs, how it stands, and how long it will take; and how much of it is done."""
     done = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
     first = Text.assemble(
@@ -58,7 +68,7 @@ def memory_title(line: LedgerLine | None) -> str:
     return f"memory · {short_bytes(line.resident)} resident, {share:.0%} of the budget of {short_bytes(line.budget)}"
 
 
-def without_ledger(followed: Followed) -> Text:
+def without_ledger(followed: FollowedRun) -> Text:
     """Why there is nothing to show about memory."""
     said = (
         "This run has no ledger."
@@ -76,7 +86,7 @@ def memory(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
         width: columns.
         coloured: whether parts are told apart by colour; otherwise each has its own character.
     """
-    found = parts(line, ())
+    found = resident_parts(line, ())
     sizes = {FILES: found[FILES], BASE: found[BASE], OWNED: line.owned_bytes, SLACK: found[SLACK], REST: found[REST]}
     full = line.budget if line.resident >= BUDGET_AS_WIDTH * line.budget else line.resident
     glyphs = dict.fromkeys(sizes, "█") if coloured else GLYPHS
@@ -112,9 +122,9 @@ def _process(line: LedgerLine) -> str:
     if line.workers:
         off = sum(bool(worker.unplanned) for worker in line.workers)
         private = short_bytes(sum(worker.private for worker in line.workers))
-        said.append(f"{counted(len(line.workers), 'worker')} {private}{f', {off} not as planned' if off else ''}")
+        said.append(f"{count_phrase(len(line.workers), 'worker')} {private}{f', {off} not as planned' if off else ''}")
     counts = ((line.processes, "process"), (line.envs, "env"), (line.threads, "thread"), (line.files, "file"))
-    said.append(", ".join(counted(count, name) for count, name in counts))
+    said.append(", ".join(count_phrase(count, name) for count, name in counts))
     return " · ".join(said)
 
 
@@ -129,12 +139,12 @@ def bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) ->
     return text.append("·" * (width - at), style=EMPTY)
 
 
-def owners(followed: Followed, width: int, most: int | None = None) -> Table | Text:
+def owners(followed: FollowedRun, width: int, most: int | None = None) -> Table | Text:
     """Bytes by owner, most first, and how far each is from the plan; the `most` largest, or all."""
     if followed.line is None:
         return without_ledger(followed)
-    held = grouped(followed.line.owned, depth=DEPTH)
-    planned = grouped(listed(followed.plan), depth=DEPTH) if followed.plan is not None else {}
+    held = group_bytes(followed.line.owned, depth=DEPTH)
+    planned = group_bytes(listed_owners(followed.plan), depth=DEPTH) if followed.plan is not None else {}
     wide = width >= WIDE
     table = _table(width, "owner", "held", *(["share"] if wide else []), "off plan")
     ordered = sorted(held.items(), key=lambda item: (-item[1], item[0]))
@@ -157,11 +167,11 @@ def phases(line: LedgerLine | None, width: int) -> Table | Text:
     table = _table(width, "phase", "seconds", "steps/s", "peak")
     for name, effort in line.phases.items():
         peak = "" if effort.peak is None else short_bytes(effort.peak)
-        table.add_row(name, f"{effort.seconds:.1f}", short_number(rate(effort)), peak)
+        table.add_row(name, f"{effort.seconds:.1f}", short_number(steps_per_second(effort)), peak)
     return table
 
 
-def phases_title(followed: Followed) -> str:
+def phases_title(followed: FollowedRun) -> str:
     """What stands above the phases: seconds of the last round, and of a round on average."""
     named = "phases · last"
     if not followed.timed:
@@ -181,7 +191,7 @@ def _table(width: int, *titles: str) -> Table:
     return table
 
 
-def course(followed: Followed, width: int) -> Text:
+def course(followed: FollowedRun, width: int) -> Text:
     """The curves of the run's recipe and resident memory, small."""
     *others, judged = followed.recipe.curves.items()
     curves = [*((each, "#94a3b8") for each in others), (judged, "#fb923c")]
@@ -242,7 +252,7 @@ def _between(values: Sequence[float], place: float) -> float:
     return low if 2 * part < 1 else high
 
 
-def findings(followed: Followed, short: int = 0) -> Group | Text:
+def findings(followed: FollowedRun, short: int = 0) -> Group | Text:
     """What grows, gravest first, and what the run warned of.
 
     Args:
@@ -261,7 +271,7 @@ def findings(followed: Followed, short: int = 0) -> Group | Text:
         if finding.advice and not short:
             lines.append(_below(finding.advice))
     if followed.alarms:
-        alarm = Text.assemble((f"{counted(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
+        alarm = Text.assemble((f"{count_phrase(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
         lines.insert(0 if short else len(lines), alarm)
     for line in lines if short else ():
         if isinstance(line, Text):
@@ -276,14 +286,14 @@ def _below(text: str) -> Padding:
     return Padding(Text(text, style=QUIET), (0, 0, 0, 2))
 
 
-def findings_title(followed: Followed) -> str:
+def findings_title(followed: FollowedRun) -> str:
     """What stands above the findings."""
     counts = [str(len(followed.findings))] if followed.findings else []
-    counts += [counted(followed.alarms, "alarm")] if followed.alarms else []
+    counts += [count_phrase(followed.alarms, "alarm")] if followed.alarms else []
     return " · ".join(["findings", *counts])
 
 
-def course_title(followed: Followed) -> str:
+def course_title(followed: FollowedRun) -> str:
     """What stands above the curves."""
     shown = len(followed.history[next(iter(followed.recipe.curves.values()))])
-    return f"course · last {counted(shown, followed.recipe.layout.round)}" if shown < followed.done else "course"
+    return f"course · last {count_phrase(shown, followed.recipe.layout.round)}" if shown < followed.done else "course"

@@ -174,7 +174,7 @@ def test_what_an_agent_explores_stays_where_it_is_while_the_agent_moves() -> Non
         goal, dice = teacher._goal.copy(), teacher._dice.copy()
         teacher.step_batch(obs, actions)
         if (teacher._dice == dice).all():
-            shift = teacher._eyes.look(obs.reshape(1, *world.spaces.obs)).shift
+            shift = teacher._eyes.read_tokens(obs.reshape(1, *world.spaces.obs)).shift
             moved.append(bool(shift.any()))
             assert np.array_equal(teacher._goal, goal - shift)
 

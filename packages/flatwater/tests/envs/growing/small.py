@@ -7,9 +7,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from flatwater.envs.growing.baselines import noise_of, random
+from flatwater.envs.growing.baselines import draw_noise, random
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig, LifecycleConfig
-from flatwater.envs.growing.lifecycle import Masks
+from flatwater.envs.growing.lifecycle import OperationMasks
 from flatwater.envs.growing.simulator import GrowingEnvs, build_envs, masks, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS, Operation
 from flatwater.envs.growing.task import Task, load_task
@@ -51,10 +51,10 @@ def do(envs: GrowingEnvs, **heads: int) -> Tensor:
     return step_(envs, action.expand(len(envs.seed), -1))
 
 
-def at_random(envs: GrowingEnvs, possible: Masks, rng: torch.Generator) -> Tensor:
+def at_random(envs: GrowingEnvs, possible: OperationMasks, rng: torch.Generator) -> Tensor:
     """Any possible action of each host."""
     sizes = [possible.given[head].shape[-1] for head in HEADS]
-    return random(envs, possible, noise_of(len(envs.seed), sizes, rng, CPU))
+    return random(envs, possible, draw_noise(len(envs.seed), sizes, rng, CPU))
 
 
 def play(envs: GrowingEnvs, rng: torch.Generator, steps: int) -> Iterator[tuple[str, Tensor]]:

@@ -17,7 +17,7 @@ from flatwater.envs.growing.simulator import (
     GrowingEnvs,
     build_envs,
     gates_of,
-    is_impaired,
+    impaired_hosts,
     net_of,
     observe,
     reset_,
@@ -28,7 +28,7 @@ from flatwater.envs.growing.stream import image_numbers
 from flatwater.envs.growing.task import load_task, task_of
 from flatwater.envs.pooled import remnants
 from flatwater.nets.hosts import Images
-from flatwater.nets.own_host import OwnHost, made
+from flatwater.nets.own_host import OwnHost, make_network
 from flatwater.nets.slots import after_slot, seen_by_seed
 from flatwater.nets.stack import views
 from flatwater.recipes.grow.config import GrowRunConfig
@@ -87,13 +87,13 @@ def test_all_hosts_at_once_are_each_alone_with_its_seeds_grafted_by_hand() -> No
     without = net.logits(own, seeds, gates._replace(alpha=torch.zeros_like(gates.alpha)), images)
     assert (together - without).abs().max() > 1e-3
     for env in range(3):
-        one = made(Both, net.images, 0)
+        one = make_network(Both, net.images, 0)
         one.load_state_dict({name: value[env] for name, value in own.items()}, strict=False)
         for slot, (name, graft) in enumerate(net.grafts.items()):
-            cut = graft.cut(seeds[slot], gates.blueprint[:, slot])
+            cut = graft.cut_to_blueprint(seeds[slot], gates.blueprint[:, slot])
             seed, alpha = {key: value[env] for key, value in cut.items()}, gates.alpha[env, slot]
             one.get_submodule(name).register_forward_hook(
-                lambda _, __, h, seed=seed, alpha=alpha, graft=graft: h + alpha * (graft.grown(seed, h) - h)
+                lambda _, __, h, seed=seed, alpha=alpha, graft=graft: h + alpha * (graft.apply_seed(seed, h) - h)
             )
         torch.testing.assert_close(together[:, env], one(images[:, env].view(-1, 1, 8, 8)), rtol=0, atol=1e-5)
 
@@ -159,7 +159,7 @@ def test_a_host_learns_as_torch_s_own_adam_teaches_it() -> None:
     envs = begun(config(steps=20))
     net = net_of(envs)
     assert isinstance(net, OwnHost)
-    one = made(Both, net.images, 0)
+    one = make_network(Both, net.images, 0)
     own = views(envs.host.weights, net.layout)
     one.load_state_dict({name: value[1] for name, value in own.items()}, strict=False)
     adam = torch.optim.Adam(one.parameters(), lr=envs.config.fit.lr)
@@ -181,7 +181,9 @@ def test_a_plan_on_the_meta_device_weighs_what_is_held() -> None:
     )
     assert nbytes(planned) == nbytes(held)
     assert nbytes(held)["constants.scale"] == 8 * 8 * 4
-    assert nbytes(held)["host.weights"] == 3 * 4 * sum(p.numel() for p in made(Both, task().images, 0).parameters())
+    assert nbytes(held)["host.weights"] == 3 * 4 * sum(
+        p.numel() for p in make_network(Both, task().images, 0).parameters()
+    )
 
 
 def live_(envs: GrowingEnvs) -> None:
@@ -205,7 +207,7 @@ def test_a_used_env_that_was_reset_is_a_new_one(optimizer: str) -> None:
 
 
 def test_no_host_of_the_user_s_is_impaired() -> None:
-    assert not is_impaired(begun(config(), torch.arange(4))).any()
+    assert not impaired_hosts(begun(config(), torch.arange(4))).any()
 
 
 def test_vectors_are_images_of_one_row() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from flatwater.envs.growing.config import GrowRewardConfig
-from flatwater.envs.growing.reward import accuracy_alone, build_alone, credit, note_alone_, reward_of
+from flatwater.envs.growing.reward import accuracy_alone, build_alone, credit, note_alone_, step_reward
 
 
 def test_a_seed_is_paid_no_more_than_its_host_has_gained_and_harm_counts_in_full() -> None:
@@ -45,7 +45,7 @@ def test_hosts_left_alone_are_known_by_kind_and_step() -> None:
 
 def test_a_step_pays_contributions_less_rent_and_churn_and_the_last_one_accuracy() -> None:
     config = GrowRewardConfig(contribution=0.5, rent=0.1, churn=0.25, terminal=4.0)
-    paid = reward_of(
+    paid = step_reward(
         config,
         credits_=torch.tensor([[0.2, 0.1], [0.0, 0.4]]),
         weights=torch.tensor([[1.0, 0.5], [0.0, 2.0]]),

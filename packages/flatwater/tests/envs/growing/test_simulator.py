@@ -11,7 +11,7 @@ from flatwater.envs.growing.config import GrowingConfig
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.simulator import build_envs, gates_of, masks, net_of, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS, Operation
-from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.stages import SlotStage
 from flatwater.envs.growing.task import load_task
 from flatwater.nets.stack import views
 from flatwater.state.tree import leaves, nbytes
@@ -194,7 +194,7 @@ def test_growing_pays_on_impaired_hosts_and_not_on_capable_ones() -> None:
             operation = (Operation.GERMINATE, Operation.ADVANCE, Operation.ADVANCE)[at] if at is not None else 0
             do(envs, operation=operation, slot=max(0, step - 4) // 3, tempo=1)
         accuracy[name] = envs.measures.accuracy[:, 0].view(4, 2).mean(0)
-        assert name == "wait" or envs.slots.stage.eq(Stage.HOLDING).all()
+        assert name == "wait" or envs.slots.stage.eq(SlotStage.HOLDING).all()
     capable, impaired = accuracy["grow"] - accuracy["wait"]
     assert accuracy["wait"][0] > 0.75
     assert accuracy["wait"][1] < 0.35

@@ -13,13 +13,13 @@ from parting import Parting
 from poisoned import begun, play, row_of
 
 from flatwater.envs.foraging.config import ForagingConfig
-from flatwater.envs.world import PADDING, Spaces, Teacher, World, described
+from flatwater.envs.world import PADDING, Spaces, Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.own_world import OwnTeacher
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
-from flatwater.envs.wrapped.spaces import BESIDE, actions_of, reader_of
+from flatwater.envs.wrapped.spaces import BESIDE, make_action_spec, make_reader
 from flatwater_watch.errors import ConfigError
 
 
@@ -28,7 +28,7 @@ def build(name: str, envs: int = 2, steps: int = 200) -> World:
 
 
 def written(space: gym.Space[Any], observation: object) -> tuple[str, list[Any]]:
-    reader = reader_of(space, "one")
+    reader = make_reader(space, "one")
     out = np.full(reader.shape, 77, np.uint8 if reader.form == "tokens" else np.float32)
     reader.write(observation, out)
     return reader.form, out.tolist()
@@ -81,7 +81,7 @@ def test_an_observation_is_written_as_its_space_says(
     ],
 )
 def test_measured_are_the_floats_of_a_box(space: gym.Space[Any], measures: tuple[int, ...]) -> None:
-    assert reader_of(space, "it", "vector").measures == measures
+    assert make_reader(space, "it", "vector").measures == measures
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_measured_are_the_floats_of_a_box(space: gym.Space[Any], measures: tuple
 )
 def test_observations_that_cannot_be_used_are_refused_with_their_space(space: gym.Space[Any], told: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        reader_of(space, "one")
+        make_reader(space, "one")
     assert told in str(refused.value)
     assert "gymnasium.wrappers" in str(refused.value)
 
@@ -106,29 +106,29 @@ def test_actions_of_another_kind_are_refused_with_their_space(
     space: gym.Space[Any],
 ) -> None:
     with pytest.raises(ConfigError, match=r"actions of (Box|MultiBinary).* cannot be used: wanted is a Discrete"):
-        actions_of(space, None, "one")
+        make_action_spec(space, None, "one")
 
 
 def test_several_choices_are_given_as_the_space_has_them() -> None:
     for space in (gym.MultiDiscrete([2, 3], start=[5, -1]), gym.MultiBinary(2)):
-        actions = actions_of(space, None, "one")
+        actions = make_action_spec(space, None, "one")
         assert actions.names == ("0", "1")
-        (given,) = actions.given(np.array([[1, 0]]))
+        (given,) = actions.to_env_actions(np.array([[1, 0]]))
         assert space.contains(given)
-    assert actions_of(gym.MultiDiscrete([2, 3], start=[5, -1]), None, "one").choices == (2, 3)
-    assert actions_of(gym.MultiBinary(2), None, "one").choices == (2, 2)
+    assert make_action_spec(gym.MultiDiscrete([2, 3], start=[5, -1]), None, "one").choices == (2, 3)
+    assert make_action_spec(gym.MultiBinary(2), None, "one").choices == (2, 2)
 
 
 def test_continuous_actions_are_given_within_their_bounds() -> None:
     world = build("gymnasium:Pendulum-v1")
     assert world.spaces.bounds == ((-2.0, 2.0),)
     assert world.spaces.action_shape == (1,)
-    given = actions_of(gym.Box(-2, 2, (1,)), None, "one").given(np.array([[7.5]], np.float32))
+    given = make_action_spec(gym.Box(-2, 2, (1,)), None, "one").to_env_actions(np.array([[7.5]], np.float32))
     assert np.array(given).tolist() == [[2.0]]
 
 
 def rows(space: gym.Space[Any], form: str, observation: object) -> list[Any]:
-    reader = reader_of(space, "one", form)  # type: ignore[arg-type]
+    reader = make_reader(space, "one", form)  # type: ignore[arg-type]
     out = np.zeros(reader.shape, np.uint8 if reader.form == "tokens" else np.float32)
     reader.write(observation, out)
     return [reader.form, *out.tolist()]
@@ -140,10 +140,10 @@ def test_three_bytes_a_row_are_read_as_is_said() -> None:
     assert rows(space, "vector", seen) == ["vector", 4, 1, 9, 255, 0, 0]
     assert rows(space, "image", seen)[1:3] == [[0, 0, 4], [1, 0, 1]]
     with pytest.raises(ConfigError, match="may be tokens or an image"):
-        reader_of(space, "one")
+        make_reader(space, "one")
     for form, other in (("tokens", gym.Box(0, 255, (4, 4), np.uint8)), ("image", gym.Box(0, 1, (3,)))):
         with pytest.raises(ConfigError, match="wanted is a Box of uint8"):
-            reader_of(other, "one", form)  # type: ignore[arg-type]
+            make_reader(other, "one", form)  # type: ignore[arg-type]
 
 
 def test_an_episode_that_ends_by_itself_is_terminated_and_one_that_is_long_truncated() -> None:
@@ -215,7 +215,7 @@ def test_masks_of_agents_are_written_and_those_that_left_may_do_anything(monkeyp
         assert np.take_along_axis(legal, actions[..., None], -1).all()
         world.step_(actions, obs, *outcome, legal)
     assert over.any()
-    assert described(world.spaces).endswith("with masks")
+    assert describe_spaces(world.spaces).endswith("with masks")
 
 
 def test_agents_of_different_spaces_are_refused_by_name() -> None:

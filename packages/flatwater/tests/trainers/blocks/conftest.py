@@ -12,7 +12,7 @@ from flatwater.config.toml import from_mapping
 from flatwater.envs.worlds import RandomTeacher
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.trainers.blocks.collect import Collector
-from flatwater.trainers.blocks.held_out import Stage
+from flatwater.trainers.blocks.held_out import HeldOutEvaluator
 from flatwater.trainers.blocks.round import PARTS, BlocksTrainer, build_trainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_blocks, build_setup
 from flatwater.trainers.loop import train_
@@ -40,7 +40,7 @@ def built() -> Callable[..., BlocksTrainer]:
         profile = Profile(PARTS)
         collector = Collector(setup, run, world, CueTeacher(world), profile)
         others = {TEACHER: CueTeacher(held_out), RANDOM: RandomTeacher(held_out, run.generators["random"])}
-        return build_trainer(setup, run, collector, Stage(setup, run, held_out, others), profile)
+        return build_trainer(setup, run, collector, HeldOutEvaluator(setup, run, held_out, others), profile)
 
     return build
 

@@ -17,13 +17,13 @@ from flatwater.config.toml import from_mapping
 from flatwater.envs.world import PADDING, Array
 from flatwater.envs.worlds import RandomTeacher
 from flatwater.nets.stack import views
-from flatwater.nets.student import Student, rows_of
+from flatwater.nets.student import Student, token_rows
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.collect import HELD_OUT, ask_
 from flatwater.trainers.blocks.round import BlocksTrainer, rebuild_
 from flatwater.trainers.blocks.state import build_blocks, build_setup
-from flatwater.trainers.episodes import begin_, bring_, build_episodes, build_outcome, step_
+from flatwater.trainers.episodes import begin_, build_episodes, build_outcome, replay_episodes_, step_
 from flatwater.trainers.loop import train_
 from flatwater_watch.errors import ConfigError, RunError
 
@@ -281,19 +281,19 @@ def test_all_play_the_same_held_out_episodes_whatever_was_trained(trained: Train
 
 def test_each_token_finds_a_row_and_padding_its_own() -> None:
     tokens = torch.tensor([[[0, 1, 2], [0, 1, 3], [255, 1, 2]], [[0, 1, 2], [9, 1, 2], [255, 0, 0]]], dtype=torch.uint8)
-    rows = rows_of(tokens, 1024, PADDING)
+    rows = token_rows(tokens, 1024, PADDING)
     assert rows[0, 0] == rows[1, 0]
     assert rows[:, 2].tolist() == [1024, 1024]
     assert len(rows.unique()) == 4
     everything = torch.cartesian_prod(torch.arange(121), torch.arange(8), torch.arange(16)).to(torch.uint8)
-    spread = rows_of(everything, 16_384, PADDING).bincount(minlength=16_384)
+    spread = token_rows(everything, 16_384, PADDING).bincount(minlength=16_384)
     assert int(spread.max()) <= 4, "15,488 words in 16,384 rows: by chance it would be six or seven"
 
 
 def test_a_ramp_is_straight_between_its_ends() -> None:
     ramp = Ramp(first=1.0, last=0.5, begins=100, ends=200)
-    assert [ramp.at(step) for step in (0, 100, 150, 200, 999)] == [1.0, 1.0, 0.75, 0.5, 0.5]
-    assert Ramp(first=0.3, last=0.7).at(0) == 0.7
+    assert [ramp.value_at(step) for step in (0, 100, 150, 200, 999)] == [1.0, 1.0, 0.75, 0.5, 0.5]
+    assert Ramp(first=0.3, last=0.7).value_at(0) == 0.7
     with pytest.raises(ConfigError, match="begins"):
         Ramp(first=0.0, last=1.0, begins=5, ends=4)
 
@@ -323,7 +323,7 @@ def test_what_waits_to_be_played_again_does_nothing_illegal() -> None:
         if ended.any():
             begin_(world, episodes, ended, np.arange(envs) + 7 * step, obs, legal=legal)
         other = DoorWorld(envs)
-        bring_(other, None, episodes, obs)
+        replay_episodes_(other, None, episodes, obs)
         assert (other.mask() == legal).all()
         actions = np.zeros((envs, 1), np.int64)
         RandomTeacher(world, rng).step_batch(obs, actions, legal)  # type: ignore[arg-type]

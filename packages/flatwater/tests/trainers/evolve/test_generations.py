@@ -13,10 +13,10 @@ from flatwater.envs.world import Array, Spaces
 from flatwater.evolution.generation import crown_best_
 from flatwater.replay.ring import gather
 from flatwater.trainers.evolve.config import EvolveConfig
-from flatwater.trainers.evolve.play import PARTS, Player, Scale
+from flatwater.trainers.evolve.play import PARTS, ActionScale, PopulationCollector
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, rebuild_
 from flatwater.trainers.evolve.state import build_population, build_setup
-from flatwater.trainers.evolve.trial import Stage
+from flatwater.trainers.evolve.trial import MemberEvaluator
 from flatwater.trainers.loop import train_
 from flatwater.trainers.profile import Profile
 
@@ -59,7 +59,9 @@ def built(algorithm: str = "td3", envs: int = 2) -> EvolveTrainer:
     worlds = Fall(3 * envs), Fall(4 * 2)
     setup = build_setup(config, worlds[0].spaces, worlds[1].spaces, CPU)
     run, profile = build_population(setup), Profile(PARTS)
-    return build_trainer(setup, run, Player(setup, run, worlds[0], profile), Stage(setup, run, worlds[1]), profile)
+    return build_trainer(
+        setup, run, PopulationCollector(setup, run, worlds[0], profile), MemberEvaluator(setup, run, worlds[1]), profile
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
@@ -93,7 +95,7 @@ def test_a_truncated_episode_goes_on_from_its_last_observation_and_a_terminated_
     ring = trainer.run.ring
     index = (ring.priorities.mass > 0).nonzero().squeeze(1)
     batch = gather(ring, index[None])
-    push = torch.from_numpy(Scale(trainer.setup.spaces)(batch.action[0]))
+    push = torch.from_numpy(ActionScale(trainer.setup.spaces)(batch.action[0]))
     assert torch.allclose(batch.next_obs[0], batch.obs[0] + push, atol=1e-6), "each is the true successor"
     fallen = batch.next_obs[0, :, 0].abs() > FALL
     assert fallen.any()
@@ -128,6 +130,6 @@ def test_a_champion_is_beaten_by_a_better_member_and_not_by_one_that_is_no_numbe
 
 def test_actions_reach_both_bounds() -> None:
     spaces = replace(built().setup.spaces, bounds=((-1.0, 3.0), (0.0, 0.1)), actions=("push", "pull"))
-    scaled = Scale(spaces)(torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]))
+    scaled = ActionScale(spaces)(torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]))
     assert np.allclose(scaled, [[-1, 0], [1, 0.05], [3, 0.1]])
     assert scaled.dtype == np.float32

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from flatwater.cli.settings import Bounded, OfSomebody
+from flatwater.cli.settings import WithBudget, WithTrust
 
 if TYPE_CHECKING:
     from flatwater.memory.planner import Plan
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BacktestCommand(OfSomebody, Bounded):
+class BacktestCommand(WithTrust, WithBudget):
     """Play the champion of a run over a stretch of days, against buy and hold, equal weights and random traders.
 
     Without --from it begins after the days on which the champion was chosen: with newer prices these are the run's
@@ -52,7 +52,7 @@ class BacktestCommand(OfSomebody, Bounded):
         from flatwater_watch.terminal import say, terminal
 
         with terminal(errors=True).status("reading the run and playing its champion …"):
-            done = self.played()
+            done = self.play()
             if isinstance(done, Plan):
                 return print_plan(done, as_json=self.json)
             found, place = done
@@ -64,10 +64,10 @@ class BacktestCommand(OfSomebody, Bounded):
         say(f"equity, trades and result: {place}")
         return 0
 
-    def played(self) -> "tuple[Backtest, Path] | Plan":
+    def play(self) -> "tuple[Backtest, Path] | Plan":
         """The backtest, and the folder that it goes to; or what it would take."""
         from flatwater.memory.planner import refuse
-        from flatwater_trading.cli.orders import load_trader, prices_of
+        from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.backtest import check_free, find_days, known_truth, note_look, play_backtest
         from flatwater_trading.recipe.use_plan import plan_backtest
@@ -76,8 +76,8 @@ class BacktestCommand(OfSomebody, Bounded):
         if self.out is not None:
             check_free(self.out, force=self.force)
         trader = load_trader(self.run, "Backtests")
-        prices = prices_of(self.run) if self.prices is None else self.prices
-        panel = trader.panel_of(load_panel(prices))
+        prices = trained_panel(self.run) if self.prices is None else self.prices
+        panel = trader.align_panel(load_panel(prices))
         days = find_days(trader, panel, self.first, self.last)
         plan = plan_backtest(trader.settings, panel, days, self.budget)
         if self.plan:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from flatwater.cli.settings import Bounded, OfSomebody
+from flatwater.cli.settings import WithBudget, WithTrust
 from flatwater_watch.options.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ REASONS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrdersCommand(OfSomebody, Bounded):
+class OrdersCommand(WithTrust, WithBudget):
     """List what the champion of a run sells and buys after the newest day of a file of prices.
 
     The file needs the columns of the training panel, and newer days. --after writes positions and cash to a file, for
@@ -70,7 +70,7 @@ class OrdersCommand(OfSomebody, Bounded):
         if self.after is not None:
             check_output("--after", self.after, POSITIONS)
         with terminal(errors=True).status("reading the run and the prices …"):
-            found = self.decided()
+            found = self.decide()
         if isinstance(found, Plan):
             return print_plan(found, as_json=self.json)
         orders, reasons = found
@@ -91,15 +91,15 @@ class OrdersCommand(OfSomebody, Bounded):
             say(f"positions and cash after these orders: {self.after}")
         return 0
 
-    def decided(self) -> "tuple[Orders, Sequence[Reason]] | Plan":
+    def decide(self) -> "tuple[Orders, Sequence[Reason]] | Plan":
         """The orders, and what moved the largest coefficient; or what it would take to find both."""
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.positions import Held, read_positions
+        from flatwater_trading.recipe.positions import Portfolio, read_positions
         from flatwater_trading.recipe.use_plan import plan_orders
 
-        held = Held() if self.positions is None else read_positions(self.positions)
+        held = Portfolio() if self.positions is None else read_positions(self.positions)
         trader = load_trader(self.run, "Orders")
-        panel = trader.panel_of(load_panel(prices_of(self.run) if self.prices is None else self.prices))
+        panel = trader.align_panel(load_panel(trained_panel(self.run) if self.prices is None else self.prices))
         if self.plan:
             return plan_orders(trader.settings, panel, self.budget)
         cash = held.cash if self.cash is None else self.cash
@@ -129,7 +129,7 @@ def load_trader(run: str, what: str) -> "Trader":
     return trader
 
 
-def prices_of(run: str) -> str | None:
+def trained_panel(run: str) -> str | None:
     """The panel that a run was trained on, as `--panel` names it.
 
     Raises:
@@ -163,9 +163,9 @@ def _rows(orders: "Orders") -> "Iterator[Row]":
 def _csv(orders: "Orders") -> str:
     import polars as pl
 
-    from flatwater_trading.recipe.positions import as_cell
+    from flatwater_trading.recipe.positions import spreadsheet_cell
 
-    rows = [(order, as_cell(name), *numbers) for order, name, *numbers in _rows(orders)]
+    rows = [(order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _rows(orders)]
     return pl.DataFrame(rows, schema=COLUMNS, orient="row").write_csv()
 
 

@@ -11,12 +11,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.regular import read_regular
+from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.terminal import say, terminal
 from flatwater_watch.units import format_bytes
 
 if TYPE_CHECKING:  # NumPy comes with the summary; `--help` does without
-    from flatwater_trading.panel.importing import Imported
+    from flatwater_trading.panel.importing import ImportResult
     from flatwater_trading.panel.summary import PanelSummary
 
 SHOWN = 40
@@ -141,7 +141,7 @@ class PanelShow:
         return 0
 
 
-def _imported(imported: "Imported", summary: "PanelSummary") -> Table:
+def _imported(imported: "ImportResult", summary: "PanelSummary") -> Table:
     """What a person checks after an import, in ten seconds."""
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column(style="bold")
@@ -176,7 +176,7 @@ def _some(words: list[str]) -> str:
     return ", ".join(words[:LISTED]) + more
 
 
-def _pause(imported: "Imported") -> str:
+def _pause(imported: "ImportResult") -> str:
     """The longest time between two days of the panel."""
     dates = imported.panel.dates
     if len(dates) < 2:  # noqa: PLR2004  (nothing lies between)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import tyro
 
-from flatwater.cli.settings import OfSomebody, OverFile, option_value, over_folder
+from flatwater.cli.settings import FileSettings, WithTrust, option_value, over_folder
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.study.config import MOST_FOLDS
 from flatwater_watch.errors import ConfigError, FlatwaterError
-from flatwater_watch.files.regular import file_exists
+from flatwater_watch.files.safe_read import file_exists
 from flatwater_watch.options.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SETTINGS = ".toml"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study(OfSomebody, OverFile, ErlRunConfig):
+class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
     """Train the same settings anew in each fold of a walk-forward over a panel, and say what the result shows.
 
     The panel is cut into K + 1 equal parts. Each fold trains on everything before its test days, chooses its champion
@@ -83,7 +83,7 @@ class Study(OfSomebody, OverFile, ErlRunConfig):
         return show_plan(self) if self.plan else run_study(self)
 
 
-def show_plan(command: Study) -> int:
+def show_plan(command: StudyCommand) -> int:
     """Print what the largest run would hold. Returns the exit code: 3 where so many at once do not fit."""
     from flatwater.cli.plan import print_plan
     from flatwater_trading.study.member import plan_member
@@ -103,10 +103,10 @@ def show_plan(command: Study) -> int:
     return code
 
 
-def _order(command: Study) -> Any:  # noqa: ANN401  (imported where it is used)
-    from flatwater_trading.study.opening import Order
+def _order(command: StudyCommand) -> Any:  # noqa: ANN401  (imported where it is used)
+    from flatwater_trading.study.opening import StudyOrder
 
-    return Order(
+    return StudyOrder(
         config=command.settings(),
         folds=command.folds,
         seeds=command.seeds,
@@ -115,7 +115,7 @@ def _order(command: Study) -> Any:  # noqa: ANN401  (imported where it is used)
     )
 
 
-def run_study(command: Study) -> int:
+def run_study(command: StudyCommand) -> int:
     """Train and test what is left, show all, and return the exit code."""
     import json
     import shlex

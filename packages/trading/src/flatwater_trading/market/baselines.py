@@ -11,15 +11,17 @@ from torch import Tensor
 from flatwater_trading.market.config import AccountConfig, TradingConfig
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, step_
-from flatwater_watch.progress import steps
+from flatwater_watch.progress import count_steps
 
 
 def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
     """Equal amounts of all instruments that have a close on day `start`, bought then and sold on day `end` - 1."""
-    return hold(market.mark[start:end].double(), market.close[start] > 0, account)
+    return buy_and_hold_equity(market.mark[start:end].double(), market.close[start] > 0, account)
 
 
-def hold(mark: Float[Tensor, "D K"], listed: Bool[Tensor, "K"], account: AccountConfig) -> Float[Tensor, " D1"]:
+def buy_and_hold_equity(
+    mark: Float[Tensor, "D K"], listed: Bool[Tensor, "K"], account: AccountConfig
+) -> Float[Tensor, " D1"]:
     """Equal amounts of what is listed, bought at the first close and sold at the last."""
     share = account.cash / listed.sum().clamp(min=1)
     shares = (share / account.purchase_factor / mark[0]).where(listed, 0)
@@ -37,7 +39,7 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
     cash = torch.tensor(account.cash, dtype=torch.float64, device=market.mark.device)
     shares = torch.zeros(market.mark.shape[1], dtype=torch.float64, device=market.mark.device)
     curve = [cash]
-    for day in steps("days of equal weights", range(start, end)):
+    for day in count_steps("days of equal weights", range(start, end)):
         mark = market.mark[day].double()
         is_last = day == end - 1
         priced = market.close[day] > 0
@@ -90,7 +92,7 @@ def play_random_(
     low = torch.tensor([0.0, config.trade.target_low], device=sim.day.device)
     high = torch.tensor([config.trade.coefficient_max, config.trade.target_high], device=sim.day.device)
     action = torch.empty(len(sim.day), sim.instruments, 2, device=sim.day.device)
-    for day in steps("days of random traders", range(days)):
+    for day in count_steps("days of random traders", range(days)):
         action.uniform_(0, 1, generator=rng).mul_(high - low).add_(low)
         if buys is not None:
             action[..., 0].add_(config.trade.buy_threshold).mul_(buys[day])

@@ -19,7 +19,7 @@ REASONS = ("target", "held", "data_ended", "episode_end")
 """Why a trade closed, in the order in which the rules apply."""
 
 
-class Exits(NamedTuple):
+class TradeExits(NamedTuple):
     """How each of B trades will close."""
 
     held: Int[Tensor, " B"]
@@ -38,7 +38,7 @@ def resolve_exits(
     instrument: Int[Tensor, " B"],
     target_price: Float[Tensor, " B"],
     last: Int[Tensor, " B"],
-) -> Exits:
+) -> TradeExits:
     """Close each trade by the first rule that applies, from the day after its purchase.
 
     The day's high reaches the target price: at the target price. After H days: at that day's close. The data has ended:
@@ -66,7 +66,7 @@ def resolve_exits(
     limit = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
     met = reached & (before < limit)
     held = torch.where(met, before + 1, limit)
-    return Exits(held, torch.where(met, target_price, torch.take(mark, (day + held) * columns + instrument)))
+    return TradeExits(held, torch.where(met, target_price, torch.take(mark, (day + held) * columns + instrument)))
 
 
 _TRADES = 1 << 17

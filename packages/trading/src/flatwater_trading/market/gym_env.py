@@ -9,7 +9,7 @@ import torch
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.observation import account_block
-from flatwater_trading.market.results import closed, fitness
+from flatwater_trading.market.results import closed_mask, fitness
 from flatwater_trading.market.simulator import build_simulator, reset_, step_
 from flatwater_trading.market.spaces import action_space, normalised_market, observation_space, shown_panel
 from flatwater_trading.market.windows import WINDOW_OPTIONS, Window, check_days, complete_window
@@ -122,7 +122,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
             "day": day,
             "equity": float(sim.logs.equity[0, day - int(sim.start)]),
             "cash": float(sim.cash),
-            "trades": int(closed(sim).sum()),
+            "trades": int(closed_mask(sim).sum()),
         }
 
 

@@ -70,12 +70,12 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
     )
 
 
-def tensors_of(market: Market) -> dict[str, Tensor]:
+def market_tensors(market: Market) -> dict[str, Tensor]:
     """Its fields, contiguous."""
     return {f.name: getattr(market, f.name) for f in fields(market)} | {"high": market.high.T}
 
 
-def market_from(tensors: Mapping[str, Tensor]) -> Market:
+def make_market(tensors: Mapping[str, Tensor]) -> Market:
     """The market with these fields."""
     return Market(**(dict(tensors) | {"high": tensors["high"].T}))
 

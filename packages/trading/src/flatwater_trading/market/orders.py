@@ -16,8 +16,8 @@ from torch import Tensor
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.exits import target_prices
 from flatwater_trading.market.market import Market
-from flatwater_trading.panel.calendar import DAILY, calendar_of
-from flatwater_trading.panel.traded import NEAR, SPLIT, Traded
+from flatwater_trading.panel.calendar import DAILY, infer_calendar
+from flatwater_trading.panel.traded_closes import NEAR, SPLIT, TradedCloses
 from flatwater_watch.errors import DataError
 
 SHOWN = 5
@@ -25,7 +25,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Evening:
+class MarketClose:
     """A day that has ended, and the rules."""
 
     market: Market
@@ -35,7 +35,7 @@ class Evening:
     dates: np.ndarray[Any, Any]
     """Of its rows."""
     config: TradingConfig
-    traded: Traded | None = None
+    traded: TradedCloses | None = None
     """Turns the market's prices into those that were traded; None where they are the same, or nobody knows."""
 
     def ratio(self, row: int, instrument: int) -> float:
@@ -150,7 +150,9 @@ class Orders:
         return asdict(self) | {"positions": [asdict(each) for each in self.positions]}
 
 
-def settle(evening: Evening, positions: Sequence[Position]) -> tuple[tuple[Sale, ...], tuple[Holding, ...]]:
+def split_due_positions(
+    evening: MarketClose, positions: Sequence[Position]
+) -> tuple[tuple[Sale, ...], tuple[Holding, ...]]:
     """Which positions are due by the day, and which stay.
 
     Raises:
@@ -178,7 +180,7 @@ def settle(evening: Evening, positions: Sequence[Position]) -> tuple[tuple[Sale,
     return tuple(sales), tuple(holdings)
 
 
-def _due(evening: Evening, position: Position, entry: int, column: int) -> Sale | Holding:
+def _due(evening: MarketClose, position: Position, entry: int, column: int) -> Sale | Holding:
     # In the market's prices, and for the target in the arithmetic of the simulator (float32), as that sells by them.
     market, bought = evening.market, _entry_price(evening, position, entry, column)
     target = float(target_prices(torch.tensor([bought]), torch.tensor([position.target])))
@@ -204,7 +206,7 @@ def _due(evening: Evening, position: Position, entry: int, column: int) -> Sale 
     )
 
 
-def _entry_price(evening: Evening, position: Position, entry: int, column: int) -> float:
+def _entry_price(evening: MarketClose, position: Position, entry: int, column: int) -> float:
     """Of a position, in the market's prices.
 
     Raises:
@@ -220,7 +222,7 @@ def _entry_price(evening: Evening, position: Position, entry: int, column: int) 
     return paid / ratio
 
 
-def splits_since(evening: Evening, positions: Sequence[Position]) -> tuple[str, ...]:
+def splits_since(evening: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
     """Those of the positions' instruments that were split since the purchase, such as `AAPL (7:1)`."""
     rows = {str(date): row for row, date in enumerate(evening.dates)}
     found = []
@@ -235,8 +237,12 @@ def splits_since(evening: Evening, positions: Sequence[Position]) -> tuple[str, 
     return tuple(found)
 
 
-def decide(
-    evening: Evening, action: Float[Tensor, "K 2"], sales: tuple[Sale, ...], holdings: tuple[Holding, ...], cash: float
+def decide_orders(
+    evening: MarketClose,
+    action: Float[Tensor, "K 2"],
+    sales: tuple[Sale, ...],
+    holdings: tuple[Holding, ...],
+    cash: float,
 ) -> Orders:
     """The orders of a day whose sales are known."""
     trade = evening.config.trade
@@ -261,13 +267,13 @@ def decide(
         threshold=trade.buy_threshold,
         cash=cash,
         equity=equity,
-        unit=calendar_of(evening.dates).unit,
+        unit=infer_calendar(evening.dates).unit,
         as_traded=evening.traded is not None,
         splits=splits_since(evening, [each.position for each in holdings]),
     )
 
 
-def _purchase(evening: Evening, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:
+def _purchase(evening: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:
     account, trade = evening.config.account, evening.config.trade
     price, ratio = evening.market.close[-1, column], evening.ratio(len(evening.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)

@@ -20,7 +20,7 @@ def fitness(sim: Simulator, config: TradingConfig) -> Float[Tensor, " B"]:
     return torch.add(sim.total, idle, alpha=-config.reward.no_trade_penalty)
 
 
-def closed(sim: Simulator) -> Bool[Tensor, "B D1"]:
+def closed_mask(sim: Simulator) -> Bool[Tensor, "B D1"]:
     """The days whose purchase has closed."""
     return (sim.logs.exit_day >= 0) & (sim.logs.exit_day < sim.day[:, None])
 
@@ -38,7 +38,7 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
         those. refused: share of the trading days on which something not held was asked for and nothing was bought.
         total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
     """
-    logs, done = sim.logs, closed(sim)
+    logs, done = sim.logs, closed_mask(sim)
     bought = logs.exit_day >= 0
     gain = (logs.exit_price / logs.entry_price.where(bought, 1) - 1) * 100
     count = done.sum(1)
@@ -98,7 +98,7 @@ def trades(
 
 def _closed_trades(sim: Simulator) -> dict[str, np.ndarray]:
     """What the logs hold about the trades that have closed, with instruments as numbers."""
-    done, logs = closed(sim), sim.logs
+    done, logs = closed_mask(sim), sim.logs
     episode, slot = done.nonzero(as_tuple=True)
     columns = {
         "episode": episode,

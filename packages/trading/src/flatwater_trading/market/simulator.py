@@ -62,8 +62,8 @@ def build_positions(*, hold_days: int, batch: int, device: torch.device) -> Posi
     """No positions, and room for `hold_days` of them in each episode."""
     shape = (hold_days, batch)
     return Positions(
-        instrument=whole(0, *shape, device=device),
-        exit_day=whole(-1, *shape, device=device),
+        instrument=filled_integers(0, *shape, device=device),
+        exit_day=filled_integers(-1, *shape, device=device),
         entry_price=real(*shape, device=device),
         shares=real(*shape, device=device),
     )
@@ -73,8 +73,8 @@ def build_logs(*, batch: int, max_days: int, device: torch.device) -> Logs:
     """Empty logs of `batch` episodes of at most `max_days` days."""
     shape = (batch, max_days + 1)
     return Logs(
-        instrument=whole(0, *shape, device=device),
-        exit_day=whole(-1, *shape, device=device),
+        instrument=filled_integers(0, *shape, device=device),
+        exit_day=filled_integers(-1, *shape, device=device),
         coefficient=real(*shape, device=device),
         target=real(*shape, device=device),
         entry_price=real(*shape, device=device),
@@ -95,7 +95,7 @@ def clear_(logs: Logs, chosen: Bool[Tensor, " B"], cash: float) -> None:
     logs.invested[:, 0].masked_fill_(chosen, 0)
 
 
-def whole(fill: int, *shape: int, device: torch.device) -> Int[Tensor, "..."]:
+def filled_integers(fill: int, *shape: int, device: torch.device) -> Int[Tensor, "..."]:
     """Whole numbers, all `fill`; written at once, so that resident memory does not creep up later."""
     return torch.empty(shape, dtype=torch.int64, device=device).fill_(fill)
 
@@ -165,13 +165,13 @@ def build_simulator(
     hold = config.trade.hold_days
     days = (batch, max_days + 1)
     built = Simulator(
-        day=whole(1, batch, device=device),
-        start=whole(0, batch, device=device),
-        trading_end=whole(0, batch, device=device),
-        end=whole(1, batch, device=device),
+        day=filled_integers(1, batch, device=device),
+        start=filled_integers(0, batch, device=device),
+        trading_end=filled_integers(0, batch, device=device),
+        end=filled_integers(1, batch, device=device),
         cash=real(batch, device=device),
         total=real(batch, device=device),
-        refused=whole(0, batch, device=device),
+        refused=filled_integers(0, batch, device=device),
         reward_due=real(*days, device=device),
         proceeds_due=real(*days, device=device),
         positions=build_positions(hold_days=hold, batch=batch, device=device),
@@ -246,7 +246,7 @@ class _Today(NamedTuple):
     """[H, B]: positions that today's exits have left."""
 
 
-class _Purchase(NamedTuple):
+class _DayPurchases(NamedTuple):
     """What each episode buys today. Where it buys nothing: coefficient 0, price 1, and any target, even NaN."""
 
     bought: Tensor
@@ -301,7 +301,7 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
     return TimeStep(reward, (~terminated).float(), terminated, torch.zeros_like(terminated), today.active)
 
 
-def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _Today, action: Tensor) -> _Purchase:
+def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _Today, action: Tensor) -> _DayPurchases:
     """The instrument with the largest coefficient among those that have a close today and are not held."""
     trade = config.trade
     close = market.close.index_select(0, today.row)
@@ -315,7 +315,7 @@ def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _Today
     bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124
     asked = ((action[..., 0] >= trade.buy_threshold) & ~held).any(1)
     sim.refused.add_(today.trading & asked & ~bought)
-    return _Purchase(
+    return _DayPurchases(
         bought=bought,
         instrument=instrument,
         coefficient=coefficient.clamp(max=trade.coefficient_max).where(bought, 0),
@@ -324,7 +324,7 @@ def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _Today
     )
 
 
-def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, new: _Purchase) -> Tensor:
+def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, new: _DayPurchases) -> Tensor:
     """Book today's purchases and their exits; returns what each trade will have paid, 0 where there is none."""
     exits = resolve_exits(
         market.high,
@@ -359,7 +359,7 @@ def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, 
     return paid
 
 
-def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, new: _Purchase) -> Tensor:
+def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, new: _DayPurchases) -> Tensor:
     """Take the money for today's purchases, mark the account to market, and return the shares bought."""
     positions, account = sim.positions, config.account
     marks = torch.take(market.mark, today.cell + positions.instrument)

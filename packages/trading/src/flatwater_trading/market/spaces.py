@@ -9,7 +9,7 @@ from gymnasium import spaces
 from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market, build_market
 from flatwater_trading.market.observation import ACCOUNT_FEATURES
-from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, observation_panel, statistics
+from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, observation_panel, training_statistics
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
 from flatwater_watch.errors import ConfigError, require
@@ -56,7 +56,7 @@ def shown_panel(market: Market) -> np.ndarray:
 
 def normalised_market(panel: Panel, features: tuple[str, ...], training: Days) -> Market:
     """The panel's market in main memory, its observations scaled by statistics of the rows before `training.stop`."""
-    stats = statistics(panel, features, range(training.stop))
+    stats = training_statistics(panel, features, range(training.stop))
     shown = torch.empty(len(panel.instruments), len(panel.dates), len(features))
     observation_panel(panel, features, stats, shown)
     return build_market(panel, shown, torch.device("cpu"))

@@ -25,7 +25,7 @@ from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, step_
 from flatwater_trading.panel.calendar import Calendar
-from flatwater_watch.progress import steps
+from flatwater_watch.progress import count_steps
 
 MONTHS = 12
 """Of a year."""
@@ -134,7 +134,7 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
     return scores
 
 
-def rules(
+def yardstick_rules(
     market: Market, config: TradingConfig, learnt: range, calendar: Calendar
 ) -> dict[str, Callable[[], np.ndarray]]:
     """The rules by name: what computes their scores [T, K].
@@ -179,7 +179,7 @@ def play_rule_(
     """
     trade = config.trade
     order = torch.full((len(sim.day), sim.instruments, 2), trade.target_high, device=sim.day.device)
-    for day in steps("days of a rule", range(start, start + days)):
+    for day in count_steps("days of a rule", range(start, start + days)):
         score = scores[day].nan_to_num(nan=-1.0)
         # Coefficients keep the order of the scores and begin at the threshold: above 0 is a purchase.
         rank = score.argsort().argsort() / max(1, len(score))

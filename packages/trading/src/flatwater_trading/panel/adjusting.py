@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from flatwater_trading.panel.calendar import DAILY, calendar_of
+from flatwater_trading.panel.calendar import DAILY, infer_calendar
 from flatwater_trading.panel.naming import ADJUSTED
-from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
 
@@ -53,14 +53,14 @@ def adjust(source: Path, table: pl.DataFrame, columns: Mapping[str, str]) -> pl.
 def say_adjusted(source: Path, column: str, count: int = 1) -> None:
     """Say what the prices are scaled by."""
     more = f" and {count - 1} more" if count > 1 else ""
-    note(source, f"open, high, low and close are scaled by the adjusted close ({column}{more}).")
+    note_about_file(source, f"open, high, low and close are scaled by the adjusted close ({column}{more}).")
 
 
 def say_unused(source: Path, columns: list[str]) -> None:
     """Say which columns of a file are left out."""
     if columns:
         more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""  # noqa: PLR2004
-        note(source, f"not used: {', '.join(columns[:8])}{more}.")
+        note_about_file(source, f"not used: {', '.join(columns[:8])}{more}.")
 
 
 def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:
@@ -73,7 +73,7 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
 
     Only ratios from 2 on count where rows are weeks or months: shares reach smaller ones by themselves.
     """
-    found, calendar = [], calendar_of(dates)
+    found, calendar = [], infer_calendar(dates)
     ratios = SPLITS if calendar.a_year >= DAILY.a_year else SPLITS[1:]
     for n, name in enumerate(instruments):
         rows = np.flatnonzero(np.isfinite(close[:, n]))
@@ -95,7 +95,7 @@ def say_jumps(source: Path, jumps: list[str]) -> None:
     if jumps:
         more = f"; and {len(jumps) - SHOWN} more" if len(jumps) > SHOWN else ""
         listed = "; ".join(jumps[:SHOWN])
-        note(
+        note_about_file(
             source,
             f"moves that look like splits: {listed}{more}. Use prices that are adjusted, or be sure that they fell so.",
         )

@@ -6,10 +6,10 @@ from typing import Literal
 import polars as pl
 
 from flatwater_trading.panel.checking import Prices
-from flatwater_trading.panel.dates import moments_of
-from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.dates import seconds_of_day
+from flatwater_trading.panel.notes import note_about_file
 from flatwater_watch.errors import DataError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 Bars = Literal["last", "daily"]
 """The last row of each day as it is; or a bar of all its rows: first open, highest high, lowest low, last close."""
@@ -29,7 +29,7 @@ def one_row_a_day(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     Raises:
         DataError: a day has rows of several times and nobody says what to make of them; or a time is there twice.
     """
-    moments, frame = moments_of(dates), prices.frame
+    moments, frame = seconds_of_day(dates), prices.frame
     if moments is None or not frame.select(pl.struct(_DAY)).to_series().is_duplicated().any():
         return prices
     at = (frame["row"] - 1).cast(pl.UInt32)
@@ -46,7 +46,7 @@ def one_row_a_day(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
             "open, highest high, lowest low, last close of each day) or --bars last (the last row of each day)."
         )
     usual = of_day["len"].sort()[len(of_day) // 2]
-    note(source, f"intraday prices, {usual} rows on a usual day: --bars {bars} made one of each day.")
+    note_about_file(source, f"intraday prices, {usual} rows on a usual day: --bars {bars} made one of each day.")
     frame = frame.sort(*_DAY, "moment", maintain_order=True).drop("moment", "cell")
     made = _last(frame) if bars == "last" else _bar(frame)
     return Prices(made.select(prices.frame.columns), prices.instruments, prices.columns)

@@ -54,7 +54,7 @@ _KNOWN = (
 )
 
 
-def calendar_of(dates: np.ndarray) -> Calendar:
+def infer_calendar(dates: np.ndarray) -> Calendar:
     """How often dates come.
 
     Daily where the usual pause is one day and there are weekdays without rows: 252 rows a year on five of them, in

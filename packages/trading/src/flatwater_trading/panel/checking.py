@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
 
@@ -41,7 +41,7 @@ def check_order(source: Path, prices: Prices) -> None:
     if wrong.is_empty():
         return
     if not (steps["date"] >= steps["before"]).any():
-        note(source, "the newest day comes first: sorted by date.")
+        note_about_file(source, "the newest day comes first: sorted by date.")
         return
     row, name, date, earlier = (wrong[key][0] for key in ("row", "symbol", "date", "before"))
     twice = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))

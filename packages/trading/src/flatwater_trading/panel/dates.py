@@ -6,10 +6,10 @@ from typing import Literal
 
 import polars as pl
 
-from flatwater_trading.panel.notes import note
-from flatwater_trading.panel.parsing import as_text
+from flatwater_trading.panel.notes import note_about_file
+from flatwater_trading.panel.parsing import to_text
 from flatwater_watch.errors import DataError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 DateOrder = Literal["mdy", "dmy", "ymd"]
 """The order of month, day and year in dates that are written as numbers."""
@@ -67,7 +67,7 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
     else:
         if column.dtype.is_float():
             column = column.cast(pl.Int64, strict=False)
-        days = _of_text(source, column, as_text(source, column), order)
+        days = _of_text(source, column, to_text(source, column), order)
     if days.null_count():
         row = int(days.is_null().arg_true()[0])
         given = "an empty cell" if column[row] is None else shown(column[row])
@@ -75,7 +75,7 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
     return days
 
 
-def moments_of(column: pl.Series) -> pl.Series | None:
+def seconds_of_day(column: pl.Series) -> pl.Series | None:
     """Seconds since midnight of each row, as written; None where no row has a time of day.
 
     Args:
@@ -176,7 +176,7 @@ def _order_of(source: Path, column: str, parts: pl.DataFrame, order: DateOrder |
 
 def _since_1970(source: Path, text: pl.Series) -> pl.Series:
     unit, stamps = _stamps_since_1970(text)
-    note(source, f"column {text.name}: numbers since 1970 in {unit}: a day is the date in Greenwich.")
+    note_about_file(source, f"column {text.name}: numbers since 1970 in {unit}: a day is the date in Greenwich.")
     found = stamps.dt.date()
     return found.set(found.dt.year() < 1973, None)  # noqa: PLR2004  (fewer digits than the others: another unit)
 
@@ -192,4 +192,6 @@ def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
 def _say_times(source: Path, column: str, zones: set[str | None]) -> None:
     if zones:
         named = ", ".join(sorted(str(zone) for zone in zones)[:3])
-        note(source, f"column {column}: time stamps with a zone ({named}): a day is the local date, as it is written.")
+        note_about_file(
+            source, f"column {column}: time stamps with a zone ({named}): a day is the local date, as it is written."
+        )

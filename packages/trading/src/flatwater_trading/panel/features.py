@@ -86,7 +86,7 @@ def find_features(names: Sequence[str], held: Sequence[str] = FEATURES) -> list[
     return [known[name] for name in names]
 
 
-def observed(panel: Panel, features: Sequence[Feature], stop: int, columns: slice) -> np.ndarray:
+def observed_features(panel: Panel, features: Sequence[Feature], stop: int, columns: slice) -> np.ndarray:
     """The features of some columns on days 0 ... `stop` - 1: [stop, n, F] float64, NaN where missing."""
     valid = panel.valid[:stop, columns]
     needed: Columns = {}

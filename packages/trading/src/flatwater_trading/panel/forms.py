@@ -8,16 +8,16 @@ import polars as pl
 
 from flatwater_trading.panel.adjusting import adjust, say_adjusted
 from flatwater_trading.panel.checking import Prices
-from flatwater_trading.panel.dates import DateOrder, moments_of, parse_dates
-from flatwater_trading.panel.naming import ADJUSTED, Layout, kind_of, say_closes
-from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.dates import DateOrder, parse_dates, seconds_of_day
+from flatwater_trading.panel.naming import ADJUSTED, ColumnLayout, file_kind, say_closes
+from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
-from flatwater_trading.panel.parsing import as_text, parse_columns, parse_numbers
+from flatwater_trading.panel.parsing import parse_columns, parse_numbers, to_text
 from flatwater_watch.errors import DataError
 
 
 def long_prices(
-    source: Path, frame: pl.DataFrame, layout: Layout, order: DateOrder | None, kept: Sequence[str]
+    source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, kept: Sequence[str]
 ) -> Prices:
     """One row for each instrument and day, in the order of the file.
 
@@ -29,7 +29,7 @@ def long_prices(
     named = layout.named
     days = parse_dates(source, frame[named["date"]], order)
     if "symbol" in named:
-        symbol = as_text(source, frame[named["symbol"]])
+        symbol = to_text(source, frame[named["symbol"]])
     else:
         symbol = _from_file_name(source, frame[named["date"]], days)
     nameless = symbol.is_null() | (symbol == "")
@@ -58,19 +58,19 @@ def long_prices(
 
 
 def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Series:
-    name = source.name.split(".")[0] if kind_of(source) == ".csv.gz" else source.stem
-    if days.is_duplicated().any() and moments_of(dates) is None:
+    name = source.name.split(".")[0] if file_kind(source) == ".csv.gz" else source.stem
+    if days.is_duplicated().any() and seconds_of_day(dates) is None:
         first = int(days.is_duplicated().arg_true()[0])
         raise DataError(
             f"{source}: column symbol missing, and {days[first]} (row {first + 1}, column {dates.name}) is there more "
             "than once. Add --map symbol=COLUMN."
         )
-    note(source, f"no column for symbols: all rows are taken as {name}, the file's name.")
+    note_about_file(source, f"no column for symbols: all rows are taken as {name}, the file's name.")
     return pl.repeat(name, len(days), eager=True)
 
 
 def wide_prices(
-    source: Path, frame: pl.DataFrame, layout: Layout, order: DateOrder | None, kept: Sequence[str]
+    source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, kept: Sequence[str]
 ) -> Prices:
     """Wide form as long: the rows of the first instrument, then those of the next.
 

@@ -21,6 +21,7 @@ from flatwater_trading.panel.adjusting import RAW_CLOSE, find_jumps, say_jumps, 
 from flatwater_trading.panel.bars import Bars, one_row_a_day
 from flatwater_trading.panel.calendar import DAILY
 from flatwater_trading.panel.checking import check_order, check_prices
+from flatwater_trading.panel.custom_features import compute_own, custom_features, kept_names
 from flatwater_trading.panel.dates import DateOrder
 from flatwater_trading.panel.forms import long_prices, wide_prices
 from flatwater_trading.panel.indicators import write_indicators_
@@ -29,30 +30,29 @@ from flatwater_trading.panel.naming import (
     PACKED,
     SHEETS,
     SUFFIXES,
-    Layout,
+    ColumnLayout,
     check_names,
+    file_kind,
     find_layout,
     join_heads,
-    kind_of,
     say_guessed,
 )
-from flatwater_trading.panel.notes import note, notes_at_the_end
-from flatwater_trading.panel.own import compute_own, kept_names, own_of
+from flatwater_trading.panel.notes import note_about_file, notes_at_the_end
 from flatwater_trading.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
 from flatwater_trading.panel.parsing import Decimal, plain_numbers
-from flatwater_trading.panel.ragged import check_rows, separator_of
+from flatwater_trading.panel.ragged import check_rows, find_separator
 from flatwater_trading.panel.sheets import read_sheet
 from flatwater_trading.panel.unpacking import plain_text
 from flatwater_watch.errors import DataError
-from flatwater_watch.files.regular import open_regular
+from flatwater_watch.files.safe_read import open_regular
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Imported:
+class ImportResult:
     """A panel, and what a person should look at before it is used."""
 
     panel: Panel
-    layout: Layout
+    layout: ColumnLayout
     """Which column of the file was what."""
     jumps: list[str]
     """Moves that look like a split."""
@@ -87,7 +87,7 @@ def import_panel(
     say_unused(source, imported.layout.unused)
     say_jumps(source, imported.jumps)
     if (calendar := imported.panel.calendar) != DAILY:
-        note(source, f"{calendar.in_words}. What is said of a year counts with these.")
+        note_about_file(source, f"{calendar.in_words}. What is said of a year counts with these.")
     return imported.panel
 
 
@@ -101,7 +101,7 @@ def read_prices(
     decimal: Decimal | None = None,
     sheet: str | None = None,
     bars: Bars | None = None,
-) -> Imported:
+) -> ImportResult:
     """Read prices and build a panel with its indicators.
 
     Columns are in alphabetical order for long form, in the file's for wide form.
@@ -136,11 +136,11 @@ def read_prices(
         check_prices(source, prices, names)
         table, origins = compute_own(source, prices.frame, features)
         panel = _panel(prices.instruments, table, names, origins)
-        return Imported(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
+        return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
 
 
 def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFrame:
-    kind = kind_of(source)
+    kind = file_kind(source)
     if kind not in SUFFIXES:
         remedy = "Save it as one of these in the program that wrote it"
         if kind in PACKED:
@@ -171,7 +171,7 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
 
 def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFrame:
     """Everything as text: numbers are parsed by us, so that an error can name its row and column."""
-    separator = separator_of(text)
+    separator = find_separator(text)
     check_rows(source, separator, text=text)
     top = pl.read_csv(text, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
     names, heads = join_heads(top.rows()) or (None, 1)
@@ -191,7 +191,7 @@ def _panel(
     place_of_day[(dates - dates[0]).astype(int)] = np.arange(len(dates))
     day = place_of_day[(table["date"].to_numpy().astype("datetime64[D]") - dates[0]).astype(int)]
     column = table["symbol"].cast(pl.Enum(instruments)).to_physical().to_numpy()
-    features = (*FEATURES, *own_of(origins))
+    features = (*FEATURES, *custom_features(origins))
     values = np.full((len(dates), len(instruments), len(features)), np.nan, dtype=np.float32)
     for name in PRICES:
         values[day, column, features.index(name)] = table[name].to_numpy()

@@ -10,7 +10,7 @@ import numpy as np
 import talib
 
 from flatwater_trading.panel.panel import FEATURES
-from flatwater_watch.progress import steps
+from flatwater_watch.progress import count_steps
 
 RSI_DAYS, TRIX_DAYS, SMA_DAYS = 14, 15, 20
 MACD_FAST, MACD_SLOW, MACD_SIGNAL = 12, 26, 9
@@ -41,7 +41,7 @@ def indicators(close: np.ndarray) -> np.ndarray:
 
 def write_indicators_(values: np.ndarray) -> None:
     """Fill the indicator features of `values` [T, N, F] from its closes, one column at a time, in place."""
-    for n in steps("instruments", range(values.shape[1])):
+    for n in count_steps("instruments", range(values.shape[1])):
         close = values[:, n, _CLOSE]
         at = np.flatnonzero(np.isfinite(close))
         values[:, n, _FIRST:_LAST] = np.nan

@@ -52,7 +52,7 @@ _OWN = NOISE * (1 - COMMON * (MARKET_SHARE + SECTOR_SHARE)) ** 0.5
 """Daily deviation of a column's own noise there, where its beta is 1."""
 
 
-class Motion(Protocol):
+class MarketLaw(Protocol):
     """A law with its numbers."""
 
     @property
@@ -75,12 +75,12 @@ class Motion(Protocol):
             own: its own noise [T].
         """
 
-    def shown(self) -> np.ndarray | None:
+    def context_returns(self) -> np.ndarray | None:
         """Log returns [T] of the first context column, where the law says them."""
 
 
 @dataclass(frozen=True)
-class Trend:
+class HiddenTrend:
     """A hidden drift that lives for a while. With a deviation of 0 it is a random walk."""
 
     config: SyntheticConfig
@@ -102,12 +102,12 @@ class Trend:
         drift = hidden * self.deviation
         return drift, drift * self.gain
 
-    def shown(self) -> None:
+    def context_returns(self) -> None:
         """Nothing: a context column is one like the others."""
 
 
 @dataclass(frozen=True)
-class Following:
+class ShockFollowing:
     """A drift that goes on with past shocks, or takes them back."""
 
     config: SyntheticConfig
@@ -138,7 +138,7 @@ class Following:
         ahead = self.sign * weight * self.gain
         return np.concatenate([[0.0], (self.sign[1:] * weight[:-1])]), ahead
 
-    def shown(self) -> np.ndarray | None:
+    def context_returns(self) -> np.ndarray | None:
         """The leader's own returns, or the sign with some noise."""
         if self.leader is not None:
             return self.leader * NOISE - NOISE**2 / 2
@@ -148,7 +148,7 @@ class Following:
         return np.asarray(self.sign * SHOWN_DRIFT + noise * SHOWN_NOISE - SHOWN_NOISE**2 / 2)
 
 
-def law_of(config: SyntheticConfig) -> Motion:
+def make_law(config: SyntheticConfig) -> MarketLaw:
     """The law that a configuration names, with numbers that make its signal as large as asked for.
 
     Raises:
@@ -157,38 +157,38 @@ def law_of(config: SyntheticConfig) -> Motion:
     return _LAWS[config.law](config)
 
 
-def _trend(config: SyntheticConfig) -> Trend:
+def _trend(config: SyntheticConfig) -> HiddenTrend:
     deviation, gain, _ = drift_deviation(config.signal, config.signal_days)
-    return Trend(config, deviation, gain, mean_growth(deviation))
+    return HiddenTrend(config, deviation, gain, mean_growth(deviation))
 
 
-def _none(config: SyntheticConfig) -> Trend:
-    return Trend(config, 0.0, 0.0, mean_growth(0.0))
+def _none(config: SyntheticConfig) -> HiddenTrend:
+    return HiddenTrend(config, 0.0, 0.0, mean_growth(0.0))
 
 
-def _reversal(config: SyntheticConfig) -> Following:
+def _reversal(config: SyntheticConfig) -> ShockFollowing:
     return _following(config, sign=np.full(config.days, -1.0))
 
 
-def _regimes(config: SyntheticConfig, *, shown: bool = False) -> Following:
+def _regimes(config: SyntheticConfig, *, shown: bool = False) -> ShockFollowing:
     rng = np.random.default_rng([config.seed, 2])
     flips = np.where(rng.random(config.days) < 1 / RULE_DAYS, -1.0, 1.0)
     flips[0] = rng.choice([-1.0, 1.0])
     return _following(config, sign=np.cumprod(flips), persists=1 - 2 / RULE_DAYS, shows_sign=shown)
 
 
-def _interaction(config: SyntheticConfig) -> Following:
+def _interaction(config: SyntheticConfig) -> ShockFollowing:
     _require_context(config, "shows which rule pays")
     return _regimes(config, shown=True)
 
 
-def _lead(config: SyntheticConfig) -> Following:
+def _lead(config: SyntheticConfig) -> ShockFollowing:
     _require_context(config, "leads the others")
     shocks = np.random.default_rng([config.seed, 2]).standard_normal(config.days)
     return _following(config, sign=np.ones(config.days), leader=shocks)
 
 
-_LAWS: Mapping[Law, Callable[[SyntheticConfig], Motion]] = {
+_LAWS: Mapping[Law, Callable[[SyntheticConfig], MarketLaw]] = {
     "trend": _trend,
     "reversal": _reversal,
     "lead": _lead,
@@ -233,7 +233,7 @@ def _following(
     persists: float = 1.0,
     leader: np.ndarray | None = None,
     shows_sign: bool = False,
-) -> Following:
+) -> ShockFollowing:
     """The strength that makes the signal as large as asked for (see the module)."""
     rho, signal, own = memory(config.signal_days), config.signal, leader is None
     ahead = np.arange(1, HORIZON + 1)
@@ -250,7 +250,7 @@ def _following(
     # a b^2 - 2 h b - k = 0, with a above 0: one root is positive.
     a, h, k = gain**2 - signal * total, signal * caused, signal * noise
     strength = float((h + (h**2 + a * k) ** 0.5) / a)
-    return Following(config, strength, gain, (strength**2 + NOISE**2) / 2, sign, leader, shows_sign)
+    return ShockFollowing(config, strength, gain, (strength**2 + NOISE**2) / 2, sign, leader, shows_sign)
 
 
 def _remembered(shocks: np.ndarray, rho: float) -> np.ndarray:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import FEATURES, PRICES
 from flatwater_watch.errors import DataError
 
@@ -44,7 +44,7 @@ def unpack_lists(
             f"stand in them is not said. Add, for instance, --map {wanted} (the first number is 1)."
         )
     named = ", ".join(f"{name} = number {places[name]}" for name in (*PRICES, *kept) if name in places)
-    note(source, f"lists of {length} numbers: {named}; the others are not used.")
+    note_about_file(source, f"lists of {length} numbers: {named}; the others are not used.")
     columns: list[pl.Series] = []
     for column in frame.get_columns():
         if column.name in lists:

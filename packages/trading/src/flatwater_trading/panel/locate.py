@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flatwater_trading.panel.config import SyntheticConfig
-from flatwater_trading.panel.naming import PACKED, SUFFIXES, kind_of
+from flatwater_trading.panel.naming import PACKED, SUFFIXES, file_kind
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.shipped import shipped_panel_path
 from flatwater_trading.panel.specification import is_synthetic, parse_synthetic
-from flatwater_trading.panel.store import fingerprint_of, open_panel, save_panel
+from flatwater_trading.panel.store import open_panel, read_fingerprint, save_panel
 from flatwater_watch.errors import DataError
-from flatwater_watch.files.regular import open_regular
+from flatwater_watch.files.safe_read import open_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,13 +42,13 @@ def load_panel(path: str | None) -> Panel:
     if is_synthetic(path):
         config = parse_synthetic(path)
         return _cached(repr(config), lambda: _generated(config))
-    source = file_of(path)
-    if kind_of(source) in (*SUFFIXES, *PACKED):  # a packed one is refused, with what unpacks it
+    source = expand_path(path)
+    if file_kind(source) in (*SUFFIXES, *PACKED):  # a packed one is refused, with what unpacks it
         return _cached(_file_hash(source), lambda: _imported(source))
     return open_panel(source)
 
 
-def file_of(path: str) -> Path:
+def expand_path(path: str) -> Path:
     """The file that a user means who writes `~/prices.csv`.
 
     Raises:
@@ -104,7 +104,7 @@ def cached_panel(fingerprint: str) -> Panel | None:
     """
     for place in sorted(cache_folder().glob("*.safetensors")):
         with suppress(DataError):  # damaged, or none of ours
-            if fingerprint_of(place) == fingerprint:
+            if read_fingerprint(place) == fingerprint:
                 return open_panel(place)
     return None
 
@@ -139,6 +139,6 @@ def _generated(config: SyntheticConfig) -> Panel:
 def _file_hash(source: Path) -> str:
     try:
         with open_regular(source) as file:
-            return kind_of(source) + hashlib.file_digest(file, "sha256").hexdigest()
+            return file_kind(source) + hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as wrong:
         raise DataError(f"{source}: the file cannot be read: {wrong.strerror}. Check the path.") from wrong

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import remove_strays, replace_whole
-from flatwater_watch.files.regular import open_regular
+from flatwater_watch.files.safe_read import open_regular
 
 KEPT = 16
 """Files in the folder: the oldest makes room for another. A process that maps it keeps its pages."""
@@ -30,7 +30,7 @@ _FORMAT = b"flatmap1"
 _DTYPES = {"float32": torch.float32, "int64": torch.int64}
 
 
-def mapped(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], str]:
+def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], str]:
     """The tensors of a file; made and stored where it is not there, or damaged.
 
     Args:

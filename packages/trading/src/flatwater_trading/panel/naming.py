@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
 
@@ -53,7 +53,7 @@ _UNPACKED = re.compile(rf"(?P<symbol>.+)\[(?P<field>{_PRICES})\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """The file's own names of everything that is read from it."""
 
     named: dict[str, str]
@@ -66,7 +66,7 @@ class Layout:
     """Columns that are left out."""
 
 
-def kind_of(source: Path) -> str:
+def file_kind(source: Path) -> str:
     """Its suffix in lower case; of a packed table both, `.csv.gz`."""
     return "".join(source.suffixes[-2:]).lower() if source.suffix.lower() == ".gz" else source.suffix.lower()
 
@@ -87,7 +87,7 @@ def check_names(source: Path, names: Sequence[str]) -> None:
         places[name] = place
 
 
-def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], kept: Sequence[str] = ()) -> Layout:
+def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], kept: Sequence[str] = ()) -> ColumnLayout:
     """Long form has a column for symbols, or one for the close and no column for an instrument; wide form has not.
 
     Args:
@@ -110,7 +110,7 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
         found |= {name: name for name in kept if name in columns}
         _check_kept(source, columns, kept, found.keys())
         unused = [column for column in columns if column not in found.values()]
-        return Layout(found, {}, _guessed(found, mapping), unused)
+        return ColumnLayout(found, {}, _guessed(found, mapping), unused)
     if "date" not in found:
         raise _missing(source, columns, ["date"])
     named = {"date": found["date"]}
@@ -118,7 +118,7 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
     wide = _complete(source, wide) if wide else _closes(source, others)
     _check_kept(source, columns, kept, {field for _, field in wide})
     unused = [column for column in others if column not in wide.values()]
-    return Layout(named, wide, _guessed(named, mapping), unused)
+    return ColumnLayout(named, wide, _guessed(named, mapping), unused)
 
 
 def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
@@ -265,19 +265,19 @@ def _closes(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
 def say_closes(source: Path, count: int) -> None:
     """Say that there is one price a day."""
     instruments = "one instrument" if count == 1 else f"{count} instruments"
-    note(
+    note_about_file(
         source,
         f"one price a day for {instruments}. It is taken as the close, and open, high and low are set equal to it: "
         "sale targets are then reached at closes only.",
     )
 
 
-def say_guessed(source: Path, layout: Layout) -> None:
+def say_guessed(source: Path, layout: ColumnLayout) -> None:
     """Say which columns were taken for what without being asked."""
     if layout.guessed:
         named = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in layout.guessed.items())
         wanted = " ".join(f"{role}=COLUMN" for role in layout.guessed)
-        note(source, f"taken: {named}. If that is wrong, add --map {wanted}.")
+        note_about_file(source, f"taken: {named}. If that is wrong, add --map {wanted}.")
 
 
 def _guessed(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:

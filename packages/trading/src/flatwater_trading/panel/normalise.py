@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater_trading.panel.features import find_features, observed
+from flatwater_trading.panel.features import find_features, observed_features
 from flatwater_trading.panel.panel import Panel
 
 OBSERVATION_LIMIT = 10.0
@@ -42,12 +42,12 @@ class Statistics:
     """
 
 
-def scales_of(panel: Panel) -> str | None:
+def scale_kind(panel: Panel) -> str | None:
     """`SCALES` of a panel with context columns; None of one without, where it makes no difference."""
     return SCALES if len(panel.investable) < len(panel.instruments) else None
 
 
-def statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> Statistics:
+def training_statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> Statistics:
     """Mean and deviation of `features` over `days` (rows 0 to the end of training), summed in float64.
 
     Raises:
@@ -112,4 +112,4 @@ def _blocks(panel: Panel, features: tuple[str, ...], start: int, stop: int) -> I
     width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
     for at in range(0, len(panel.instruments), width):
         columns = slice(at, min(at + width, len(panel.instruments)))
-        yield columns, observed(panel, chosen, stop, columns)[start:]
+        yield columns, observed_features(panel, chosen, stop, columns)[start:]

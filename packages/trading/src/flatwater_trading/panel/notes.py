@@ -23,7 +23,7 @@ def notes_at_the_end() -> Iterator[None]:
         _log.warning("%s", line)
 
 
-def note(source: Path, text: str) -> None:
+def note_about_file(source: Path, text: str) -> None:
     """Say something about the file."""
     line, held = f"{source}: {text}", _held.get()
     if held is None:

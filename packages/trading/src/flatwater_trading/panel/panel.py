@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from flatwater_trading.panel.calendar import Calendar, calendar_of
+from flatwater_trading.panel.calendar import Calendar, infer_calendar
 from flatwater_watch.errors import DataError, require
 
 FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
@@ -51,7 +51,7 @@ class Panel:
     @property
     def calendar(self) -> Calendar:
         """How often its rows come, by its dates."""
-        return calendar_of(self.dates)
+        return infer_calendar(self.dates)
 
     def feature(self, name: str) -> np.ndarray:
         """One feature as a view [T, N] of `values`.

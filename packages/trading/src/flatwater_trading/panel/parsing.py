@@ -7,8 +7,8 @@ from typing import Literal
 import polars as pl
 
 from flatwater_watch.errors import DataError
-from flatwater_watch.printable import shown
-from flatwater_watch.progress import steps
+from flatwater_watch.progress import count_steps
+from flatwater_watch.sanitize import shown
 
 MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a")
 """What counts as a missing number in text, in any case."""
@@ -81,7 +81,7 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
     found: dict[str, pl.Series] = {}
     kinds = dict(frame.schema)  # asked once: it is built anew for each question
     chunks = [names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)]
-    for chunk in steps(f"columns, {AT_ONCE} at once", chunks):
+    for chunk in count_steps(f"columns, {AT_ONCE} at once", chunks):
         text = [name for name in chunk if kinds[name] == pl.String]
         numbers = frame.select(pl.col(text).str.strip_chars().cast(pl.Float64, strict=False))
         finite = (
@@ -94,7 +94,7 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
     return found
 
 
-def as_text(source: Path, column: pl.Series) -> pl.Series:
+def to_text(source: Path, column: pl.Series) -> pl.Series:
     """A column as text, without space around it.
 
     Raises:
@@ -117,7 +117,7 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
         numbers = column.cast(pl.Float64, strict=False)
         unread = pl.repeat(value=False, n=len(column), eager=True)
     else:
-        text = as_text(source, column)
+        text = to_text(source, column)
         known = ~text.str.to_lowercase().is_in(MISSING).fill_null(value=True)
         numbers = text.cast(pl.Float64, strict=False)
         unread = known & numbers.is_null()

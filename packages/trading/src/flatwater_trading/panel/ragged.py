@@ -5,13 +5,13 @@ import io
 from pathlib import Path
 
 from flatwater_watch.errors import DataError
-from flatwater_watch.files.regular import open_regular
+from flatwater_watch.files.safe_read import open_regular
 
 SEPARATORS = (";", "\t")
 """Between fields, besides the comma: taken where the head has one of them and no comma."""
 
 
-def separator_of(text: Path) -> str:
+def find_separator(text: Path) -> str:
     """What stands between the fields of a file's head.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import IO, Any
 import polars as pl
 
 from flatwater_trading.panel.naming import join_heads
-from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.parsing import MISSING, Decimal, plain_numbers
 from flatwater_watch.errors import DataError
 
@@ -52,7 +52,7 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
     rows = tables[name]
     head = _head_of(rows)
     if head:
-        note(source, f"sheet {name}: the table begins in row {head + 1}; rows above it are left out.")
+        note_about_file(source, f"sheet {name}: the table begins in row {head + 1}; rows above it are left out.")
     return _frame(source, name, rows[head:], decimal)
 
 
@@ -68,7 +68,7 @@ def _chosen(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None)
             f"{source}: {len(filled)} sheets hold a table ({', '.join(filled)}). Add --sheet NAME for one of them."
         )
     if len(tables) > 1:
-        note(source, f"sheet {filled[0]} is read, the only one with a table (found: {named}).")
+        note_about_file(source, f"sheet {filled[0]} is read, the only one with a table (found: {named}).")
     return filled[0]
 
 

@@ -6,7 +6,7 @@ from typing import get_type_hints
 
 from flatwater_trading.panel.config import SyntheticConfig
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 _PREFIX = "synthetic:"
 _READ: dict[object, Callable[[str], int | float]] = {int: int, float: float}

@@ -20,7 +20,7 @@ from flatwater_trading.panel.panel import FEATURES, Panel
 from flatwater_watch.errors import DataError, RunError
 from flatwater_watch.files.directory import remove_strays, replace_whole
 from flatwater_watch.files.output import own_name
-from flatwater_watch.files.regular import irregular, open_regular
+from flatwater_watch.files.safe_read import irregular, open_regular
 
 _FORMAT = "flatwater-panel-1"
 _LARGEST_HEADER = 16 << 20
@@ -96,7 +96,7 @@ def is_panel(path: Path) -> bool:
     return True
 
 
-def fingerprint_of(path: Path) -> str:
+def read_fingerprint(path: Path) -> str:
     """The fingerprint that a stored panel's header names; the values are not looked at.
 
     Raises:

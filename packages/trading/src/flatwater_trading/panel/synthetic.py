@@ -17,7 +17,7 @@ import numpy as np
 
 from flatwater_trading.panel.config import SyntheticConfig
 from flatwater_trading.panel.indicators import write_indicators_
-from flatwater_trading.panel.laws import HORIZON, MARKET_SHARE, NOISE, SECTOR_SHARE, law_of
+from flatwater_trading.panel.laws import HORIZON, MARKET_SHARE, NOISE, SECTOR_SHARE, make_law
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel
 
 SECTORS = 8
@@ -65,8 +65,8 @@ def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
 
 def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
     """Each column's prices [T], the rows on which it is traded, and the log return that its law expects [T]."""
-    law = law_of(config)
-    shown, first_context = law.shown(), config.instruments - config.context_instruments
+    law = make_law(config)
+    shown, first_context = law.context_returns(), config.instruments - config.context_instruments
     days = np.arange(config.days)
     common = np.random.default_rng([config.seed, 0])
     market_share, sector_share = law.common * MARKET_SHARE, law.common * SECTOR_SHARE

@@ -18,7 +18,7 @@ from torch.nn.functional import layer_norm
 
 from flatwater.nets.stack import Params, Weight, apply_linear, linear
 from flatwater_trading.policy.taps import neighbours, patches
-from flatwater_watch.progress import steps
+from flatwater_watch.progress import count_steps
 
 CHUNK_NUMBERS = 2 << 20
 """Numbers of one layer held at a time when a series of days is evaluated on a CPU: 8 MiB, whatever the panel's size."""
@@ -57,7 +57,7 @@ class TcnEncoder:
         members = len(params["encoder.0.bias"])
         _, s, n, length, _ = x.shape
         step = max(1, CHUNK_NUMBERS * self.room // (members * s * self._numbers(length)))
-        chunks = steps("columns encoded, in chunks", range(0, n, step))
+        chunks = count_steps("columns encoded, in chunks", range(0, n, step))
         parts = [self._days(params, x[:, :, at : at + step]) for at in chunks]
         return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
 

@@ -105,11 +105,11 @@ class Trunk:
             tokens.index_select(2, self.investable), market, attention, missing.index_select(2, self.investable)
         )
 
-    def of_windows(self, params: Params, windows: Float[Tensor, "P B N C F"]) -> Embedding:
+    def embed_windows(self, params: Params, windows: Float[Tensor, "P B N C F"]) -> Embedding:
         """The last day of each window."""
         return self.embed(params, self.encoder.windows(params, windows), windows[:, :, :, -1])
 
-    def of_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Embedding:
+    def embed_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Embedding:
         """Every day of each slice that has its whole context in the slice: M = S * D, the slice varying slowest.
 
         Q is P where each member has slices of its own, or 1 where all have the same.
@@ -128,12 +128,12 @@ class TraderActor:
 
     def __call__(self, params: Params, obs: MarketObs) -> Float[Tensor, "P B K 2"]:
         """The action on the last day of each window."""
-        seen = self.trunk.of_windows(params, obs.windows)
+        seen = self.trunk.embed_windows(params, obs.windows)
         return self.head(params, self.hidden(params, seen), seen.missing, obs.account)
 
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
         """The action on every day of each slice that has its whole context in the slice, where no account is seen."""
-        seen = self.trunk.of_days(params, x)
+        seen = self.trunk.embed_days(params, x)
         return self.head(params, self.hidden(params, seen), seen.missing, None)
 
     def hidden(self, params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
@@ -157,7 +157,7 @@ class TraderActor:
 
     def gaussian(self, params: Params, obs: MarketObs) -> tuple[Tensor, Tensor]:
         """What actions are drawn from: mean and log-deviation [P, B, K, 2], before they are squashed."""
-        seen = self.trunk.of_windows(params, obs.windows)
+        seen = self.trunk.embed_windows(params, obs.windows)
         return self.gaussian_head(params, self.hidden(params, seen), seen.missing, obs.account)
 
     def gaussian_head(
@@ -189,7 +189,7 @@ class TraderCritic:
         Q = sum over instruments of bought * worth, plus the market's own value: the form of the reward, which pays the
         bought instrument's gain. What is learnt is the worth of each instrument, and what the day is worth without any.
         """
-        seen = self.trunk.of_windows(params, obs.windows)
+        seen = self.trunk.embed_windows(params, obs.windows)
         hidden = instrument_hidden(params, seen) + rowwise(params, "bought", action)
         if obs.account is not None:
             hidden = hidden + rowwise(params, "account", obs.account)

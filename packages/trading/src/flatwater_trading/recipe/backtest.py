@@ -10,17 +10,17 @@ import numpy as np
 import polars as pl
 import torch
 
-from flatwater.rundir.looks import log_look
+from flatwater.rundir.holdout_looks import log_look
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.recipe.result import equity_frame, score_as_json, write_json
-from flatwater_trading.recipe.score import Contest, score_champion
+from flatwater_trading.recipe.score import ChampionEvaluation, score_champion
 from flatwater_trading.recipe.tables import write_frame
 from flatwater_trading.training.setup import build_setup
 from flatwater_watch.errors import ConfigError, DataError
 from flatwater_watch.files.output import own_folder
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 if TYPE_CHECKING:
     from flatwater_trading.recipe.trader import Trader
@@ -117,7 +117,7 @@ def _date(which: str, text: str | None) -> np.datetime64 | None:
         raise ConfigError(f"the {which} day is {shown(text)}: must be a date. Write it as 2024-01-31.") from wrong
 
 
-def shares_of(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
+def count_days_by_use(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
     """How many of the days the trader's run has learnt from, chosen on, held out, and never had."""
     played, past = panel.dates[days.first : days.stop], trader.past
     bounds = [np.searchsorted(played, np.datetime64(day), "right") for day in (past.learnt, past.chosen, past.ended)]
@@ -127,7 +127,7 @@ def shares_of(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
 
 def note_look(trader: "Trader", panel: Panel, days: Days) -> str:
     """Log the look at holdout days in the run's folder. Returns how many there were; empty where it is no look."""
-    if trader.folder is None or not shares_of(trader, panel, days)["holdout"]:
+    if trader.folder is None or not count_days_by_use(trader, panel, days)["holdout"]:
         return ""
     return log_look(trader.folder, trader.past.generations)
 
@@ -156,10 +156,10 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
 
 
 def _played(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
-    _, market = trader.market_of(panel)
+    _, market = trader.observe_market(panel)
     splits = _splits(trader, panel)
     learnt = range(splits.train.first, max(splits.train.first, splits.train.stop - trader.config.trade.hold_days))
-    contest = Contest(
+    contest = ChampionEvaluation(
         setup=build_setup(trader.settings, market, splits, torch.device("cpu")),
         panel=panel,
         market=market,
@@ -169,7 +169,7 @@ def _played(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, A
         truth=truth,
     )
     score = score_champion(contest)
-    shares = shares_of(trader, panel, days)
+    shares = count_days_by_use(trader, panel, days)
     result = score_as_json(panel, score, "backtest") | {
         "generations": trader.past.generations,
         "seed": trader.settings.seed,

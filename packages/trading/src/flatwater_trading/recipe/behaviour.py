@@ -5,7 +5,7 @@ from statistics import median
 
 import polars as pl
 
-from flatwater_trading.panel.calendar import Calendar, calendar_of
+from flatwater_trading.panel.calendar import Calendar, infer_calendar
 
 HELD_AGAINST = "equal weight"
 """The curve that stands for the market: all instruments in equal parts."""
@@ -22,7 +22,7 @@ MONTHS, QUARTERS = 400, 1200
 """Calendar days up to which a stretch is told month by month, and quarter by quarter; longer ones year by year."""
 
 
-def habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
+def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
     """How often it buys, how long it holds, and how its trades end; as sentences.
 
     Args:
@@ -46,7 +46,7 @@ def habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
 PERIODS = ("period", "champion", HELD_AGAINST, "difference", "trades closed", "wins")
 
 
-def by_period(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
+def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
     """One row under `PERIODS` for each month, quarter or year, depending on how long the stretch is."""
     whole = (equity["date"][-1] - equity["date"][0]).days
     step, form = ("1mo", "%Y-%m") if whole <= MONTHS else ("3mo", "%Y-%m") if whole <= QUARTERS else ("1y", "%Y")
@@ -66,17 +66,17 @@ def by_period(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...
 
 def calendar_of_equity(equity: pl.DataFrame) -> Calendar:
     """How often its rows come."""
-    return calendar_of(equity["date"].to_numpy())
+    return infer_calendar(equity["date"].to_numpy())
 
 
 def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
-    """What stands above `by_regime`."""
+    """What stands above `regime_rows`."""
     calendar = calendar_of_equity(equity)
     each = f"a {calendar.unit}"
     return "market", calendar.units, f"champion, {each}", f"{HELD_AGAINST}, {each}", "difference"
 
 
-def by_regime(equity: pl.DataFrame) -> list[tuple[str, ...]]:
+def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
     """One row under `regime_titles` for each kind of market; empty where there are too few days to tell.
 
     A day's kind follows from the `TREND` days before it, so it could be known in the morning.

@@ -27,7 +27,7 @@ more makes it worse than chance.
 
 
 @dataclass(frozen=True)
-class Difference:
+class ReturnDifference:
     """The mean of the differences of two traders' returns, in a year."""
 
     mean: float
@@ -35,7 +35,7 @@ class Difference:
     high: float
     """The ends of its interval."""
 
-    def told(self, other: str) -> str:
+    def describe_against(self, other: str) -> str:
         """What the interval says of the first against the other, as the rest of a sentence that names the first."""
         if self.low > 0:
             what = f"earned more than {other}"
@@ -63,7 +63,9 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """What follows from the numbers, in words."""
-        against = Difference(self.difference, self.low, self.high).told(f"{self.best}, the best of the simple rules")
+        against = ReturnDifference(self.difference, self.low, self.high).describe_against(
+            f"{self.best}, the best of the simple rules"
+        )
         share = f"{self.beaten:.0%} of the random traders with the same turnover earned less"
         if self.beaten >= SURE:
             return f"The champion {against}; {share}."
@@ -92,7 +94,7 @@ def simple_rules(traders: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in traders if name not in {CHAMPION, CHANCE, ORACLE})
 
 
-def compare(
+def compare_to_yardsticks(
     equity: Mapping[str, Float[Tensor, " D1"]],
     chance: Float[Tensor, " R"],
     *,
@@ -113,7 +115,9 @@ def compare(
     """
     earned = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
     best = max(yardsticks, key=lambda name: earned[name])
-    found = difference_of(period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year, seed=seed)
+    found = bootstrap_difference(
+        period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year, seed=seed
+    )
     beaten = float((chance < earned[trained]).float().mean())
     return Comparison(best=best, difference=found.mean, low=found.low, high=found.high, beaten=beaten)
 
@@ -124,7 +128,7 @@ def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
     return np.asarray(np.diff(curve) / curve[:-1])
 
 
-def difference_of(own: np.ndarray, other: np.ndarray, *, a_year: int, seed: int) -> Difference:
+def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, seed: int) -> ReturnDifference:
     """How much more the first earned in a year, with the interval of the block bootstrap.
 
     Args:
@@ -138,4 +142,4 @@ def difference_of(own: np.ndarray, other: np.ndarray, *, a_year: int, seed: int)
     apart = own - other
     resampled = StationaryBootstrap(BLOCK, apart, seed=np.random.default_rng(seed))
     low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()
-    return Difference(float(apart.mean()) * a_year, float(low) * a_year, float(high) * a_year)
+    return ReturnDifference(float(apart.mean()) * a_year, float(low) * a_year, float(high) * a_year)

@@ -21,8 +21,8 @@ from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Members
 from flatwater.state.tree import leaves
 from flatwater_trading.training.rows import RowReplay
-from flatwater_trading.training.setup import Setup
-from flatwater_trading.training.state import JUDGED, TRAINING, Erl
+from flatwater_trading.training.setup import ErlSetup
+from flatwater_trading.training.state import JUDGED, TRAINING, ErlState
 
 GATHERED = 8
 """Updates after which members' rows are brought home: no more are computed again where a worker dies."""
@@ -30,7 +30,7 @@ PLACE, NUMBER = np.dtype(np.int64).itemsize, np.dtype(np.float32).itemsize
 
 
 @dataclass(frozen=True)
-class Exchange:
+class WireBytes:
     """The bytes on the wire between a run and its workers."""
 
     generation: int
@@ -39,7 +39,7 @@ class Exchange:
     """Bytes of the largest message: what a worker is sent that takes another's place."""
 
 
-def exchange_of(setup: Setup, run: Erl, shares: Sequence[Span]) -> Exchange:
+def measure_wire_bytes(setup: ErlSetup, run: ErlState, shares: Sequence[Span]) -> WireBytes:
     """The bytes on the wire; only sizes are read, so the run may be one of the meta device.
 
     Args:
@@ -56,31 +56,31 @@ def exchange_of(setup: Setup, run: Erl, shares: Sequence[Span]) -> Exchange:
     whole, largest, replay = (1 + gathers) * sum(rows) + results, max(rows), run.replay
     if replay is not None and run.played is not None:
         played = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
-        each = PLACE + sum(column.nbytes // len(column) for _, column in columns_of(replay))
-        weights = sum(weight.nbytes for _, weight in weights_in(replay))
+        each = PLACE + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
+        weights = sum(weight.nbytes for _, weight in draw_weights(replay))
         appended = members * slices.train_slices * config.env.episode.days
         whole += tiles * played + workers * (min(appended, len(replay.row)) * each + weights) + gathers * weights
         drawn = members * config.learner.micro_batches * config.learner.own.batch_size if weights else 0
         whole += updates * (1 + workers) * NUMBER * drawn
         largest = max(largest, played, len(replay.row) * each + weights)
-    return Exchange(whole, largest)
+    return WireBytes(whole, largest)
 
 
-def rows_of(learner: Members) -> Iterator[tuple[str, Tensor]]:
+def member_rows(learner: Members) -> Iterator[tuple[str, Tensor]]:
     """What belongs to one member each, by path: [P, ...], or [P + 1, ...] with the champion's row last."""
     for leaf in leaves(learner):
         if isinstance(leaf.value, Tensor) and not leaf.derived:
             yield leaf.path, leaf.value
 
 
-def columns_of(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
+def transition_columns(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
     """What belongs to one transition each."""
     for name in ("row", "following", "action", "reward", "discount", "member", "account"):
         if (column := getattr(replay, name)) is not None:
             yield name, column
 
 
-def weights_in(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
+def draw_weights(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
     """How likely each transition is to be drawn; nothing where all are alike."""
     if replay.priorities is not None:
         yield "mass", replay.priorities.mass
@@ -89,4 +89,4 @@ def weights_in(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
 
 def _rows(learner: Members, members: int, share: int) -> int:
     """Bytes of a share's rows, the champion's with them."""
-    return sum(leaf.nbytes // len(leaf) * (share + len(leaf) - members) for _, leaf in rows_of(learner))
+    return sum(leaf.nbytes // len(leaf) * (share + len(leaf) - members) for _, leaf in member_rows(learner))

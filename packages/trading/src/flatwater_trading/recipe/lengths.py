@@ -13,9 +13,9 @@ import numpy as np
 
 from flatwater.config.toml import to_mapping
 from flatwater_trading.panel.calendar import Calendar
-from flatwater_trading.panel.features import find_features, observed
-from flatwater_trading.panel.locate import file_of, load_panel
-from flatwater_trading.panel.notes import note
+from flatwater_trading.panel.features import find_features, observed_features
+from flatwater_trading.panel.locate import expand_path, load_panel
+from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.panel.splits import check_episode, split_days
@@ -54,8 +54,8 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
         chosen = ", ".join(f"{name} = {value}" for name, value in _changes(config, fitting))
         if panel.calendar.unit == "day":
             raise ConfigError(f"{refused} These fit: {chosen}.") from None
-        note(
-            file_of(config.panel),
+        note_about_file(
+            expand_path(config.panel),
             f"{rows} {panel.calendar.units} are too few for lengths that are meant for days. Set instead: {chosen}.",
         )
         return fitting
@@ -100,7 +100,7 @@ def _chosen(given: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (
 
 def _known(panel: Panel, features: tuple[str, ...], learnt: slice) -> tuple[str, ...]:
     """Those that have numbers in enough of the rows that are learned from; all where none has."""
-    seen = observed(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
+    seen = observed_features(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
     shares = np.isfinite(seen).sum((0, 1)) / max(1, panel.valid[learnt].sum())
     return tuple(name for name, share in zip(features, shares.tolist(), strict=True) if share >= KNOWN) or features
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater_trading.market.market import Market, build_market, market_from, tensors_of
+from flatwater_trading.market.market import Market, build_market, make_market, market_tensors
 from flatwater_trading.panel.extending import difference
 from flatwater_trading.panel.locate import cache_folder, cached_panel, load_panel, name_in_cache
-from flatwater_trading.panel.mapped import mapped
-from flatwater_trading.panel.normalise import observation_panel, scales_of, statistics
+from flatwater_trading.panel.mapped import map_tensors
+from flatwater_trading.panel.normalise import observation_panel, scale_kind, training_statistics
 from flatwater_trading.panel.panel import Panel, first_days
 from flatwater_trading.panel.splits import Splits, split_days
 from flatwater_trading.recipe.config import ErlRunConfig
@@ -24,7 +24,7 @@ MARKETS = "markets"
 """The cache's folder of what normalised markets are mapped from."""
 
 
-def panel_of(config: ErlRunConfig) -> Panel:
+def read_run_panel(config: ErlRunConfig) -> Panel:
     """The panel, cut where the configuration says so."""
     panel = first_days(load_panel(config.panel), config.splits.days)
     if (name := config.benchmark) is not None:
@@ -45,7 +45,7 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
     """
     days, mark = data.get("days"), data.get("fingerprint")
     given = load_panel(config.panel)
-    if data and (scales := scales_of(given)) is not None and data.get("scales") != scales:
+    if data and (scales := scale_kind(given)) is not None and data.get("scales") != scales:
         raise DataError(
             "the run was begun with a version of Flatwater that scaled context columns together with the instruments "
             f"that can be bought; this one scales {scales}, so its networks would see other numbers than they learned "
@@ -76,7 +76,7 @@ def _own_panel(was: ErlRunConfig, mark: str, days: int) -> Panel | None:
 
 
 @dataclass(frozen=True)
-class Ground:
+class RunMarket:
     """What traders play on."""
 
     market: Market
@@ -86,24 +86,24 @@ class Ground:
     """Why the market lies in the memory of this process alone; empty where all processes map the same file."""
 
 
-def market_of(config: ErlRunConfig, panel: Panel, device: torch.device) -> Ground:
+def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -> RunMarket:
     """Prices and normalised observations, mapped where that can be. Statistics are of training days alone."""
     splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
     features = config.observation_features
 
     def make() -> Market:
-        stats = statistics(panel, features, range(splits.train.stop))
+        stats = training_statistics(panel, features, range(splits.train.stop))
         observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
         observation_panel(panel, features, stats, observations)
         return build_market(panel, observations, device)
 
     if device.type != "cpu":
-        return Ground(make(), splits, "it lies on the device")
+        return RunMarket(make(), splits, "it lies on the device")
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
     origin = repr((panel.fingerprint, features, splits.train.stop, *machine))
     place = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
-    tensors, private = mapped(place, lambda: tensors_of(make()))
-    return Ground(market_from(tensors), splits, private)
+    tensors, private = map_tensors(place, lambda: market_tensors(make()))
+    return RunMarket(make_market(tensors), splits, private)
 
 
 def can_be_mapped(device: torch.device, size: int) -> bool:

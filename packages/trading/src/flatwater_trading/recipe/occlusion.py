@@ -23,8 +23,8 @@ from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, TraderActor
 from flatwater_trading.training.play import to_orders
 from flatwater_trading.training.rows import windows
-from flatwater_trading.training.setup import Setup
-from flatwater_watch.progress import steps
+from flatwater_trading.training.setup import ErlSetup
+from flatwater_watch.progress import count_steps
 
 NOTHING = 1e-6
 """A normalised value that says nothing: the mean. Not 0, which stands for a missing day."""
@@ -35,7 +35,7 @@ ROOM_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Look:
+class OcclusionDay:
     """One day as a trader sees it, to be decided again without a part of it."""
 
     actor: TraderActor
@@ -54,7 +54,7 @@ class Look:
     def _tokens(self) -> Float[Tensor, "N W"]:
         return self._encoded(self.window)
 
-    def whole(self) -> Float[Tensor, "K"]:
+    def all_coefficients(self) -> Float[Tensor, "K"]:
         """The coefficients with all that is seen."""
         return self._asked(self._tokens[None])[0]
 
@@ -105,7 +105,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Effects:
+class OcclusionEffects:
     """Mean change, up or down, of a coefficient where a part of what is seen says nothing."""
 
     features: Float[Tensor, "F"]
@@ -114,7 +114,7 @@ class Effects:
     """A column, of all columns: those that cannot be bought as well."""
 
 
-def find_effects(setup: Setup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> Effects:
+def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> OcclusionEffects:
     """What the coefficients of a stretch of days follow from. An account in the observation is empty: nothing is held.
 
     Args:
@@ -129,13 +129,13 @@ def find_effects(setup: Setup, market: Market, actor: Float[Tensor, "1 n"], days
     if setup.config.env.account_observation:
         account = torch.zeros(1, 1, len(market.investable), ACCOUNT_PARTS, device=setup.device)
     of_features, of_columns = (torch.zeros(count, device=setup.device) for count in (features, columns))
-    for row in steps("what decisions follow from", rows):
+    for row in count_steps("what decisions follow from", rows):
         at = torch.tensor([[row]], device=setup.device)
         window = windows(market.observations, at, setup.config.env.episode.context)[0, 0]
-        look = Look(setup.actor, views(actor, setup.actor.layout), setup.config.env.trade, window, account)
-        whole = look.whole()
+        look = OcclusionDay(setup.actor, views(actor, setup.actor.layout), setup.config.env.trade, window, account)
+        whole = look.all_coefficients()
         changed = [(found - whole).abs().mean() for found in look.without_features()]
         of_features += torch.stack(changed) / len(rows)
         changed = [(found - whole).abs().mean(1) for found in look.without_columns(range(columns))]
         of_columns += torch.cat(changed) / len(rows)
-    return Effects(of_features, of_columns)
+    return OcclusionEffects(of_features, of_columns)

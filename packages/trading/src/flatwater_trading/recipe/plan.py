@@ -7,24 +7,24 @@ from functools import partial
 import torch
 
 from flatwater.algorithms.adam import Span
-from flatwater.cluster.share import shares
-from flatwater.memory.nodes import room_of
+from flatwater.cluster.share import worker_shares
+from flatwater.memory.nodes import worker_capacity
 from flatwater.memory.planner import Plan
-from flatwater.runs.planning import META, Alternative, advised, planned
-from flatwater.runs.team import placed
+from flatwater.runs.planning import META, Alternative, planned, with_advice
+from flatwater.runs.team import place_workers
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.market import outline_market
 from flatwater_trading.panel.features import find_features
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits, check_episode, split_days
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.exchange import exchange_of
+from flatwater_trading.recipe.exchange import measure_wire_bytes
 from flatwater_trading.recipe.market import can_be_mapped
 from flatwater_trading.recipe.score import score_bytes, score_extra_bytes
 from flatwater_trading.training.config import replay_capacity
-from flatwater_trading.training.crew import Here
-from flatwater_trading.training.setup import Setup, build_setup, learns_from_outcomes
-from flatwater_trading.training.state import Erl, build_erl
+from flatwater_trading.training.executor import LocalTileExecutor
+from flatwater_trading.training.setup import ErlSetup, build_setup, learns_from_outcomes
+from flatwater_trading.training.state import ErlState, build_erl
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.meters.torch_ops import peak_bytes
 
@@ -50,11 +50,11 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         private = not can_be_mapped(device, sum(market.values()))
     mapped = {} if private else market
     owners = {path: size for path, size in owners.items() if path not in mapped}
-    dealt, exchange = shares_of(setup, config), {}
+    dealt, exchange = split_members(setup, config), {}
     built = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in dealt)
     workers = [{path: size for path, size in each.items() if path not in mapped} for each in built]
     if dealt:
-        found = exchange_of(setup, run, dealt)
+        found = measure_wire_bytes(setup, run, dealt)
         exchange = {"generation": found.generation, "largest": found.largest}
     plan = planned(
         owners,
@@ -69,14 +69,14 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         beside={SCORE: score_extra_bytes(run.market)},
     )
     if plan.apart and dealt:
-        plan = placed(plan, config)
-        room = room_of(plan.nodes)
+        plan = place_workers(plan, config)
+        room = worker_capacity(plan.nodes)
         if not isinstance(config.workers, int) and room < len(dealt):
             return plan_erl(replace(config, workers=max(1, room)), panel, device, private=private)
-    return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other, panel, device.type)[1]))
+    return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(outline(other, panel, device.type)[1]))
 
 
-def shares_of(setup: Setup, config: ErlRunConfig) -> list[Span]:
+def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
     """The members of each worker; empty where this process computes alone.
 
     Args:
@@ -86,11 +86,11 @@ def shares_of(setup: Setup, config: ErlRunConfig) -> list[Span]:
     tiles, workers = setup.tiles, config.workers
     if not isinstance(workers, int):
         workers = len(tiles) if config.cluster else free_cores()
-    found = shares(len(tiles), workers)
+    found = worker_shares(len(tiles), workers)
     return [(tiles[low][0], tiles[high - 1][1]) for low, high in found] if len(found) > 1 else []
 
 
-def outline(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[Setup, Erl]:
+def outline(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSetup, ErlState]:
     """The run on the meta device, with the sizes that it has on a device of a kind."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
@@ -107,11 +107,11 @@ def outline(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[Setup, Erl]:
     return setup, build_erl(setup, market)
 
 
-def transients(setup: Setup, run: Erl) -> dict[str, int]:
+def transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
     if run.replay is not None:
         run.replay.appended = len(run.replay.row)
-    crew = Here(setup, run)
+    crew = LocalTileExecutor(setup, run)
     phases: dict[str, Callable[[], object]] = {
         "evaluate": partial(crew.train, 0),
         "validate": partial(crew.judge, 0),

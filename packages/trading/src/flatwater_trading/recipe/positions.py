@@ -16,8 +16,8 @@ from pathlib import Path
 from flatwater_trading.market.orders import Position
 from flatwater_watch.errors import DataError
 from flatwater_watch.files.output import replace_output, table_kind
-from flatwater_watch.files.regular import read_regular
-from flatwater_watch.printable import shown
+from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.sanitize import shown
 
 COLUMNS = tuple(field.name for field in fields(Position))
 POSITIONS = table_kind("a table of positions", COLUMNS)
@@ -29,7 +29,7 @@ _NUMBERS = ("entry_price", "target", "shares")
 
 
 @dataclass(frozen=True)
-class Held:
+class Portfolio:
     """What is held before a day."""
 
     positions: tuple[Position, ...] = ()
@@ -37,7 +37,7 @@ class Held:
     """None where the file does not say."""
 
 
-def read_positions(file: Path) -> Held:
+def read_positions(file: Path) -> Portfolio:
     """The positions of a file with the columns instrument, entry_date, entry_price, target (percent) and shares.
 
     Raises:
@@ -57,7 +57,7 @@ def read_positions(file: Path) -> Held:
     if len(money) > 1:
         raise DataError(f"{file}: row {money[1][0]}: a second row of {CASH}. One says how much there is.")
     cash = _number(f"{file}: row {money[0][0]}, column shares", money[0][1]["shares"], least=0) if money else None
-    return Held(tuple(_position(file, number, row) for number, row in rows if row["instrument"] != CASH), cash)
+    return Portfolio(tuple(_position(file, number, row) for number, row in rows if row["instrument"] != CASH), cash)
 
 
 def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
@@ -81,7 +81,7 @@ def _number(where: str, text: str | None, least: float = LEAST) -> float:
     return value
 
 
-def as_cell(name: str) -> str:
+def spreadsheet_cell(name: str) -> str:
     """A name as a cell that no spreadsheet takes for a formula."""
     return f"'{name}" if _FORMULA.match(name) else name
 
@@ -101,6 +101,6 @@ def write_positions(file: Path, positions: Sequence[Position], cash: float) -> N
     table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     table.writeheader()
     for position in positions:
-        table.writerow(asdict(position) | {"instrument": as_cell(position.instrument)})
+        table.writerow(asdict(position) | {"instrument": spreadsheet_cell(position.instrument)})
     table.writerow({"instrument": CASH, "shares": cash})
     replace_output(file, text.getvalue().encode(), POSITIONS)

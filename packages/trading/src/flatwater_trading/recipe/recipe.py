@@ -1,8 +1,17 @@
 """The recipe `erl`."""
 
-from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, percent, share, signed_percent, whole
+from flatwater.metrics.console import (
+    BUFFER,
+    WHOLE,
+    Column,
+    Layout,
+    format_percent,
+    format_share,
+    format_whole,
+    signed_percent,
+)
 from flatwater.metrics.figures import short_seconds
-from flatwater.recipe import Headline, Number, Recipe, later
+from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater_trading.recipe.config import ErlRunConfig
 
 LAYOUT = Layout(
@@ -15,8 +24,8 @@ LAYOUT = Layout(
         Column("champion, validation", "score", 7, "validation/champion"),
         Column("champion, validation", "return", 8, "validation/return", signed_percent),
         Column("champion, validation", "holding", 8, "validation/holding", signed_percent),
-        Column("", "trades", 7, "trades/count", whole),
-        Column("", "win%", 5, "trades/win_rate", percent),
+        Column("", "trades", 7, "trades/count", format_whole),
+        Column("", "win%", 5, "trades/win_rate", format_percent),
         Column("", "loss", 6, "train/actor_loss"),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
         Column("seconds", "val", 4, "time/validate", short_seconds),
@@ -27,8 +36,8 @@ LAYOUT = Layout(
     glance=(
         Column("", "return", 8, "validation/return", signed_percent),
         Column("", "holding", 8, "validation/holding", signed_percent),
-        Column("", "members' drawdown", 8, "account/drawdown", share),
-        Column("", "trades", 7, "trades/count", whole),
+        Column("", "members' drawdown", 8, "account/drawdown", format_share),
+        Column("", "trades", 7, "trades/count", format_whole),
         BUFFER,
     ),
 )
@@ -41,12 +50,12 @@ ERL = Recipe(
     DDPG, TD3 or SAC members in another environment, such as gymnasium:Pendulum-v1 or package.module:Class: it has
     settings of its own, which `--env X --help` shows (also as `flatwater train evolve`).
     """,
-    prepare=later("flatwater_trading.recipe.run:prepare"),
-    plan=later("flatwater_trading.recipe.run:plan"),
-    compose=later("flatwater_trading.recipe.run:compose"),
-    begun_on=later("flatwater_trading.recipe.market:begun_on"),
-    policy=later("flatwater_trading.recipe.trader:trader_of"),
-    rebuild=later("flatwater_trading.recipe.trader:rebuild_trader"),
+    prepare=lazy_function("flatwater_trading.recipe.run:prepare"),
+    plan=lazy_function("flatwater_trading.recipe.run:plan"),
+    compose=lazy_function("flatwater_trading.recipe.run:compose"),
+    begun_on=lazy_function("flatwater_trading.recipe.market:begun_on"),
+    policy=lazy_function("flatwater_trading.recipe.trader:make_trader"),
+    rebuild=lazy_function("flatwater_trading.recipe.trader:rebuild_trader"),
     elsewhere="evolve",
     home="trading",
     layout=LAYOUT,
@@ -72,8 +81,8 @@ ERL = Recipe(
         Number("beta", "beta", "{:.2f}"),
     ),
     trained_on=lambda settings: str(settings.get("panel") or "the panel that comes with Flatwater"),
-    picture=later("flatwater_trading.recipe.sections:trading_picture"),
-    sections=later("flatwater_trading.recipe.sections:trading_sections"),
-    difference=later("flatwater_trading.recipe.beside:difference"),
-    comparison=later("flatwater_trading.recipe.beside:comparison_charts"),
+    picture=lazy_function("flatwater_trading.recipe.sections:trading_picture"),
+    sections=lazy_function("flatwater_trading.recipe.sections:trading_sections"),
+    difference=lazy_function("flatwater_trading.recipe.run_comparison:difference"),
+    comparison=lazy_function("flatwater_trading.recipe.run_comparison:comparison_charts"),
 )

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flatwater.metrics.figures import finite
+from flatwater.metrics.figures import finite_or_none
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.fingerprint import versions
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.recipe.score import Score
+from flatwater_trading.recipe.score import ChampionScore
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.training.round import ErlTrainer
 from flatwater_watch.files.directory import write_object
@@ -22,7 +22,7 @@ MOST_PRICES = 12
 """Instruments whose closes a run's folder keeps for its page."""
 
 
-def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
+def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], folder: RunFolder) -> None:
     """Write what a run leaves. Each file appears whole or not at all."""
     tables = TraderFolder.of(folder)
     write_frame(pl.DataFrame(score.trades), tables.trades)
@@ -31,7 +31,7 @@ def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: 
     write_json(result, folder.result)
 
 
-def write_holdout(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
+def write_holdout(panel: Panel, score: ChampionScore, result: Mapping[str, Any], folder: RunFolder) -> None:
     """The same of the holdout days; a study pools them. holdout.json comes last, so that the others are there."""
     tables = TraderFolder.of(folder)
     write_frame(pl.DataFrame(score.trades), tables.holdout_trades)
@@ -44,12 +44,12 @@ def write_json(result: Mapping[str, Any], file: Path) -> None:
     write_object(file, json.dumps(result, indent=1).encode() + b"\n")
 
 
-def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
+def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str, *, threads: int) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
     run, config = trainer.run, trainer.setup.config
     return score_as_json(panel, score, split) | {
         "champion_born": int(run.lineage.born[-1]),
-        "champion_value": finite(float(run.scores.champion_value)),
+        "champion_value": finite_or_none(float(run.scores.champion_value)),
         "generations": run.progress.round,
         "population": config.population.size,
         "seed": config.seed,
@@ -58,7 +58,7 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, thre
     }
 
 
-def score_as_json(panel: Panel, score: Score, split: str) -> dict[str, Any]:
+def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, Any]:
     """What was played on which days of which panel, and what it came to."""
     dates = panel.dates
     return {
@@ -68,12 +68,14 @@ def score_as_json(panel: Panel, score: Score, split: str) -> dict[str, Any]:
         "last_day": str(dates[score.days.stop - 1]),
         "days": len(score.days),
         "periods_per_year": panel.calendar.a_year,
-        "traders": {name: {key: finite(value) for key, value in row.items()} for name, row in score.rows.items()},
+        "traders": {
+            name: {key: finite_or_none(value) for key, value in row.items()} for name, row in score.rows.items()
+        },
         "comparison": {
-            name: finite(value) if isinstance(value, float) else value
+            name: finite_or_none(value) if isinstance(value, float) else value
             for name, value in asdict(score.comparison).items()
         },
-        "oracle_share": None if score.oracle_share is None else finite(score.oracle_share),
+        "oracle_share": None if score.oracle_share is None else finite_or_none(score.oracle_share),
         "verdict": score.verdict,
         "effects": score.effects,
         "column_effects": score.column_effects,
@@ -90,7 +92,7 @@ NOTES = {
 """How far a result on these days can be trusted."""
 
 
-def prices_frame(panel: Panel, score: Score) -> pl.DataFrame:
+def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     """Date and the closes of the instruments that the champion traded most; NaN where there is none."""
     rows, traded = slice(score.days.first, score.days.stop), list(score.trades["instrument"])
     often = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MOST_PRICES]
@@ -100,7 +102,7 @@ def prices_frame(panel: Panel, score: Score) -> pl.DataFrame:
     return pl.DataFrame({"date": panel.dates[rows]} | columns)
 
 
-def equity_frame(panel: Panel, score: Score) -> pl.DataFrame:
+def equity_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     """Date and each trader's equity at the close; the first row is the opening cash on the day before."""
     rows = slice(score.days.first - 1, score.days.stop)
     curves = {name: curve.double().cpu().numpy() for name, curve in score.equity.items()}

@@ -9,38 +9,38 @@ from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import (
     Alarm,
-    by_member,
+    array_alarms,
     constant_policies,
+    name_by_member,
     never_trading,
-    not_finite,
     not_finite_metrics,
-    of_many,
+    population_alarms,
     refused_orders,
     skipped_steps,
 )
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocated
+from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import CrewRun
 from flatwater_trading.market.simulator import live_simulators
-from flatwater_trading.panel.locate import file_of, load_truth
-from flatwater_trading.panel.normalise import scales_of
+from flatwater_trading.panel.locate import expand_path, load_truth
+from flatwater_trading.panel.normalise import scale_kind
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.lengths import with_fitting_lengths
-from flatwater_trading.recipe.market import market_of, panel_of
+from flatwater_trading.recipe.market import build_run_market, read_run_panel
 from flatwater_trading.recipe.plan import plan_erl
 from flatwater_trading.recipe.result import as_json, write_holdout, write_result
-from flatwater_trading.recipe.score import Contest, Score, score_champion
+from flatwater_trading.recipe.score import ChampionEvaluation, ChampionScore, score_champion
 from flatwater_trading.recipe.successor import take_over_
-from flatwater_trading.recipe.workers import Workers
-from flatwater_trading.training.crew import Crew, Here
+from flatwater_trading.recipe.workers import TraderWorkers
+from flatwater_trading.training.executor import LocalTileExecutor, TileExecutor
 from flatwater_trading.training.lessons import lesson_days
 from flatwater_trading.training.round import ErlTrainer, build_trainer, lineage_record
-from flatwater_trading.training.setup import Setup, build_setup
+from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_trading.training.state import build_erl, has_champion
-from flatwater_watch.forms import counted
+from flatwater_watch.forms import count_phrase
 
 
 def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
@@ -55,12 +55,12 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     *refused, of_champion = judged["refused"].mean(1).tolist()
     *members, champion = run.scores.activity.tolist()
     return [
-        *not_finite(round_, inputs | weights),
+        *array_alarms(round_, inputs | weights),
         *not_finite_metrics(round_, dict(metrics)),
         *skipped_steps(round_, skipped, config.learner.own.updates * len(learner.trained)),
-        *of_many(constant_policies(round_, by_member(members, champion)), config.population.size),
-        *of_many(never_trading(round_, by_member(trades, by_champion)), config.population.size),
-        *of_many(refused_orders(round_, by_member(refused, of_champion)), config.population.size),
+        *population_alarms(constant_policies(round_, name_by_member(members, champion)), config.population.size),
+        *population_alarms(never_trading(round_, name_by_member(trades, by_champion)), config.population.size),
+        *population_alarms(refused_orders(round_, name_by_member(refused, of_champion)), config.population.size),
     ]
 
 
@@ -76,7 +76,7 @@ class ErlRun(CrewRun):
     """Why the market is no mapped file."""
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> ErlSetup:
         """Configuration, networks and days."""
         return self.trainer.setup
 
@@ -88,10 +88,10 @@ class ErlRun(CrewRun):
     def describe(self) -> str:
         """Traders, instruments and days."""
         panel = self.panel
-        days = f"{counted(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
-        workers = f", {counted(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
-        on = counted(len(panel.investable), "instrument")
-        return f"{counted(self.config.population.size, 'trader')} on {on}, {days}{workers}"
+        days = f"{count_phrase(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
+        workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
+        on = count_phrase(len(panel.investable), "instrument")
+        return f"{count_phrase(self.config.population.size, 'trader')} on {on}, {days}{workers}"
 
     def about(self) -> Sequence[str]:
         """Features, and the days of each split."""
@@ -106,7 +106,7 @@ class ErlRun(CrewRun):
 
     def data(self) -> dict[str, Any]:
         """The panel, by its content."""
-        panel, scales = self.panel, scales_of(self.panel)
+        panel, scales = self.panel, scale_kind(self.panel)
         return ({} if scales is None else {"scales": scales}) | {
             "fingerprint": panel.fingerprint,
             "days": len(panel.dates),
@@ -151,9 +151,9 @@ class ErlRun(CrewRun):
         write_holdout(self.panel, score, found, folder)
         return found
 
-    def _scored(self, *, holdout: bool) -> tuple[Score, dict[str, Any]]:
+    def _scored(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
         setup, run = self.setup, self.trainer.run
-        contest = Contest(
+        contest = ChampionEvaluation(
             setup=setup,
             panel=self.panel,
             market=run.market,
@@ -176,20 +176,22 @@ def compose(config: ErlRunConfig) -> ErlRun:
         MemoryLimitError: the run would hold more than there is; names its largest owners.
     """
     device = find_device(config.device)
-    panel = panel_of(config)
+    panel = read_run_panel(config)
     plan = plan_erl(config, panel, device)
     if config.start_over_budget:
         refuse_nodes(plan.nodes)
     else:
         refuse(plan)
-    ground = market_of(config, panel, device)
+    ground = build_run_market(config, panel, device)
     if bool(plan.mapped) == bool(ground.private):  # not as the plan judged
         plan = plan_erl(config, panel, device, private=bool(ground.private))
         if not config.start_over_budget:
             refuse(plan)
     setup = build_setup(config, ground.market, ground.splits, device)
-    run = allocated(lambda: build_erl(setup, ground.market), plan)
-    crew: Crew = Workers(config, setup, run, panel.fingerprint, plan) if plan.workers else Here(setup, run)
+    run = allocate_planned(lambda: build_erl(setup, ground.market), plan)
+    crew: TileExecutor = (
+        TraderWorkers(config, setup, run, panel.fingerprint, plan) if plan.workers else LocalTileExecutor(setup, run)
+    )
     return ErlRun(config, plan, build_trainer(setup, run, crew), panel, ground.private)
 
 
@@ -200,9 +202,9 @@ def prepare(config: ErlRunConfig) -> ErlRunConfig:
         config = replace(config, from_run=str(Path(config.from_run).absolute()))
     if panel is None or is_synthetic(panel):
         return config
-    return with_fitting_lengths(replace(config, panel=str(file_of(panel).absolute())))
+    return with_fitting_lengths(replace(config, panel=str(expand_path(panel).absolute())))
 
 
 def plan(config: ErlRunConfig) -> Plan:
     """What a run would hold."""
-    return plan_erl(config, panel_of(config), find_device(config.device))
+    return plan_erl(config, read_run_panel(config), find_device(config.device))

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from flatwater.state.random import generator
 from flatwater_trading.market import account
-from flatwater_trading.market.baselines import buy_and_hold, equal_weight, hold, play_random_
+from flatwater_trading.market.baselines import buy_and_hold, buy_and_hold_equity, equal_weight, play_random_
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.market import Market, last_usable
 from flatwater_trading.market.results import episode_summary, trades
 from flatwater_trading.market.simulator import Simulator, build_simulator, reset_, step_
-from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, ridge_bytes, rules
+from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, ridge_bytes, yardstick_rules
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACTION_PARTS
@@ -25,13 +25,13 @@ from flatwater_trading.recipe.comparison import (
     ORACLE,
     Comparison,
     beside_oracle,
-    compare,
+    compare_to_yardsticks,
     oracle_share,
     simple_rules,
 )
 from flatwater_trading.recipe.occlusion import find_effects
 from flatwater_trading.training.play import TRIED_DAYS, play_
-from flatwater_trading.training.setup import Setup
+from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 RULES = 4
@@ -45,10 +45,10 @@ RANDOM_TRADERS = 100
 
 
 @dataclass(frozen=True)
-class Contest:
+class ChampionEvaluation:
     """Days that a champion and the baselines play, and what they are played with."""
 
-    setup: Setup
+    setup: ErlSetup
     panel: Panel
     market: Market
     """Of the panel."""
@@ -78,7 +78,7 @@ class Contest:
 
 
 @dataclass(frozen=True)
-class Score:
+class ChampionScore:
     """What a stretch of days came to."""
 
     days: Days
@@ -111,7 +111,7 @@ class Score:
         return {name: row["total_return"] for name, row in self.rows.items()}
 
 
-def score_champion(contest: Contest) -> Score:
+def score_champion(contest: ChampionEvaluation) -> ChampionScore:
     """Play the champion and the baselines."""
     setup, market, panel, days = contest.setup, contest.market, contest.panel, contest.days
     env_config = setup.config.env
@@ -137,9 +137,9 @@ def score_champion(contest: Contest) -> Score:
         "random": {name: float(value.median()) for name, value in random.items()},
     }
     effects = find_effects(setup, market, contest.actor, days)
-    return Score(
+    return ChampionScore(
         days=days,
-        comparison=compare(
+        comparison=compare_to_yardsticks(
             curves,
             random["total_return"],
             trained=CHAMPION,
@@ -156,7 +156,7 @@ def score_champion(contest: Contest) -> Score:
     )
 
 
-def _benchmark(contest: Contest) -> dict[str, Float[Tensor, "D1"]]:
+def _benchmark(contest: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
     """The equity of the benchmark, where one is named."""
     panel, days, name = contest.panel, contest.days, contest.setup.config.benchmark
     if name is None:
@@ -164,10 +164,14 @@ def _benchmark(contest: Contest) -> dict[str, Float[Tensor, "D1"]]:
     n = panel.instruments.index(name)
     closes = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan)[:, None]
     mark = torch.from_numpy(last_usable(closes))[days.first : days.stop].double()
-    return {f"{name} held": hold(mark, mark[0] > 0, contest.setup.config.env.account).to(contest.setup.device)}
+    return {
+        f"{name} held": buy_and_hold_equity(mark, mark[0] > 0, contest.setup.config.env.account).to(
+            contest.setup.device
+        )
+    }
 
 
-def _play_chance_(contest: Contest, chance: Simulator, *, bought: Tensor) -> None:
+def _play_chance_(contest: ChampionEvaluation, chance: Simulator, *, bought: Tensor) -> None:
     """Play the random traders, with purchases on the days of the champion's."""
     setup, days = contest.setup, len(contest.days)
     _begin_(contest, chance, RANDOM_TRADERS)
@@ -175,10 +179,10 @@ def _play_chance_(contest: Contest, chance: Simulator, *, bought: Tensor) -> Non
     play_random_(chance, contest.market, setup.config.env, days=days, rng=rng, buys=bought)
 
 
-def _rules(contest: Contest) -> dict[str, Simulator]:
+def _rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
     """The simple rules, and the oracle, played by name."""
     setup, market, truth, played = contest.setup, contest.market, contest.truth, {}
-    asked = rules(market, setup.config.env, contest.learnt, contest.panel.calendar)
+    asked = yardstick_rules(market, setup.config.env, contest.learnt, contest.panel.calendar)
     if truth is not None:
         asked[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
     for name, scores in asked.items():
@@ -190,7 +194,7 @@ def _rules(contest: Contest) -> dict[str, Simulator]:
     return played
 
 
-def _begin_(contest: Contest, env: Simulator, batch: int) -> None:
+def _begin_(contest: ChampionEvaluation, env: Simulator, batch: int) -> None:
     start = contest.first.repeat(batch)
     end = start + len(contest.days)
     reset_(env, start=start, trading_end=end - contest.setup.config.env.episode.settlement_days, end=end)
@@ -222,7 +226,7 @@ def score_extra_bytes(market: Market) -> int:
     return ridge_bytes(market) + PRICES * 8 * market.close.numel() + LIBRARY_BYTES
 
 
-def score_bytes(setup: Setup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
+def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
     """The most bytes of tensors that `score_champion` makes at a time; on the meta device, where it is tried out."""
 
     def play() -> None:

@@ -8,18 +8,18 @@ from typing import Any
 
 import polars as pl
 
-from flatwater.metrics.lines import thinned
-from flatwater.reports.course import Metrics, Sections, holdout_blocks, shares
+from flatwater.metrics.lines import spread_indexes
+from flatwater.reports.course import Metrics, Sections, holdout_blocks, share_lines
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing, result_table
+from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_trading.panel.calendar import DAILY, calendar_of_year
 from flatwater_trading.recipe.behaviour import (
     HELD_AGAINST,
     PERIODS,
-    by_period,
-    by_regime,
     calendar_of_equity,
-    habits,
+    describe_habits,
+    period_rows,
+    regime_rows,
     regime_titles,
 )
 from flatwater_trading.recipe.tables import EQUITY, PRICES, TRADES, TraderFolder, read_equity, read_table
@@ -94,7 +94,7 @@ def trading_picture(run: RunRecords) -> Picture:
 def trading(run: RunRecords) -> Iterator[Block]:
     """The champion against the baselines."""
     if run.result is None:
-        yield missing("result", "result.json", run.state)
+        yield missing_paragraph("result", "result.json", run.state)
         return
     result = run.result
     equity, holdout = read_equity(run.path), read_table(TraderFolder(run.path).holdout_equity, EQUITY)
@@ -113,7 +113,7 @@ def trading(run: RunRecords) -> Iterator[Block]:
 def behaviour(run: RunRecords) -> Iterator[Block]:
     """When the champion buys, what it holds, in which markets it gains, and what its decisions follow from."""
     if run.result is None:
-        yield missing("result", "result.json", run.state)
+        yield missing_paragraph("result", "result.json", run.state)
         return
     folder = TraderFolder(run.path)
     trades = read_table(folder.trades, TRADES)
@@ -131,10 +131,10 @@ def _deeds(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.DataFra
     # Tables of other versions and of hands that edited them lack columns: what these are needed for is left out.
     placed = {"instrument", "exit_date"} <= set(trades.columns)
     if placed and equity is not None and len(equity) > 1 and HELD_AGAINST in equity.columns:
-        yield Paragraph(habits(trades, equity), "reading")
+        yield Paragraph(describe_habits(trades, equity), "reading")
         yield positions_chart(trades)
-        yield Table(PERIODS, by_period(trades, equity))
-        if regimes := by_regime(equity):
+        yield Table(PERIODS, period_rows(trades, equity))
+        if regimes := regime_rows(equity):
             yield Table(regime_titles(equity), regimes)
     if prices is not None and len(prices.columns) > 1 and set(trades.columns) >= PLACED:
         yield priced_charts(prices, trades)
@@ -154,7 +154,7 @@ def _extremes(trades: pl.DataFrame) -> Table:
 def learning(run: RunRecords) -> Iterator[Block]:
     """The champion beside holding, and the population's fitness."""
     if not run.metrics.get("round"):
-        yield missing("generation", "metrics.jsonl", run.state, "after each round")
+        yield missing_paragraph("generation", "metrics.jsonl", run.state, "after each round")
         return
     if RETURN in run.metrics and HOLDING in run.metrics:
         yield gain_chart(run)
@@ -211,21 +211,23 @@ def gain_chart(run: RunRecords) -> Chart:
         reading="Mean gain in percent on the validation slices of each generation, after costs; holding is all "
         "instruments in equal parts, without costs. Both are played on the same slices, so look at the distance of the "
         "two lines; their height says how the drawn days went.",
-        marks=shares(run.metrics, {HOLDING: ("holding all", "--buy-and-hold"), RETURN: ("champion", "--champion")}),
+        marks=share_lines(
+            run.metrics, {HOLDING: ("holding all", "--buy-and-hold"), RETURN: ("champion", "--champion")}
+        ),
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         y=Axis(unit="%", zero=True),
         height=280,
     )
 
 
-def changes(name: str, dates: list[date], values: list[float], colour: str, *, width: float, front: bool) -> Line:
+def equity_line(name: str, dates: list[date], values: list[float], colour: str, *, width: float, front: bool) -> Line:
     """An equity in percent of its first day's, with its end in its name."""
     percent = [100 * (value / values[0] - 1) for value in values]
     title = f"{name} {percent[-1]:+.1f}%"
     return Line(name=title, x=dates, y=percent, colour=colour, width=width, front=front, form="+.1f")
 
 
-def colour_of(trader: str) -> str:
+def trader_colour(trader: str) -> str:
     """Its colour; a momentum over 20 weeks or months has that of the one over days."""
     fast = re.fullmatch(r"\d+-(week|month|quarter|year|period) momentum", trader)
     return TRADERS["20-day momentum"] if fast else TRADERS.get(trader, OTHER)
@@ -234,21 +236,21 @@ def colour_of(trader: str) -> str:
 def _coloured(columns: Sequence[str]) -> dict[str, str]:
     """Trader -> colour, in the order of `TRADERS`; others last. Only an artificial market has an oracle."""
     order = list(TRADERS.values())
-    colours = {name: colour_of(name) for name in columns if name != "date"}
+    colours = {name: trader_colour(name) for name in columns if name != "date"}
     ranks = {name: order.index(colour) if colour in order else len(order) for name, colour in colours.items()}
     return {name: colours[name] for name in sorted(colours, key=lambda name: ranks[name])}
 
 
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
     """Equity of the champion and the baselines, in percent of the first day's."""
-    kept = equity[thinned(len(equity), MOST_POINTS)]
+    kept = equity[spread_indexes(len(equity), MOST_POINTS)]
     dates = kept["date"].to_list()
     return Chart(
         title=f"Equity on the {split} {calendar_of_equity(equity).units}",
         reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
         "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
         marks=[
-            changes(name, dates, kept[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
+            equity_line(name, dates, kept[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
             for name, colour in _coloured(kept.columns).items()
             for first in [name == "champion"]
         ],
@@ -260,7 +262,7 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
 
 def trades_chart(trades: pl.DataFrame) -> Chart:
     """Each trade of the champion by its day of entry, at what it gained."""
-    kept = trades[thinned(len(trades), MOST_POINTS)]
+    kept = trades[spread_indexes(len(trades), MOST_POINTS)]
     marks = []
     for title, kind, colour in OUTCOMES:
         rows = kept.filter(kind)
@@ -285,7 +287,7 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
     rows = held["instrument"].to_list()[-MOST_ROWS:]
     among = trades.filter(pl.col("instrument").is_in(rows))
-    shown = among[thinned(len(among), MOST_POINTS)]
+    shown = among[spread_indexes(len(among), MOST_POINTS)]
     marks = []
     for title, kind, colour in OUTCOMES:
         found = shown.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()

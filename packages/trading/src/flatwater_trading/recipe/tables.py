@@ -6,10 +6,10 @@ from pathlib import Path
 
 import polars as pl
 
-from flatwater.rundir.layout import File, RunFolder
-from flatwater.rundir.results import damaged
+from flatwater.rundir.layout import FolderFile, RunFolder
+from flatwater.rundir.results import damaged_file_error
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
 EQUITY = {"date": False, "champion": True}
 TRADES = {"entry_date": False, "gain": True}
@@ -20,15 +20,15 @@ PRICES = {"date": False}
 class TraderFolder(RunFolder):
     """The files of a run of traders."""
 
-    trades = File("trades.parquet")
+    trades = FolderFile("trades.parquet")
     """The champion's trades on the validation days."""
-    equity = File("equity.parquet")
+    equity = FolderFile("equity.parquet")
     """Equity of the champion and the baselines on the validation days."""
-    prices = File("prices.parquet")
+    prices = FolderFile("prices.parquet")
     """Closes of the instruments that the champion traded most, on the validation days."""
-    holdout_trades = File("holdout_trades.parquet")
+    holdout_trades = FolderFile("holdout_trades.parquet")
     """The champion's trades on the holdout days."""
-    holdout_equity = File("holdout_equity.parquet")
+    holdout_equity = FolderFile("holdout_equity.parquet")
     """The equity curves of these days."""
 
     @classmethod
@@ -50,7 +50,7 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as fault:
-        raise damaged(path, fault) from fault
+        raise damaged_file_error(path, fault) from fault
     return found
 
 

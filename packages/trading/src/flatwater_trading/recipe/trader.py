@@ -20,15 +20,15 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market, build_market
-from flatwater_trading.market.orders import Evening, Holding, Orders, Position, decide, settle
-from flatwater_trading.panel.features import find_features, observed
+from flatwater_trading.market.orders import Holding, MarketClose, Orders, Position, decide_orders, split_due_positions
+from flatwater_trading.panel.features import find_features, observed_features
 from flatwater_trading.panel.locate import load_panel
-from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, statistics
+from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, training_statistics
 from flatwater_trading.panel.panel import Panel, choose_instruments
-from flatwater_trading.panel.traded import traded_of, with_raw_closes
+from flatwater_trading.panel.traded_closes import traded_closes, with_raw_closes
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
 from flatwater_trading.recipe.backtest import Backtest, find_days, known_truth, note_look, play_backtest
-from flatwater_trading.recipe.occlusion import Look
+from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.recipe.use_plan import plan_backtest, plan_orders
 from flatwater_trading.training.config import ErlConfig
@@ -80,7 +80,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Past:
+class Provenance:
     """What a trader owes itself to."""
 
     generations: int
@@ -99,7 +99,7 @@ class Trader:
 
     settings: ErlConfig
     """That it was trained with."""
-    past: Past
+    past: Provenance
     instruments: tuple[str, ...]
     """[N] columns that it was trained on, in their order."""
     investable: tuple[str, ...]
@@ -237,16 +237,16 @@ class Trader:
         money = self.config.account.cash if cash is None else float(cash)
         if not 0 <= money < float("inf"):
             raise ConfigError(f"cash = {cash}: must be 0 or more")
-        panel = self.panel_of(prices)
+        panel = self.align_panel(prices)
         if raw_prices is not None:
             given = raw_prices if isinstance(raw_prices, Panel) else load_panel(str(raw_prices))
             panel = with_raw_closes(panel, given)
         refuse(plan_orders(self.settings, panel, budget))
-        observations, market = self.market_of(panel)
-        evening = Evening(market, self.investable, panel.dates, self.config, traded_of(panel))
-        sales, holdings = settle(evening, positions)
+        observations, market = self.observe_market(panel)
+        evening = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
+        sales, holdings = split_due_positions(evening, positions)
         action = self._act(self._window(observations)[None], self._account(holdings))[0]
-        return decide(evening, action, sales, holdings, money)
+        return decide_orders(evening, action, sales, holdings, money)
 
     def reasons(
         self, prices: Path | str | Panel, orders: Orders, instrument: str, *, budget: str | None = None
@@ -265,29 +265,31 @@ class Trader:
         Raises:
             MemoryLimitError: it would need more memory than it may take.
         """
-        panel = self.panel_of(prices)
+        panel = self.align_panel(prices)
         refuse(plan_orders(self.settings, panel, budget))
-        observations, _ = self.market_of(panel)
+        observations, _ = self.observe_market(panel)
         own, at = self.instruments.index(instrument), self.investable.index(instrument)
         look = self._look(self._window(observations), self._account(orders.holdings))
-        whole, others = look.whole()[at], [n for n in range(len(self.instruments)) if n != own]
+        whole, others = look.all_coefficients()[at], [n for n in range(len(self.instruments)) if n != own]
         found = torch.cat([look.without_features_of(own), *look.without_columns(others)])
         effects = (whole - found[:, at]).tolist()
         names = [*self.features, *(self.instruments[n] for n in others)]
         reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
         return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
 
-    def _look(self, window: Float[Tensor, "N C F"], account: Float[Tensor, "1 1 K 3"] | None) -> Look:
-        return Look(self.actor, self._params, self.config.trade, window, account)
+    def _look(self, window: Float[Tensor, "N C F"], account: Float[Tensor, "1 1 K 3"] | None) -> OcclusionDay:
+        return OcclusionDay(self.actor, self._params, self.config.trade, window, account)
 
     def features_of(self, prices: Path | str | Panel) -> Float[Tensor, "N C F"]:
         """What it sees of the newest day before it is scaled, NaN where missing: what an exported trader is given."""
-        panel = self.panel_of(prices)
+        panel = self.align_panel(prices)
         days = len(panel.dates)
-        seen = torch.from_numpy(observed(panel, find_features(self.features, panel.features), days, slice(None)))
+        seen = torch.from_numpy(
+            observed_features(panel, find_features(self.features, panel.features), days, slice(None))
+        )
         return seen[days - self.config.episode.context :].transpose(0, 1)
 
-    def panel_of(self, prices: Path | str | Panel) -> Panel:
+    def align_panel(self, prices: Path | str | Panel) -> Panel:
         """The prices with the columns of training, in their order.
 
         Raises:
@@ -322,13 +324,13 @@ class Trader:
         Raises:
             MemoryLimitError: it would need more memory than it may take; no look is logged.
         """
-        panel = self.panel_of(prices)
+        panel = self.align_panel(prices)
         days = find_days(self, panel, first, last)
         refuse(plan_backtest(self.settings, panel, days, budget))
         note_look(self, panel, days)
         return play_backtest(self, panel, days, known_truth(prices, panel))
 
-    def market_of(self, panel: Panel) -> tuple[Tensor, Market]:
+    def observe_market(self, panel: Panel) -> tuple[Tensor, Market]:
         """What it observes [N, T, F'], and the prices, of a panel that `panel_of` gave."""
         observations = torch.empty(len(panel.instruments), len(panel.dates), len(self.features))
         observation_panel(panel, self.features, self.statistics, observations)
@@ -364,7 +366,7 @@ def kept_settings(config: ErlConfig) -> ErlConfig:
     return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
 
 
-def trader_of(run: ErlRun, folder: RunFolder) -> Trader:
+def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
     """The champion of a run that was restored.
 
     Raises:
@@ -379,7 +381,7 @@ def trader_of(run: ErlRun, folder: RunFolder) -> Trader:
     dates, splits = panel.dates, setup.splits
     return Trader(
         settings=kept_settings(config),
-        past=Past(
+        past=Provenance(
             generations=run.trainer.progress.round,
             learnt=str(dates[splits.train.stop - 1]),
             chosen=str(dates[splits.validation.stop - 1]),
@@ -387,7 +389,7 @@ def trader_of(run: ErlRun, folder: RunFolder) -> Trader:
         ),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),
-        statistics=statistics(panel, config.observation_features, range(setup.splits.train.stop)),
+        statistics=training_statistics(panel, config.observation_features, range(setup.splits.train.stop)),
         actor=actor,
         weights=weights,
         folder=folder,
@@ -399,7 +401,7 @@ class _Header:
     """What an exported trader says besides its tensors."""
 
     settings: dict[str, Any]
-    past: Past
+    past: Provenance
     instruments: list[str]
     investable: list[str]
 

@@ -19,11 +19,11 @@ from flatwater_trading.panel.normalise import BLOCK_BYTES
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
-from flatwater_trading.recipe.occlusion import Look
+from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.plan import MARKET, SCORE
 from flatwater_trading.recipe.score import PRICES, score_bytes, score_extra_bytes
 from flatwater_trading.training.config import ErlConfig
-from flatwater_trading.training.setup import Setup, build_setup
+from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 READ, DECIDE = "read", "decide"
@@ -35,7 +35,7 @@ REMEMBERED = 16
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PanelSizes:
     """Of a panel: all that a plan follows from."""
 
     columns: int
@@ -54,21 +54,21 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) ->
     Raises:
         ConfigError: the budget is no amount of memory.
     """
-    return _planned("orders", settings, panel, budget, _phases_of_orders(settings, sizes_of(panel)))
+    return _planned("orders", settings, panel, budget, _phases_of_orders(settings, panel_sizes(panel)))
 
 
 def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None) -> Plan:
     """What it takes to play a stretch of days of a panel against the baselines; the rest as of `plan_orders`."""
-    return _planned("backtest", settings, panel, budget, _phases_of_backtest(settings, sizes_of(panel), days))
+    return _planned("backtest", settings, panel, budget, _phases_of_backtest(settings, panel_sizes(panel), days))
 
 
-def sizes_of(panel: Panel) -> Sizes:
+def panel_sizes(panel: Panel) -> PanelSizes:
     """Its sizes."""
-    return Sizes(len(panel.instruments), len(panel.dates), len(panel.investable))
+    return PanelSizes(len(panel.instruments), len(panel.dates), len(panel.investable))
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _phases_of_orders(settings: ErlConfig, sizes: Sizes) -> Mapping[str, int]:
+def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, int]:
     setup, market, weights = _outline(settings, sizes)
     account = None
     if settings.env.account_observation:
@@ -77,8 +77,8 @@ def _phases_of_orders(settings: ErlConfig, sizes: Sizes) -> Mapping[str, int]:
     def decide() -> None:
         window = market.observations[:, -settings.env.episode.context :]
         setup.actor(views(weights, setup.actor.layout), MarketObs(window[None, None], account))
-        look = Look(setup.actor, views(weights, setup.actor.layout), settings.env.trade, window, account)
-        look.whole()
+        look = OcclusionDay(setup.actor, views(weights, setup.actor.layout), settings.env.trade, window, account)
+        look.all_coefficients()
         look.without_features_of(0)
         for _ in look.without_columns(range(len(window))):
             pass
@@ -87,7 +87,7 @@ def _phases_of_orders(settings: ErlConfig, sizes: Sizes) -> Mapping[str, int]:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _phases_of_backtest(settings: ErlConfig, sizes: Sizes, days: Days) -> Mapping[str, int]:
+def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> Mapping[str, int]:
     setup, market, weights = _outline(settings, sizes)
     beside = _read_bytes(market) | {SCORE: score_extra_bytes(market)}
     return phase_bytes(lambda: {READ: 0, SCORE: score_bytes(setup, market, weights, days)}, beside)
@@ -97,7 +97,7 @@ def _read_bytes(market: Market) -> dict[str, int]:
     return {READ: BLOCKS * BLOCK_BYTES + PRICES * 8 * market.close.numel()}
 
 
-def _outline(settings: ErlConfig, sizes: Sizes) -> tuple[Setup, Market, Tensor]:
+def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
     """A trader's networks and market on the meta device, with the sizes that they have on a CPU."""
     market = outline_market(
         columns=sizes.columns,
@@ -112,7 +112,7 @@ def _outline(settings: ErlConfig, sizes: Sizes) -> tuple[Setup, Market, Tensor]:
 
 
 def _planned(what: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
-    _, market, _ = _outline(settings, sizes_of(panel))
+    _, market, _ = _outline(settings, panel_sizes(panel))
     return planned_use(
         what,
         {f"{MARKET}.{path}": size for path, size in nbytes(market).items()},

@@ -12,26 +12,26 @@ import numpy as np
 import torch
 
 from flatwater.algorithms.adam import Span
-from flatwater.cluster.asking import Worker
-from flatwater.cluster.share import shares
+from flatwater.cluster.share import worker_shares
+from flatwater.cluster.worker_client import Worker
 from flatwater.memory.planner import Plan
 from flatwater.runs.fingerprint import versions
-from flatwater.runs.team import Arrays, Assignment, Bench, Team, arrays_of, tensors_of
+from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, to_arrays, to_tensors
 from flatwater.state.tree import leaves
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.exchange import GATHERED, columns_of, rows_of, weights_in
-from flatwater_trading.recipe.market import market_of, panel_of
-from flatwater_trading.training.learn import learning
+from flatwater_trading.recipe.exchange import GATHERED, draw_weights, member_rows, transition_columns
+from flatwater_trading.recipe.market import build_run_market, read_run_panel
+from flatwater_trading.training.learn import make_learning
 from flatwater_trading.training.rows import RowReplay, Transitions
-from flatwater_trading.training.setup import Setup, build_setup
-from flatwater_trading.training.state import Erl, build_erl
-from flatwater_trading.training.tile import Judged, Trained, judge_tile, train_tile
+from flatwater_trading.training.setup import ErlSetup, build_setup
+from flatwater_trading.training.state import ErlState, build_erl
+from flatwater_trading.training.tile import TileTraining, TileValidation, judge_tile, train_tile
 from flatwater_watch.errors import RunError
 
-DESK = "flatwater_trading.recipe.workers:Desk"
+DESK = "flatwater_trading.recipe.workers:TraderService"
 
 
-class Desk(Bench):
+class TraderService(WorkerService):
     """A worker's side: a run of its share, brought up to date by messages."""
 
     def __init__(self, given: Assignment) -> None:
@@ -41,19 +41,19 @@ class Desk(Bench):
             RunError: the panel or the arithmetic is another than the run's.
         """
         super().__init__(given)
-        panel, here = panel_of(given.config), torch.device("cpu")
+        panel, here = read_run_panel(given.config), torch.device("cpu")
         if panel.fingerprint != given.fingerprint:
             raise RunError(f"the panel {given.config.panel} is another one than when the run began")
-        ground = market_of(given.config, panel, here)
+        ground = build_run_market(given.config, panel, here)
         self._setup = build_setup(given.config, ground.market, ground.splits, here, share=given.share)
         self._run = build_erl(self._setup, ground.market)
-        self._learning = learning(self._setup, self._run)
+        self._learning = make_learning(self._setup, self._run)
         self.hold_(self._run, () if ground.private else given.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
         """The share's rows are these."""
         learner = self._run.learner
-        for name, leaf in rows_of(learner):
+        for name, leaf in member_rows(learner):
             leaf.copy_(torch.from_numpy(rows[name]))
         learner.tally.added.update(added)
         learner.tally.updates = updates
@@ -62,7 +62,7 @@ class Desk(Bench):
         """The replay holds this at these places, and is drawn from like this."""
         replay = self._run.replay
         assert replay is not None  # noqa: S101  (the run has one)
-        for name, column in columns_of(replay):
+        for name, column in transition_columns(replay):
             column[torch.from_numpy(at)] = torch.from_numpy(columns[name])
         write_weights_(replay, weights)
         replay.appended = appended
@@ -80,29 +80,29 @@ class Desk(Bench):
     def rows(self) -> tuple[Arrays, Mapping[str, int]]:
         """The share's rows, and how often its sums were added to."""
         learner = self._run.learner
-        return {name: leaf.numpy() for name, leaf in rows_of(learner)}, learner.tally.added
+        return {name: leaf.numpy() for name, leaf in member_rows(learner)}, learner.tally.added
 
     def weights(self) -> Arrays:
         """How the replay is drawn from."""
         assert self._run.replay is not None  # noqa: S101  (the run has one)
-        return weights_of(self._run.replay)
+        return replay_weights(self._run.replay)
 
     def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401
         """A tile plays the training slices."""
         found = train_tile(self._setup, self._run, span, round_)
         played = None if found.transitions is None else {leaf.path: leaf.value for leaf in leaves(found.transitions)}
-        return found.fitness.numpy(), arrays_of(found.slices), None if played is None else arrays_of(played)
+        return found.fitness.numpy(), to_arrays(found.slices), None if played is None else to_arrays(played)
 
     def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401
         """A tile, and the champion, play the validation slices."""
         found = judge_tile(self._setup, self._run, span, round_)
-        return found.value.numpy(), arrays_of(found.slices), found.activity.numpy(), found.attention.numpy()
+        return found.value.numpy(), to_arrays(found.slices), found.activity.numpy(), found.attention.numpy()
 
 
-class Workers(Team):
-    """The run's side: a crew (`trainers.erl.crew.Crew`) whose processes are started when they are first needed."""
+class TraderWorkers(WorkerPool):
+    """The run's side: a `training.executor.TileExecutor` whose processes start when they are first needed."""
 
-    def __init__(self, config: ErlRunConfig, setup: Setup, run: Erl, fingerprint: str, plan: Plan) -> None:
+    def __init__(self, config: ErlRunConfig, setup: ErlSetup, run: ErlState, fingerprint: str, plan: Plan) -> None:
         """Nothing is started yet.
 
         Args:
@@ -114,7 +114,7 @@ class Workers(Team):
         """
         self._setup, self._run = setup, run
         self._tiles = setup.tiles
-        dealt = shares(len(self._tiles), len(plan.workers))
+        dealt = worker_shares(len(self._tiles), len(plan.workers))
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
         self._owner = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
         mapped = tuple(plan.mapped)
@@ -141,20 +141,20 @@ class Workers(Team):
         if len(self._learned) >= GATHERED:
             self.gather_()
 
-    def train(self, tile: int) -> Trained:
+    def train(self, tile: int) -> TileTraining:
         """By the tile's worker; all workers are asked for all tiles from this one on."""
         fitness, slices, played = self._tile("train", tile)
-        transitions = None if played is None else Transitions(**tensors_of(played))
-        return Trained(torch.from_numpy(fitness), tensors_of(slices), transitions)
+        transitions = None if played is None else Transitions(**to_tensors(played))
+        return TileTraining(torch.from_numpy(fitness), to_tensors(slices), transitions)
 
-    def judge(self, tile: int) -> Judged:
+    def judge(self, tile: int) -> TileValidation:
         """By the tile's worker."""
         value, slices, activity, attention = self._tile("judge", tile)
-        return Judged(
-            torch.from_numpy(value), tensors_of(slices), torch.from_numpy(activity), torch.from_numpy(attention)
+        return TileValidation(
+            torch.from_numpy(value), to_tensors(slices), torch.from_numpy(activity), torch.from_numpy(attention)
         )
 
-    def replaced_(self) -> None:
+    def mark_members_changed_(self) -> None:
         """Workers are sent their rows before they compute again."""
         self._stale = True
 
@@ -166,7 +166,7 @@ class Workers(Team):
         replay, learner = self._run.replay, self._run.learner
         weights = self.workers[0].ask("weights") if replay is not None and replay.priorities is not None else {}
         for span, (rows, _) in zip(self.spans, found, strict=True):
-            for name, leaf in rows_of(learner):
+            for name, leaf in member_rows(learner):
                 leaf[slice(*span)] = torch.from_numpy(rows[name][: span[1] - span[0]])
         for name in learner.tally.added:
             learner.tally.added[name] = sum(added[name] for _, added in found)
@@ -214,7 +214,7 @@ class Workers(Team):
         members = self._setup.config.population.size
         rows = {
             name: torch.cat([leaf[low:high], leaf[members:]]).numpy()  # the champion's row, where there is one
-            for name, leaf in rows_of(learner)
+            for name, leaf in member_rows(learner)
         }
         added = {name: count // members * (high - low) for name, count in learner.tally.added.items()}
         worker.ask("load", rows, added, learner.tally.updates)
@@ -222,19 +222,19 @@ class Workers(Team):
             return
         first = max(self._appended[worker.number], replay.appended - len(replay.row))
         at = torch.arange(first, replay.appended) % len(replay.row)
-        columns = {name: column[at].numpy() for name, column in columns_of(replay)}
-        worker.ask("experience", at.numpy(), columns, weights_of(replay), replay.appended)
+        columns = {name: column[at].numpy() for name, column in transition_columns(replay)}
+        worker.ask("experience", at.numpy(), columns, replay_weights(replay), replay.appended)
         self._appended[worker.number] = replay.appended
 
 
-def weights_of(replay: RowReplay) -> Arrays:
+def replay_weights(replay: RowReplay) -> Arrays:
     """How likely each transition is to be drawn; nothing where all are alike."""
-    return {name: weight.numpy() for name, weight in weights_in(replay)}
+    return {name: weight.numpy() for name, weight in draw_weights(replay)}
 
 
 def write_weights_(replay: RowReplay, weights: Arrays) -> None:
     """Write received draw weights into the replay."""
-    for name, weight in weights_in(replay):
+    for name, weight in draw_weights(replay):
         weight.copy_(torch.from_numpy(weights[name]))
     if replay.priorities is not None:
         replay.priorities.changed = True

@@ -5,7 +5,7 @@ from typing import Annotated
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.declare import config
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 MOST_FOLDS = 1000
 MOST_SEEDS = 1000

@@ -26,7 +26,7 @@ _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True)
-class Deflated:
+class DeflatedSharpe:
     """A Sharpe ratio beside the highest that chance would bring among as many tries."""
 
     sharpe: float
@@ -37,7 +37,7 @@ class Deflated:
     """That the true Sharpe ratio is above 0 in spite of the selection: the deflated Sharpe ratio."""
 
 
-def deflated_sharpe(returns: np.ndarray, tries: int) -> Deflated:
+def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
     """The deflated Sharpe ratio of the returns of periods of equal length; it needs no year.
 
     Args:
@@ -46,12 +46,12 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> Deflated:
     """
     periods, spread = len(returns), float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
     if spread <= SMALLEST:
-        return Deflated(0.0, 0.0, 0.5)
+        return DeflatedSharpe(0.0, 0.0, 0.5)
     sharpe, by_chance = float(returns.mean()) / spread, highest_by_chance(tries) / sqrt(periods - 1)
     scaled = (returns - returns.mean()) / returns.std()
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
     sure = probability(sharpe, by_chance, periods=periods, skewness=skewness, kurtosis=kurtosis)
-    return Deflated(sharpe, by_chance, sure)
+    return DeflatedSharpe(sharpe, by_chance, sure)
 
 
 def probability(sharpe: float, by_chance: float, *, periods: int, skewness: float, kurtosis: float) -> float:

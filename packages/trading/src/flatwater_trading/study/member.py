@@ -10,15 +10,15 @@ from typing import Any
 
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.memory.planner import Plan, refuse
+from flatwater.rundir.holdout_looks import log_look
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.looks import log_look
 from flatwater.runs.machine import find_device, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.session import read_config, restore_run
 from flatwater.sweeps.trial import answer_, train
 from flatwater_trading.panel.panel import Panel, first_days
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.market import panel_of
+from flatwater_trading.recipe.market import read_run_panel
 from flatwater_trading.recipe.plan import plan_erl
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.study.folds import Fold, find_folds, fold_config
@@ -50,7 +50,7 @@ def test(folder: RunFolder) -> None:
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as runs keep them, the panel, and what the largest run would hold."""
     config = check_settings(from_mapping(ErlRunConfig, order["config"], "the study")).config
-    panel = panel_of(config)
+    panel = read_run_panel(config)
     days = len(panel.dates)
     folds = find_folds(config, days, order["folds"])
     plan_of_fold(config, panel, folds[0])  # the fewest days: what cannot be trained is found here
@@ -71,7 +71,7 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
 def plan_member(base: ErlRunConfig, folds: int) -> Plan:
     """What the largest run of a study would hold."""
     config = check_settings(base).config
-    panel = panel_of(config)
+    panel = read_run_panel(config)
     return plan_of_fold(config, panel, find_folds(config, len(panel.dates), folds)[-1])
 
 

@@ -10,7 +10,7 @@ from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.trust import load_settings, note_file
 from flatwater.sweeps.opening import refuse_others
-from flatwater.sweeps.process import ask
+from flatwater.sweeps.process import ask_process
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.study.config import MOST_FOLDS, StudyConfig, read_seeds
 from flatwater_trading.study.records import StudyFolder
@@ -24,7 +24,7 @@ FOLDS, SEEDS = 5, "3"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class StudyOrder:
     """What is asked for."""
 
     config: ErlRunConfig
@@ -43,7 +43,7 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class OpenedStudy:
     """A study whose folder has all that it needs."""
 
     folder: StudyFolder
@@ -55,7 +55,7 @@ class Opened:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class StudyRequest:
     """What is asked for, with what the study in the folder has and what follows from the machine."""
 
     begun: StudyFolder | None
@@ -69,7 +69,7 @@ class Wanted:
     """Runs at once, as far as there are cores."""
 
 
-def find_wanted(order: Order) -> Wanted:
+def find_wanted(order: StudyOrder) -> StudyRequest:
     """Complete what is asked for.
 
     Raises:
@@ -86,17 +86,17 @@ def find_wanted(order: Order) -> Wanted:
     jobs = min(order.jobs or cores, folds * len(seeds))
     base = order.config if begun is None else _shared(order.config, begun)
     base = replace(base, threads=base.threads or max(1, cores // jobs))
-    return Wanted(begun=begun, before=before, base=base, folds=folds, seeds=seeds, jobs=jobs)
+    return StudyRequest(begun=begun, before=before, base=base, folds=folds, seeds=seeds, jobs=jobs)
 
 
-def open_study_folder(order: Order, program: Sequence[str]) -> Opened:
+def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
     """The study in the folder, or a new one.
 
     Raises:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
     asked = find_wanted(order)
-    answer = ask(program, {"config": to_mapping(asked.base), "folds": asked.folds})
+    answer = ask_process(program, {"config": to_mapping(asked.base), "folds": asked.folds})
     base = from_mapping(ErlRunConfig, answer["config"], "the study")
     setup = StudyConfig(folds=asked.folds, seeds=asked.seeds, days=answer["days"], data=answer["data"])
     before = asked.before
@@ -108,13 +108,13 @@ def open_study_folder(order: Order, program: Sequence[str]) -> Opened:
     note_file(folder.base, lambda _: None)  # each run says it where that cannot be
     write_config(setup, folder.study)  # last: a folder that has it is whole
     days = f"{answer['first_day']} to {answer['last_day']}"
-    return Opened(folder=folder, base=base, setup=setup, jobs=jobs, days=days)
+    return OpenedStudy(folder=folder, base=base, setup=setup, jobs=jobs, days=days)
 
 
 _ANOTHER = "Give another folder with --run for a new study."
 
 
-def _seeds(order: Order, before: StudyConfig | None) -> tuple[int, ...]:
+def _seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, ...]:
     if order.seeds is None and before is not None:
         return before.seeds
     seeds = read_seeds(order.seeds or SEEDS, order.config.seed)

@@ -7,15 +7,15 @@ from typing import Any
 
 import polars as pl
 
-from flatwater.metrics.lines import thinned
-from flatwater_trading.recipe.sections import colour_of
+from flatwater.metrics.lines import spread_indexes
+from flatwater_trading.recipe.sections import trader_colour
 from flatwater_trading.study.records import (
     StudyFolder,
     StudyRecords,
     calendar_of_study,
     fold_rows,
-    percent,
-    plain,
+    number_cell,
+    percent_cell,
     read_study,
     seed_rows,
     trader_rows,
@@ -45,35 +45,48 @@ def study_page(study: StudyRecords) -> str:
     )
 
 
-def report_of(path: Path) -> tuple[Path, Callable[[], str]]:
+def study_report(path: Path) -> tuple[Path, Callable[[], str]]:
     """Where `flatwater report` writes the page of a study, and what makes it."""
     return StudyFolder(path).report, lambda: study_page(read_study(path))
 
 
 def study_picture(study: StudyRecords) -> Picture:
     """The pooled equity, the folds, and the intervals of the differences; of a study with a complete fold."""
-    above = [[equity_chart(study.equity, study.pooled)]] if study.equity is not None and study.pooled else []
-    return above if study.pooled is None else [*above, [folds_chart(study), differences_chart(study.pooled)]]
+    above = (
+        [[equity_chart(study.equity, study.pooled_numbers)]]
+        if study.equity is not None and study.pooled_numbers
+        else []
+    )
+    return (
+        above
+        if study.pooled_numbers is None
+        else [*above, [folds_chart(study), differences_chart(study.pooled_numbers)]]
+    )
 
 
 def _subtitle(study: StudyRecords) -> str:
     result = study.result
     said = [str(result.get("panel") or "the panel that comes with Flatwater")]
-    if study.pooled is not None:
-        units = calendar_of_study(study.pooled).units
-        said.append(f"{study.pooled['days']:,} test {units}, {study.pooled['first_day']} to {study.pooled['last_day']}")
+    if study.pooled_numbers is not None:
+        units = calendar_of_study(study.pooled_numbers).units
+        said.append(
+            f"{study.pooled_numbers['days']:,} test {units}, {study.pooled_numbers['first_day']} to "
+            f"{study.pooled_numbers['last_day']}"
+        )
     said.append(f"folds: {result['folds']}, seeds: {', '.join(map(str, result['seeds']))}")
     return " · ".join(said)
 
 
 def _tiles(study: StudyRecords) -> Iterator[Tile]:
-    pooled = study.pooled
+    pooled = study.pooled_numbers
     if pooled is None:
         return
     own, equal = pooled["traders"]["champion"], pooled["traders"]["equal weight"]
-    yield Tile("champions, a year", percent(own["annual_return"]), f"equal weight {percent(equal['annual_return'])}")
-    yield Tile("Sharpe ratio", plain(own["sharpe"]), f"equal weight {plain(equal['sharpe'])}")
-    deepest = [percent(row["drawdown"], "{:.0%}") for row in (own, equal)]
+    yield Tile(
+        "champions, a year", percent_cell(own["annual_return"]), f"equal weight {percent_cell(equal['annual_return'])}"
+    )
+    yield Tile("Sharpe ratio", number_cell(own["sharpe"]), f"equal weight {number_cell(equal['sharpe'])}")
+    deepest = [percent_cell(row["drawdown"], "{:.0%}") for row in (own, equal)]
     yield Tile("drawdown", deepest[0], f"equal weight {deepest[1]}")
     for title, found in _differences(pooled).items():
         interval = f"90 % interval {found['low']:+.1%} to {found['high']:+.1%}"
@@ -91,7 +104,7 @@ def _differences(pooled: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
 
 
 def _result(study: StudyRecords) -> Iterator[Block]:
-    pooled = study.pooled
+    pooled = study.pooled_numbers
     if pooled is None:
         yield Paragraph("No fold has been tested with every seed yet, so there is nothing to pool.", "missing")
         return
@@ -108,13 +121,13 @@ def _result(study: StudyRecords) -> Iterator[Block]:
 
 def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
     """All test days, fold after fold."""
-    kept = equity[thinned(len(equity), MOST_POINTS)]
+    kept = equity[spread_indexes(len(equity), MOST_POINTS)]
     dates = kept["date"].to_list()
     marks = []
     for name in (column for column in kept.columns if column != "date"):
         values, first = kept[name].to_list(), name == "champion"
         title = f"{'champions' if first else name} x {values[-1]:.2f}"
-        line = Line(name=title, x=dates, y=values, colour=colour_of(name), width=2.4 if first else 1.3, front=first)
+        line = Line(name=title, x=dates, y=values, colour=trader_colour(name), width=2.4 if first else 1.3, front=first)
         marks.append(line)
     return Chart(
         title=f"Equity over all test {calendar_of_study(pooled).units}",
@@ -130,7 +143,7 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
 
 def folds_chart(study: StudyRecords) -> Chart:
     """Each fold beside equal weight and the best rule."""
-    rows = () if study.pooled is None else study.pooled["by_fold"]
+    rows = () if study.pooled_numbers is None else study.pooled_numbers["by_fold"]
     at = [f"{number}: {row['first_day'][:7]}" for number, row in enumerate(rows, 1)]
 
     def column(name: str) -> list[float]:
@@ -169,10 +182,10 @@ def differences_chart(pooled: Mapping[str, Any]) -> Chart:
 
 
 def _folds(study: StudyRecords) -> Iterator[Block]:
-    if study.pooled is None:
+    if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
         return
-    titles, rows, _ = fold_rows(study.pooled, whole=True)
+    titles, rows, _ = fold_rows(study.pooled_numbers, whole=True)
     yield folds_chart(study)
     yield Table(titles, rows)
     yield Paragraph(
@@ -184,14 +197,14 @@ def _folds(study: StudyRecords) -> Iterator[Block]:
 
 
 def _sure(study: StudyRecords) -> Iterator[Block]:
-    if study.pooled is None:
+    if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
         return
-    titles, rows, words = seed_rows(study.pooled)
-    calendar = calendar_of_study(study.pooled)
-    yield differences_chart(study.pooled)
+    titles, rows, words = seed_rows(study.pooled_numbers)
+    calendar = calendar_of_study(study.pooled_numbers)
+    yield differences_chart(study.pooled_numbers)
     yield Table(titles, rows, words)
-    deflated, lead = study.pooled["deflated"], study.pooled["deflated_lead_over_equal_weight"]
+    deflated, lead = study.pooled_numbers["deflated"], study.pooled_numbers["deflated_lead_over_equal_weight"]
     yield Table(
         (f"Sharpe ratio of a {calendar.unit}", "measured", "the best of all tries by chance", "deflated"),
         [

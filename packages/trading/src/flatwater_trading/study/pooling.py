@@ -13,25 +13,25 @@ import numpy as np
 import polars as pl
 import torch
 
-from flatwater.metrics.figures import finite
+from flatwater.metrics.figures import finite_or_none
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import read_result
 from flatwater_trading.market import account
-from flatwater_trading.panel.calendar import calendar_of
+from flatwater_trading.panel.calendar import infer_calendar
 from flatwater_trading.recipe.comparison import (
     CHAMPION,
     Comparison,
-    Difference,
+    ReturnDifference,
     beside_oracle,
-    compare,
-    difference_of,
+    bootstrap_difference,
+    compare_to_yardsticks,
     period_returns,
     simple_rules,
 )
 from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.recipe.tables import EQUITY, TraderFolder, read_table
 from flatwater_trading.study.config import StudyConfig
-from flatwater_trading.study.deflated import Deflated, deflated_sharpe
+from flatwater_trading.study.deflated import DeflatedSharpe, deflated_sharpe
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import RunError
 
@@ -40,7 +40,7 @@ BOOTSTRAP_SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tested:
+class FoldResult:
     """One run on its fold's test days."""
 
     seed: int
@@ -49,34 +49,34 @@ class Tested:
     equity: pl.DataFrame
     """The opening cash, then the value at each close, by trader."""
 
-    def grown(self, trader: str) -> np.ndarray:
+    def relative_equity(self, trader: str) -> np.ndarray:
         """Its equity, 1 at the start."""
         curve = self.equity[trader].to_numpy()
         return np.asarray(curve / curve[0])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
+class PooledResult:
     """The folds that are complete, pooled."""
 
-    folds: Sequence[Sequence[Tested]]
+    folds: Sequence[Sequence[FoldResult]]
     """Fold by fold, its runs."""
     dates: np.ndarray
     """The day before the first test day, then every test day."""
     equity: Mapping[str, torch.Tensor]
     """By trader, 1 on the first date."""
     comparison: Comparison
-    against_equal: Difference
-    deflated: Deflated
+    against_equal: ReturnDifference
+    deflated: DeflatedSharpe
     """Of the champions."""
-    deflated_excess: Deflated
+    deflated_excess: DeflatedSharpe
     """Of what they earned more than equal weight."""
     tries: int
 
     @property
     def a_year(self) -> int:
         """Periods of a year, by the test days."""
-        return calendar_of(self.dates).a_year
+        return infer_calendar(self.dates).a_year
 
     @property
     def years(self) -> float:
@@ -88,7 +88,7 @@ class Pool:
         """What follows, in words."""
         said = [self.comparison.sentence]
         if self.comparison.best != EQUAL_WEIGHT:
-            said.append(f"It {self.against_equal.told(EQUAL_WEIGHT)}.")
+            said.append(f"It {self.against_equal.describe_against(EQUAL_WEIGHT)}.")
         returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in self.equity.items()}
         if law := beside_oracle(returns):
             said.append(law)
@@ -100,7 +100,7 @@ class Pool:
         return " ".join(said)
 
 
-def tested(folder: RunFolder, seed: int) -> Tested | None:
+def read_fold_result(folder: RunFolder, seed: int) -> FoldResult | None:
     """A run's test days; None where it has not played them yet.
 
     Raises:
@@ -117,28 +117,30 @@ def tested(folder: RunFolder, seed: int) -> Tested | None:
         raise RunError(f"{folder.holdout}: is damaged. Remove it, and go on with the study: the days are played again.")
     if {CHAMPION, EQUAL_WEIGHT, *rows} - {*equity.columns} or not len(equity):
         raise RunError(f"{curves}: has not every trader of {folder.holdout.name}. Remove both.")
-    return Tested(seed=seed, result=result, equity=equity)
+    return FoldResult(seed=seed, result=result, equity=equity)
 
 
-def pool(folder: StudyFolder, setup: StudyConfig) -> Pool | None:
+def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
     """Pool the folds of which every seed has been tested; None where there is none."""
-    found = ([tested(folder.run(fold, seed), seed) for seed in setup.seeds] for fold in range(1, setup.folds + 1))
+    found = (
+        [read_fold_result(folder.run(fold, seed), seed) for seed in setup.seeds] for fold in range(1, setup.folds + 1)
+    )
     whole = [[run for run in runs if run is not None] for runs in found if None not in runs]
     if not whole:
         return None
     traders = list(whole[0][0].result[ERL.players])
-    equity = {name: torch.from_numpy(chained([_together(runs, name) for runs in whole])) for name in traders}
+    equity = {name: torch.from_numpy(chain_curves([_together(runs, name) for runs in whole])) for name in traders}
     chance = np.prod([_chance(runs) for runs in whole], axis=0) - 1
     champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     tries = sum(run.result["generations"] * run.result["population"] for runs in whole for run in runs)
     of_folds = [runs[0].equity["date"].to_numpy() for runs in whole]
     dates = np.concatenate([of_folds[0][:1], *(days[1:] for days in of_folds)])
-    a_year = calendar_of(dates).a_year
-    return Pool(
+    a_year = infer_calendar(dates).a_year
+    return PooledResult(
         folds=whole,
         dates=dates,
         equity=equity,
-        comparison=compare(
+        comparison=compare_to_yardsticks(
             equity,
             torch.from_numpy(chance),
             trained=CHAMPION,
@@ -146,14 +148,14 @@ def pool(folder: StudyFolder, setup: StudyConfig) -> Pool | None:
             a_year=a_year,
             seed=BOOTSTRAP_SEED,
         ),
-        against_equal=difference_of(champion, equal, a_year=a_year, seed=BOOTSTRAP_SEED),
+        against_equal=bootstrap_difference(champion, equal, a_year=a_year, seed=BOOTSTRAP_SEED),
         deflated=deflated_sharpe(champion, tries),
         deflated_excess=deflated_sharpe(champion - equal, tries),
         tries=tries,
     )
 
 
-def chained(curves: Sequence[np.ndarray]) -> np.ndarray:
+def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:
     """One curve of several that begin at 1, each going on where the one before ended."""
     whole = [np.ones(1)]
     for curve in curves:
@@ -161,16 +163,16 @@ def chained(curves: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(whole)
 
 
-def _together(runs: Sequence[Tested], trader: str) -> np.ndarray:
-    return np.asarray(np.mean([run.grown(trader) for run in runs], axis=0))
+def _together(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
+    return np.asarray(np.mean([run.relative_equity(trader) for run in runs], axis=0))
 
 
-def _chance(runs: Sequence[Tested]) -> np.ndarray:
+def _chance(runs: Sequence[FoldResult]) -> np.ndarray:
     fewest = min(len(run.result["chance"]) for run in runs)
     return 1 + np.asarray(np.mean([run.result["chance"][:fewest] for run in runs], axis=0))
 
 
-def as_json(found: Pool) -> dict[str, Any]:
+def as_json(found: PooledResult) -> dict[str, Any]:
     """The pooled result as plain values."""
     years = found.years
     return {
@@ -194,14 +196,14 @@ def as_json(found: Pool) -> dict[str, Any]:
 
 def _numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, float | None]:
     return {
-        "annual_return": finite(float(curve[-1] / curve[0]) ** (1 / years) - 1),
-        "total_return": finite(float(account.total_return(curve))),
-        "sharpe": finite(float(account.sharpe(curve, a_year))),
-        "drawdown": finite(float(account.drawdown(curve))),
+        "annual_return": finite_or_none(float(curve[-1] / curve[0]) ** (1 / years) - 1),
+        "total_return": finite_or_none(float(account.total_return(curve))),
+        "sharpe": finite_or_none(float(account.sharpe(curve, a_year))),
+        "drawdown": finite_or_none(float(account.drawdown(curve))),
     }
 
 
-def _turnover(found: Pool, trader: str, years: float) -> float | None:
+def _turnover(found: PooledResult, trader: str, years: float) -> float | None:
     """Multiples of the equity bought and sold in a year; None for who is only held."""
     of_folds = [
         np.mean([run.result[ERL.players][trader]["turnover"] for run in runs])
@@ -211,12 +213,12 @@ def _turnover(found: Pool, trader: str, years: float) -> float | None:
     return float(np.sum(of_folds) / years) if len(of_folds) == len(found.folds) else None
 
 
-def _of_seed(found: Pool, at: int, years: float) -> dict[str, Any]:
-    curve = torch.from_numpy(chained([runs[at].grown(CHAMPION) for runs in found.folds]))
+def _of_seed(found: PooledResult, at: int, years: float) -> dict[str, Any]:
+    curve = torch.from_numpy(chain_curves([runs[at].relative_equity(CHAMPION) for runs in found.folds]))
     return {"seed": found.folds[0][at].seed} | _numbers(curve, years, found.a_year)
 
 
-def _of_fold(runs: Sequence[Tested], a_year: int) -> dict[str, Any]:
+def _of_fold(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
     """A row: the champions, and the best rule on these days."""
     rows = runs[0].result[ERL.players]
     curve = torch.from_numpy(_together(runs, CHAMPION))
@@ -237,6 +239,6 @@ def _of_fold(runs: Sequence[Tested], a_year: int) -> dict[str, Any]:
     }
 
 
-def equity_frame(found: Pool) -> pl.DataFrame:
+def equity_frame(found: PooledResult) -> pl.DataFrame:
     """Date and each trader's pooled equity."""
     return pl.DataFrame({"date": found.dates} | {name: curve.numpy() for name, curve in found.equity.items()})

@@ -8,29 +8,29 @@ from typing import Any
 
 import polars as pl
 
-from flatwater.rundir.layout import File, Folder, RunFolder
+from flatwater.rundir.layout import Folder, FolderFile, RunFolder
 from flatwater_trading.panel.calendar import DAILY, Calendar, calendar_of_year
 from flatwater_trading.recipe.tables import EQUITY, read_table
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import is_number, parse_json
-from flatwater_watch.files.regular import RESULT_BYTES, read_regular
-from flatwater_watch.printable import shown
+from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.sanitize import shown
 
 
 class StudyFolder(Folder):
     """The files of one study. Its runs are run folders, so `flatwater runs STUDY` lists them."""
 
-    base = File("base.toml")
+    base = FolderFile("base.toml")
     """The configuration that all runs share, apart from fold and seed."""
-    study = File("study.toml")
+    study = FolderFile("study.toml")
     """Folds, seeds, and what is in the panel."""
-    result = File("study.json")
+    result = FolderFile("study.json")
     """The pooled result, and a row for each fold."""
-    equity = File("equity.parquet")
+    equity = FolderFile("equity.parquet")
     """Pooled equity of the champions and the yardsticks."""
-    picture = File("study.png")
+    picture = FolderFile("study.png")
     """The study in one picture."""
-    report = File("report.html")
+    report = FolderFile("report.html")
     """The study as one page."""
 
     def run(self, fold: int, seed: int) -> RunFolder:
@@ -58,7 +58,7 @@ class StudyRecords:
     """Pooled; None where no fold is complete."""
 
     @property
-    def pooled(self) -> Mapping[str, Any] | None:
+    def pooled_numbers(self) -> Mapping[str, Any] | None:
         """The pooled numbers; None where no fold is complete."""
         found: Mapping[str, Any] | None = self.result["pooled"]
         return found
@@ -142,11 +142,17 @@ def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
     further = ["each seed", "turnover", "chance"]
     rows = []
     for number, row in enumerate(pooled["by_fold"], 1):
-        best = f"{percent(row['best_rule_return'])} {row['best_rule']}"
-        cells = [str(number), str(row["first_day"]), percent(row["total_return"]), percent(row["equal_weight"]), best]
-        cells += [plain(row["sharpe"]), percent(row["drawdown"], "{:.1%}")]
-        more = [f"{percent(row['lowest'], '{:+.0%}')} … {percent(row['highest'], '{:+.0%}')}"]
-        more += [plain(row["turnover"], "{:.0f} x"), percent(row["beaten"], "{:.0%}")]
+        best = f"{percent_cell(row['best_rule_return'])} {row['best_rule']}"
+        cells = [
+            str(number),
+            str(row["first_day"]),
+            percent_cell(row["total_return"]),
+            percent_cell(row["equal_weight"]),
+            best,
+        ]
+        cells += [number_cell(row["sharpe"]), percent_cell(row["drawdown"], "{:.1%}")]
+        more = [f"{percent_cell(row['lowest'], '{:+.0%}')} … {percent_cell(row['highest'], '{:+.0%}')}"]
+        more += [number_cell(row["turnover"], "{:.0f} x"), percent_cell(row["beaten"], "{:.0%}")]
         rows.append([*cells, *more] if whole else cells)
     return [*titles, *further] if whole else titles, rows, 2
 
@@ -157,11 +163,11 @@ def trader_rows(pooled: Mapping[str, Any]) -> Rows:
     rows = [
         [
             "champions" if name == "champion" else str(name),
-            percent(row["annual_return"]),
-            percent(row["total_return"]),
-            plain(row["sharpe"]),
-            percent(row["drawdown"], "{:.1%}"),
-            plain(row["turnover"], "{:.1f} x"),
+            percent_cell(row["annual_return"]),
+            percent_cell(row["total_return"]),
+            number_cell(row["sharpe"]),
+            percent_cell(row["drawdown"], "{:.1%}"),
+            number_cell(row["turnover"], "{:.1f} x"),
         ]
         for name, row in pooled["traders"].items()
     ]
@@ -174,21 +180,21 @@ def seed_rows(pooled: Mapping[str, Any]) -> Rows:
     rows = [
         [
             str(int(row["seed"])),
-            percent(row["annual_return"]),
-            percent(row["total_return"]),
-            plain(row["sharpe"]),
-            percent(row["drawdown"], "{:.1%}"),
+            percent_cell(row["annual_return"]),
+            percent_cell(row["total_return"]),
+            number_cell(row["sharpe"]),
+            percent_cell(row["drawdown"], "{:.1%}"),
         ]
         for row in pooled["by_seed"]
     ]
     return titles, rows, 1
 
 
-def percent(value: float | None, form: str = "{:+.1%}") -> str:
+def percent_cell(value: float | None, form: str = "{:+.1%}") -> str:
     """A share; blank where there is none."""
     return "" if value is None else form.format(value)
 
 
-def plain(value: float | None, form: str = "{:.2f}") -> str:
+def number_cell(value: float | None, form: str = "{:.2f}") -> str:
     """A number; blank where there is none."""
     return "" if value is None else form.format(value)

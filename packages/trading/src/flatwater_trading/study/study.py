@@ -18,14 +18,14 @@ from rich.status import Status
 from flatwater.config.toml import to_mapping
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import Record
-from flatwater.rundir.layout import RunFolder, locked, recorded_rounds
+from flatwater.rundir.layout import RunFolder, hold_lock, recorded_rounds
 from flatwater.rundir.results import read_result
 from flatwater.runs.config import mirrored_below
-from flatwater.runs.signals import Stop, stop_on_signals
-from flatwater.sweeps.process import Crew, Ending, Job, train
+from flatwater.runs.signals import StopRequest, stop_on_signals
+from flatwater.sweeps.process import Job, RunExit, RunPool, train
 from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.study.folds import Fold, cut_folds, fold_config
-from flatwater_trading.study.opening import Opened, Order, open_study_folder
+from flatwater_trading.study.opening import OpenedStudy, StudyOrder, open_study_folder
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
@@ -39,7 +39,7 @@ NOTE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class StudyRun:
     """One run of the study."""
 
     fold: Fold
@@ -52,7 +52,7 @@ class Member:
         return f"fold {self.fold.number}, seed {self.seed}"
 
     @property
-    def tested(self) -> bool:
+    def is_tested(self) -> bool:
         """Whether it has played its test days."""
         return self.run.holdout.is_file()
 
@@ -64,12 +64,12 @@ class StudyOutcome:
     folder: StudyFolder
     result: dict[str, Any]
     """As in study.json."""
-    stop: Stop
+    stop: StopRequest
     """The signal that stopped it, if one did."""
 
 
 @dataclass
-class Pace:
+class StudyProgress:
     """How much is done, and how long the rest takes: every round of every run counts alike."""
 
     rounds: int
@@ -82,7 +82,7 @@ class Pace:
         """What was done before does not count for the speed."""
         self.before = self.done
 
-    def left(self) -> str:
+    def time_left(self) -> str:
         """`12m left`, once a round is done."""
         now = self.done - self.before
         if not now:
@@ -91,15 +91,15 @@ class Pace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Study:
+class _RunningStudy:
     """A study at work."""
 
-    opened: Opened
+    opened: OpenedStudy
     held: RunFolder
-    members: Sequence[Member]
+    members: Sequence[StudyRun]
     console: Console
     status: Status
-    pace: Pace
+    pace: StudyProgress
 
     def require_in_place(self) -> None:
         """Runs are started below the folder's name, so a study cannot go on in a folder that has another.
@@ -107,7 +107,7 @@ class _Study:
         Raises:
             RunError: the folder was moved, or is gone.
         """
-        was, now = self.opened.folder.path, self.held.named.path
+        was, now = self.opened.folder.path, self.held.with_current_name.path
         if now != was:
             raise RunError(
                 f"{was}: the study's folder was moved, and is {now} now. What was done is there, and the runs at work "
@@ -120,17 +120,17 @@ class _Study:
 
     def show_(self) -> None:
         """The line that moves."""
-        done = sum(member.tested for member in self.members)
+        done = sum(member.is_tested for member in self.members)
         pace = self.pace
         rounds = f"generation {pace.done:,} of {pace.rounds:,}"
-        self.status.update(f"{done} of {len(self.members)} runs, {rounds}, {pace.left()}")
+        self.status.update(f"{done} of {len(self.members)} runs, {rounds}, {pace.time_left()}")
 
     def jobs(self) -> Iterator[Job]:
         """The runs that have not been tested yet."""
         folder = self.opened.folder
         base = mirrored_below(self.opened.base, folder.path)
         for member in self.members:
-            if not member.tested:
+            if not member.is_tested:
                 number, seed = member.fold.number, member.seed
                 config = fold_config(base, member.fold, seed)
                 log = folder.log(number, seed)
@@ -147,37 +147,39 @@ class _Study:
         return judge
 
 
-def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> StudyOutcome:
+def study(order: StudyOrder, console: Console, program: Sequence[str] = PROGRAM) -> StudyOutcome:
     """Begin a study, or go on with one, until it is done or a signal stops it."""
     with console.status("reading the panel and planning the runs …"):
         found = open_study_folder(order, program)
     folder, setup = found.folder, found.setup
     members = [
-        Member(fold=fold, seed=seed, run=folder.run(fold.number, seed))
+        StudyRun(fold=fold, seed=seed, run=folder.run(fold.number, seed))
         for fold in cut_folds(setup.days, setup.folds)
         for seed in setup.seeds
     ]
     threads = "1 thread" if found.base.threads == 1 else f"{found.base.threads} threads"
-    pace = Pace(rounds=len(members) * found.base.rounds, done=sum(recorded_rounds(member.run) for member in members))
+    pace = StudyProgress(
+        rounds=len(members) * found.base.rounds, done=sum(recorded_rounds(member.run) for member in members)
+    )
     failed = dict[str, str]()
     with (
-        locked(RunFolder(folder.path)) as held,
+        hold_lock(RunFolder(folder.path)) as held,
         stop_on_signals(console) as stop,
         console.status("") as status,
     ):
-        work = _Study(opened=found, held=held, members=members, console=console, status=status, pace=pace)
+        work = _RunningStudy(opened=found, held=held, members=members, console=console, status=status, pace=pace)
         work.say(
             f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
             f"tested on {found.days}, {found.jobs} at once, {threads} each"
         )
         work.show_()
-        crew = Crew(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=found.jobs)
+        crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=found.jobs)
         by_run = {member.run: member for member in members}
         for job, ending in train(work.jobs(), crew):
             member = by_run[job.run]
             if ending.how == "failed":
                 failed[member.run.path.name] = ending.reason
-            work.say(f"{member.name}: {outcome_line(member, ending)}; {progress_line(members)}, {pace.left()}")
+            work.say(f"{member.name}: {outcome_line(member, ending)}; {progress_line(members)}, {pace.time_left()}")
             work.show_()
         children = getrusage(RUSAGE_CHILDREN)
         cpu = format_duration(children.ru_utime + children.ru_stime)
@@ -189,12 +191,12 @@ def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
         return StudyOutcome(folder=folder, result=write_study(found, members, failed), stop=stop)
 
 
-def progress_line(members: Sequence[Member]) -> str:
+def progress_line(members: Sequence[StudyRun]) -> str:
     """`5 of 24 runs done`."""
-    return f"{sum(member.tested for member in members)} of {len(members)} runs done"
+    return f"{sum(member.is_tested for member in members)} of {len(members)} runs done"
 
 
-def outcome_line(member: Member, ending: Ending) -> str:
+def outcome_line(member: StudyRun, ending: RunExit) -> str:
     """What came of a run, in a line."""
     if ending.how == "stopped":
         return f"stopped in generation {recorded_rounds(member.run) + 1}; it is resumed when the study goes on"
@@ -206,13 +208,13 @@ def outcome_line(member: Member, ending: Ending) -> str:
     return ", ".join(f"{name} {value:+.1%}" for name, value in returns.items())
 
 
-def write_study(found: Opened, members: Sequence[Member], failed: Mapping[str, str]) -> dict[str, Any]:
+def write_study(found: OpenedStudy, members: Sequence[StudyRun], failed: Mapping[str, str]) -> dict[str, Any]:
     """Pool what has been tested; write study.json, and the equity where a fold is complete."""
     from flatwater_trading.recipe.tables import write_frame  # noqa: PLC0415
-    from flatwater_trading.study.pooling import as_json, equity_frame, pool  # noqa: PLC0415  (torch: runs end first)
+    from flatwater_trading.study.pooling import as_json, equity_frame, pool_folds  # noqa: PLC0415  (torch: runs end first)
 
     folder, setup = found.folder, found.setup
-    pooled = pool(folder, setup)
+    pooled = pool_folds(folder, setup)
     if pooled is not None:
         write_frame(equity_frame(pooled), folder.equity)
     result = {
@@ -232,8 +234,8 @@ def write_study(found: Opened, members: Sequence[Member], failed: Mapping[str, s
     return result
 
 
-def _line(member: Member, failed: Mapping[str, str]) -> dict[str, Any]:
+def _line(member: StudyRun, failed: Mapping[str, str]) -> dict[str, Any]:
     name = member.run.path.name
     reason = failed.get(name, "")
-    state = "finished" if member.tested else "failed" if reason else "waiting"
+    state = "finished" if member.is_tested else "failed" if reason else "waiting"
     return {"run": name, "fold": member.fold.number, "seed": member.seed, "state": state, "reason": reason}

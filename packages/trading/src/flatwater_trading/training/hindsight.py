@@ -36,7 +36,7 @@ from flatwater.algorithms.api import (
     accumulate_,
     add_,
     autocast,
-    compiled,
+    bind_compiled,
     count_step_,
     free,
     gradients,
@@ -55,7 +55,7 @@ class DaysActor(Network, Protocol):
         """Coefficients and sale targets in [-1, 1] on every day of each stretch that has its whole context in it."""
 
 
-class Threshold(Protocol):
+class BuyThreshold(Protocol):
     """What stands in the critic's place: nothing has to be estimated."""
 
     threshold: float
@@ -63,7 +63,7 @@ class Threshold(Protocol):
 
 
 @dataclass(frozen=True)
-class Lesson:
+class HindsightBatch:
     """Some stretches of days, and what every purchase on them came to."""
 
     seen: Float[Tensor, "p S N L F"]
@@ -83,7 +83,7 @@ def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members
     )
 
 
-def gain_at(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
     """The gain at a sale target in [-1, 1], on straight lines between the G targets that were resolved."""
     place = (target + 1) / 2 * (gain.shape[-1] - 1)
     below = place.detach().floor().clamp(0, max(0, gain.shape[-1] - 2)).long().unsqueeze(-1)
@@ -97,14 +97,14 @@ def hindsight_loss(
     """Minus the mean gain of what each member asks for."""
     coefficient, target = action.unbind(-1)
     bought = torch.sigmoid(SHARPNESS * (coefficient - threshold))
-    return -(bought * gain_at(gain, target)).mean((1, 2))
+    return -(bought * interpolate_gain(gain, target)).mean((1, 2))
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
     """Bind an update of every member to the population's storage."""
     trained, adam, tally = len(members.tally.skipped), members.actor_adam, members.tally
     actor: DaysActor = cast("Any", nets.actor)
-    known: Threshold = cast("Any", nets.critic)
+    known: BuyThreshold = cast("Any", nets.critic)
     layout = actor.layout
     weights = {span: views(members.actor[slice(*span)], layout) for span in groups}
     homes = {span: views(adam.grad[slice(*span)], layout) for span in groups}
@@ -117,14 +117,14 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
         groups=groups,
     )
 
-    def learn(weights: Params, lesson: Lesson) -> tuple[Tensor, list[Tensor]]:
+    def learn(weights: Params, lesson: HindsightBatch) -> tuple[Tensor, list[Tensor]]:
         own = free(weights)
         with autocast(config, lesson.gain.device):
             action = actor.over_days(own, lesson.seen)
         loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, known.threshold)
         return loss.detach(), gradients(loss / config.micro_batches, own)
 
-    learn = compiled(config, learn)
+    learn = bind_compiled(config, learn)
 
     def update_(draws: Sequence[Draw]) -> None:
         for span in groups:

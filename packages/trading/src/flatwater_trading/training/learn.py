@@ -11,28 +11,28 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Span
-from flatwater.cluster.share import spans
+from flatwater.cluster.share import split_spans
 from flatwater.replay.batch import Batch
 from flatwater.replay.priority import set_priorities_
 from flatwater.state.random import stream
 from flatwater_trading.policy.trader import MarketObs
-from flatwater_trading.training.lessons import Outcomes, draw_lessons
-from flatwater_trading.training.rows import RowReplay, draw, held, windows
-from flatwater_trading.training.setup import Setup, members_at_once
-from flatwater_trading.training.state import Erl, Windows
+from flatwater_trading.training.lessons import PurchaseOutcomes, draw_lessons
+from flatwater_trading.training.rows import RowReplay, draw, drawable_count, windows
+from flatwater_trading.training.setup import ErlSetup, members_at_once
+from flatwater_trading.training.state import ErlState, WindowBuffers
 
 
-def member_groups(setup: Setup, run: Erl) -> list[Span]:
+def member_groups(setup: ErlSetup, run: ErlState) -> list[Span]:
     """Consecutive members of a tile whose observations of one micro-batch stand in memory together."""
     size = members_at_once(setup, run.market)
     return [
         (low + at, low + until)
-        for low, high in spans(setup.members, setup.tile)
-        for at, until in spans(high - low, size)
+        for low, high in split_spans(setup.members, setup.tile)
+        for at, until in split_spans(high - low, size)
     ]
 
 
-class Learning(Protocol):
+class PopulationLearning(Protocol):
     """An update of all members that are computed here, each from a draw of its own, bound to the run's state."""
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
@@ -42,25 +42,25 @@ class Learning(Protocol):
         """What all members of the population drew is drawn again as often as this error says."""
 
 
-def learning(setup: Setup, run: Erl) -> Learning:
+def make_learning(setup: ErlSetup, run: ErlState) -> PopulationLearning:
     """From the outcomes of the training days, or from transitions."""
     if run.outcomes is not None:
-        return FromOutcomes(setup, run, run.outcomes)
+        return HindsightLearning(setup, run, run.outcomes)
     assert run.replay is not None  # noqa: S101  (a run has one of both)
     assert run.windows is not None  # noqa: S101
-    return FromTransitions(setup, run, run.replay, run.windows)
+    return ReplayLearning(setup, run, run.replay, run.windows)
 
 
-def updates_due(setup: Setup, run: Erl) -> int:
+def updates_due(setup: ErlSetup, run: ErlState) -> int:
     """Of this generation: none until the replay holds its minimum."""
-    ready = run.replay is None or held(run.replay) >= setup.config.replay.warmup
+    ready = run.replay is None or drawable_count(run.replay) >= setup.config.replay.warmup
     return setup.config.learner.own.updates if ready else 0
 
 
-class FromOutcomes:
+class HindsightLearning:
     """In hindsight."""
 
-    def __init__(self, setup: Setup, run: Erl, outcomes: Outcomes) -> None:
+    def __init__(self, setup: ErlSetup, run: ErlState, outcomes: PurchaseOutcomes) -> None:
         """Bind the update to the run's state."""
         self._setup, self._run, self._outcomes = setup, run, outcomes
         groups = member_groups(setup, run)
@@ -76,13 +76,13 @@ class FromOutcomes:
         """All days are drawn alike."""
 
 
-class FromTransitions:
+class ReplayLearning:
     """From the replay."""
 
-    def __init__(self, setup: Setup, run: Erl, replay: RowReplay, buffers: Windows) -> None:
+    def __init__(self, setup: ErlSetup, run: ErlState, replay: RowReplay, buffers: WindowBuffers) -> None:
         """Bind the update to the run's state."""
         self._setup, self._run, self._replay = setup, run, replay
-        self._source = Source(replay, buffers, run.market.observations, setup.config.env.episode.context)
+        self._source = ReplaySource(replay, buffers, run.market.observations, setup.config.env.episode.context)
         groups = member_groups(setup, run)
         self._update_ = setup.algorithm.make_update(setup.config.learner, setup.nets, run.learner, groups)
         self._drawn: Tensor | None = None
@@ -104,17 +104,17 @@ class FromTransitions:
 
 
 @dataclass(frozen=True)
-class Source:
+class ReplaySource:
     """Where transitions are gathered from, and into."""
 
     replay: RowReplay
-    buffers: Windows
+    buffers: WindowBuffers
     observations: Float[Tensor, "N T F"]
     context: int
 
 
 def micro_batch(
-    source: Source, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
+    source: ReplaySource, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
 ) -> Callable[[int, int], Batch]:
     """Gathers micro-batch `g` of members low ... high - 1 into the run's buffers: it is good until the next one."""
     replay = source.replay
@@ -133,17 +133,17 @@ def micro_batch(
     return gather
 
 
-def observe(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
+def observe(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
     """What was seen at ring positions `at`, in the run's buffer."""
     return _observed(source, at, source.buffers.seen)
 
 
-def observe_next(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
+def observe_next(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
     """What followed on ring positions `at`, in the run's other buffer."""
     return _observed(source, source.replay.following[at].long(), source.buffers.following)
 
 
-def _observed(source: Source, at: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
+def _observed(source: ReplaySource, at: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
     """The windows of the days on which the transitions at `at` acted, gathered from the panel."""
     replay = source.replay
     seen = windows(source.observations, replay.row[at].long(), source.context, out=buffer)

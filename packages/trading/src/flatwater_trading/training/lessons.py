@@ -9,9 +9,9 @@ from torch import Tensor
 from flatwater.state.tree import derived, state
 from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.market import Market
-from flatwater_trading.training.hindsight import Lesson
+from flatwater_trading.training.hindsight import HindsightBatch
 from flatwater_trading.training.rows import windows
-from flatwater_trading.training.setup import Setup, learns_from_outcomes, members_at_once, stretch_count
+from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, members_at_once, stretch_count
 from flatwater_watch.errors import ConfigError
 
 TARGETS = 5
@@ -21,7 +21,7 @@ LARGEST_GAIN = 0.5
 
 
 @state
-class Outcomes:
+class PurchaseOutcomes:
     """What every purchase on the training days came to."""
 
     gain: Float[Tensor, "D K G"] = derived()
@@ -30,7 +30,7 @@ class Outcomes:
     """Where the stretches of a group of members are gathered: each draw writes over those of the draw before."""
 
 
-def lesson_days(setup: Setup) -> range:
+def lesson_days(setup: ErlSetup) -> range:
     """Rows whose purchases are learnt from: every exit lies within the training days, whatever is held.
 
     A purchase on one of the last `hold_days` training days would be sold at a validation price, which is what the
@@ -51,13 +51,13 @@ def lesson_days(setup: Setup) -> range:
     return days
 
 
-def stretch_days(setup: Setup) -> int:
+def stretch_days(setup: ErlSetup) -> int:
     """Days of one stretch that are learnt from; the context of the first comes before them."""
     size: int = setup.config.learner.own.batch_size
     return size // stretch_count(setup.config)
 
 
-def build_outcomes(setup: Setup, market: Market) -> Outcomes:
+def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
     """Resolve every purchase. On the meta device this is the plan."""
     config, days = setup.config, lesson_days(setup)
     columns, _, features = market.observations.shape
@@ -65,7 +65,9 @@ def build_outcomes(setup: Setup, market: Market) -> Outcomes:
     length = config.env.episode.context - 1 + stretch_days(setup)
     seen = torch.empty((rows, columns, length, features), device=setup.device).fill_(0)
     if setup.device.type == "meta":
-        return Outcomes(gain=torch.empty((len(days), len(market.investable), TARGETS), device="meta"), seen=seen)
+        return PurchaseOutcomes(
+            gain=torch.empty((len(days), len(market.investable), TARGETS), device="meta"), seen=seen
+        )
     trade = config.env.trade
     gain = trade_gains(
         market,
@@ -78,12 +80,12 @@ def build_outcomes(setup: Setup, market: Market) -> Outcomes:
     known = gain.isfinite()
     deviation = gain[known].double().std() if bool(known.any()) else torch.ones(())
     gain.div_(deviation.clamp(min=1e-6).to(gain)).nan_to_num_(nan=0.0)
-    return Outcomes(gain=gain, seen=seen)
+    return PurchaseOutcomes(gain=gain, seen=seen)
 
 
 def draw_lessons(
-    setup: Setup, market: Market, outcomes: Outcomes, rng: torch.Generator
-) -> Sequence[Callable[[int, int], Lesson]]:
+    setup: ErlSetup, market: Market, outcomes: PurchaseOutcomes, rng: torch.Generator
+) -> Sequence[Callable[[int, int], HindsightBatch]]:
     """One draw for each micro-batch of an update; every member has stretches of its own.
 
     All members' are drawn, wherever they are computed: a worker takes those of its share.
@@ -92,8 +94,8 @@ def draw_lessons(
     shape = (config.learner.micro_batches, config.population.size, stretch_count(config))
     first = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)[:, slice(*setup.share)]
 
-    def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], Lesson]:
-        def draw(low: int, high: int) -> Lesson:
+    def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], HindsightBatch]:
+        def draw(low: int, high: int) -> HindsightBatch:
             at = chosen[low:high]
             seen = windows(
                 market.observations,
@@ -102,7 +104,7 @@ def draw_lessons(
                 out=outcomes.seen,
             )
             rows = at[..., None] + torch.arange(length, device=at.device)
-            return Lesson(seen, outcomes.gain[rows.flatten(1)])
+            return HindsightBatch(seen, outcomes.gain[rows.flatten(1)])
 
         return draw
 

@@ -20,15 +20,15 @@ from flatwater_trading.market.observation import account_block
 from flatwater_trading.market.simulator import Simulator, TimeStep, reset_, step_
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACTION_PARTS, TraderActor
-from flatwater_trading.training.setup import Setup
-from flatwater_watch.progress import steps
+from flatwater_trading.training.setup import ErlSetup
+from flatwater_watch.progress import count_steps
 
 TRIED_DAYS = 2
 """On the meta device, where only sizes count: each day after the first makes what the second does."""
 
 
 @dataclass(frozen=True)
-class Moment:
+class DayTransitions:
     """One day of B episodes, after its step: what a replay stores."""
 
     day: int
@@ -41,7 +41,7 @@ class Moment:
 
 
 @state
-class Room:
+class PlayBuffers:
     """Where the outlook of a tile of members is made, slice by slice; the next tile writes over it."""
 
     planned: Float[Tensor, "n"] = derived()
@@ -50,7 +50,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PlannedActions:
     """What the members make of all days of the slices before the first step: views of a room."""
 
     planned: Float[Tensor, "P S D K H"]
@@ -63,15 +63,15 @@ class Outlook:
     by_day: bool
     """Whether actions are made day by day, from the hidden layer."""
 
-    def of_day(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "Seen":
+    def day_input(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "DayInput":
         """What all members see on one day of all slices."""
         planned = self.planned[:, :, day]
         missing = self.missing[:, day].expand(len(planned), -1, -1)
-        return Seen(planned, missing, None if account is None else account.view(*planned.shape[:3], -1))
+        return DayInput(planned, missing, None if account is None else account.view(*planned.shape[:3], -1))
 
 
 @dataclass(frozen=True)
-class Seen:
+class DayInput:
     """One day of an outlook."""
 
     planned: Float[Tensor, "P S K H"]
@@ -86,22 +86,22 @@ class DayActor:
     actor: TraderActor
     by_day: bool
 
-    def __call__(self, params: Params, seen: Seen) -> Float[Tensor, "P S K 2"]:
+    def __call__(self, params: Params, seen: DayInput) -> Float[Tensor, "P S K 2"]:
         """The action of each member on each slice."""
         if not self.by_day:
             return seen.planned
         return self.actor.head(params, seen.planned, seen.missing, seen.account)
 
-    def gaussian(self, params: Params, seen: Seen) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
+    def gaussian(self, params: Params, seen: DayInput) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
         """What its actions are drawn from, where they are made day by day."""
         return self.actor.gaussian_head(params, seen.planned, seen.missing, seen.account)
 
 
-Explore = Callable[[DayActor, Params, Seen], Float[Tensor, "P S K 2"]]
-Remember = Callable[[Moment], None]
+Explore = Callable[[DayActor, Params, DayInput], Float[Tensor, "P S K 2"]]
+Remember = Callable[[DayTransitions], None]
 
 
-def draw_slices(setup: Setup, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
+def draw_slices(setup: ErlSetup, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
     """First trading rows of `count` random slices that fit into `days` whole."""
     steps = setup.config.env.episode.days
     return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=setup.device)
@@ -120,24 +120,24 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def outlook_shapes(
-    setup: Setup, market: Market, members: int, slices: int, *, explored: bool = False, days: int | None = None
+    setup: ErlSetup, market: Market, members: int, slices: int, *, explored: bool = False, days: int | None = None
 ) -> Shapes:
     """What the outlook of so many members on so many slices takes; `days` are an episode's where left out."""
     length, instruments = days or setup.config.env.episode.days, len(market.investable)
-    last = setup.config.net.hidden if by_day(setup, explored=explored) else ACTION_PARTS
+    last = setup.config.net.hidden if acts_by_day(setup, explored=explored) else ACTION_PARTS
     planned = (members, slices, length, instruments, last)
     return planned, (slices, length, instruments), (members, len(market.observations))
 
 
-def by_day(setup: Setup, *, explored: bool) -> bool:
+def acts_by_day(setup: ErlSetup, *, explored: bool) -> bool:
     """Whether actions are made day by day: they follow from the account, or are drawn from more than the action."""
     return setup.config.env.account_observation or (explored and setup.algorithm.gaussian)
 
 
-def build_room(setup: Setup, *outlooks: Shapes) -> Room:
+def build_room(setup: ErlSetup, *outlooks: Shapes) -> PlayBuffers:
     """Room for the largest of several outlooks."""
     planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*outlooks, strict=True))
-    return Room(
+    return PlayBuffers(
         planned=torch.empty(planned, device=setup.device).fill_(0),
         missing=torch.empty(missing, dtype=torch.bool, device=setup.device).fill_(0),
         attention=torch.empty(attention, device=setup.device).fill_(0),
@@ -145,13 +145,13 @@ def build_room(setup: Setup, *outlooks: Shapes) -> Room:
 
 
 @dataclass(frozen=True)
-class Slices:
+class SlicePlay:
     """Members play slices in `env`, whose batch is P x S, the member varying slowest: S encodings, then all days."""
 
-    setup: Setup
+    setup: ErlSetup
     market: Market
     env: Simulator
-    outlook: Outlook
+    outlook: PlannedActions
     actors: Float[Tensor, "P n"]
     """One row of weights for each member."""
 
@@ -178,7 +178,7 @@ class Slices:
         context, days = setup.config.env.episode.context, outlook.planned.shape[2]
         rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
         with torch.no_grad():
-            seen = setup.actor.trunk.of_days(params, self.market.observations.index_select(1, rows)[None, None])
+            seen = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
             hidden = setup.actor.hidden(params, seen)
             planned = hidden if outlook.by_day else setup.actor.head(params, hidden, seen.missing, None)
             outlook.planned[:, number] = planned
@@ -195,25 +195,25 @@ class Slices:
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
         actor, first = DayActor(setup.actor, self.outlook.by_day), env.start.clone()
         days = self.outlook.planned.shape[2]
-        for day in steps("days", range(min(days, TRIED_DAYS) if self.actors.is_meta else days)):
+        for day in count_steps("days", range(min(days, TRIED_DAYS) if self.actors.is_meta else days)):
             account = account_block(env, self.market) if setup.config.env.account_observation else None
-            seen = self.outlook.of_day(day, account)
+            seen = self.outlook.day_input(day, account)
             action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
             step = step_(env, self.market, setup.config.env, to_orders(setup.config.env.trade, action))
             if remember is not None:
-                remember(Moment(day, first + day, action, account, step))
+                remember(DayTransitions(day, first + day, action, account, step))
 
 
-def slices_in(
-    room: Room,
-    setup: Setup,
+def make_slice_play(
+    room: PlayBuffers,
+    setup: ErlSetup,
     market: Market,
     env: Simulator,
     *,
     actors: Float[Tensor, "P n"],
     explored: bool = False,
     days: int | None = None,
-) -> Slices:
+) -> SlicePlay:
     """The slices that `env` holds, with their outlook in `room`.
 
     Args:
@@ -229,25 +229,27 @@ def slices_in(
     shapes = outlook_shapes(setup, market, len(actors), count, explored=explored, days=days)
     held = (room.planned, room.missing, room.attention)
     planned, missing, attention = (flat[: prod(shape)].view(shape) for flat, shape in zip(held, shapes, strict=True))
-    return Slices(setup, market, env, Outlook(planned, missing, attention, by_day(setup, explored=explored)), actors)
+    return SlicePlay(
+        setup, market, env, PlannedActions(planned, missing, attention, acts_by_day(setup, explored=explored)), actors
+    )
 
 
 def play_(
-    setup: Setup,
+    setup: ErlSetup,
     market: Market,
     env: Simulator,
     *,
     actors: Float[Tensor, "P n"],
     starts: Int[Tensor, "S"],
     days: int,
-) -> Outlook:
+) -> PlannedActions:
     """Play each slice with each member in `env` to its end, without noise, in a room of its own.
 
     Returns:
         What the members saw and would have done on every day.
     """
     room = build_room(setup, outlook_shapes(setup, market, len(actors), len(starts), days=days))
-    slices = slices_in(room, setup, market, env, actors=actors, days=days)
+    slices = make_slice_play(room, setup, market, env, actors=actors, days=days)
     slices.begin_(starts)
     for number in range(len(starts)):
         slices.encode_(number)

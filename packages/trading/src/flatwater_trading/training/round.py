@@ -11,11 +11,11 @@ from flatwater.algorithms.api import read_tally_
 from flatwater.evolution.generation import crown_best_, evolve_
 from flatwater.state.random import stream
 from flatwater.trainers.loop import Phase, Progress
-from flatwater_trading.training.crew import Crew
+from flatwater_trading.training.executor import TileExecutor
 from flatwater_trading.training.learn import updates_due
-from flatwater_trading.training.rows import held
-from flatwater_trading.training.setup import Setup
-from flatwater_trading.training.state import Erl
+from flatwater_trading.training.rows import drawable_count
+from flatwater_trading.training.setup import ErlSetup
+from flatwater_trading.training.state import ErlState
 from flatwater_trading.training.tile import held_return, remember_
 
 
@@ -23,9 +23,9 @@ from flatwater_trading.training.tile import held_return, remember_
 class ErlTrainer:
     """The phases of a generation over a run's state; what the loop drives."""
 
-    setup: Setup
-    run: Erl
-    crew: Crew
+    setup: ErlSetup
+    run: ErlState
+    crew: TileExecutor
     phases: Sequence[Phase]
 
     @property
@@ -38,7 +38,7 @@ class ErlTrainer:
         return read_numbers_(self.setup, self.run)
 
 
-def build_trainer(setup: Setup, run: Erl, crew: Crew) -> ErlTrainer:
+def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrainer:
     """Bind the phases to the state. What is validated has learnt, so the last learning of a run is judged as well."""
     count = len(setup.tiles)
     phases = (
@@ -50,7 +50,7 @@ def build_trainer(setup: Setup, run: Erl, crew: Crew) -> ErlTrainer:
     return ErlTrainer(setup, run, crew, phases)
 
 
-def evaluate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
+def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
     """One tile plays the random training slices, which are the same for all; with noise where that is learnt from."""
     span = setup.tiles[step]
     found, mine, scores = crew.train(step), slice(*span), run.scores
@@ -61,7 +61,7 @@ def evaluate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
         remember_(setup, run, found.transitions, span)
 
 
-def validate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
+def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
     """One tile plays the validation slices, the same for all, without noise; after the last one the best is crowned.
 
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
@@ -81,7 +81,7 @@ def validate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
     scores.importance.copy_(scores.attention[best])
 
 
-def next_generation_(setup: Setup, run: Erl, crew: Crew) -> None:
+def next_generation_(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> None:
     """The next generation, by fitness on the training slices."""
     scores, generation = run.scores, run.progress.round
     scores.plateau = evolve_(
@@ -94,10 +94,10 @@ def next_generation_(setup: Setup, run: Erl, crew: Crew) -> None:
         generation=generation,
         rng=stream(setup.config.seed, "evolution", generation, device=setup.device),
     )
-    crew.replaced_()
+    crew.mark_members_changed_()
 
 
-def read_numbers_(setup: Setup, run: Erl) -> dict[str, float]:
+def read_numbers_(setup: ErlSetup, run: ErlState) -> dict[str, float]:
     """Named numbers of the round. Clears the sums that the learner keeps over a round."""
     scores = run.scores
     fitness = scores.fitness.double().cpu()
@@ -120,15 +120,15 @@ def read_numbers_(setup: Setup, run: Erl) -> dict[str, float]:
         "updates": run.learner.tally.updates,
     }
     if run.replay is not None:
-        numbers["buffer/fill"] = held(run.replay) / len(run.replay.row)
-        numbers["buffer/missing"] = max(0, setup.config.replay.warmup - held(run.replay))
+        numbers["buffer/fill"] = drawable_count(run.replay) / len(run.replay.row)
+        numbers["buffer/missing"] = max(0, setup.config.replay.warmup - drawable_count(run.replay))
     numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
     played = _episodes(run)
     losses = read_tally_(run.learner.tally)
     return {name: float(value) for name, value in (numbers | played | losses).items()}
 
 
-def _episodes(run: Erl) -> dict[str, float]:
+def _episodes(run: ErlState) -> dict[str, float]:
     """The training episodes of all members, in one reading."""
     summary = {name: column.double().cpu() for name, column in run.scores.training.items()}
     count = summary["trades"].sum()
@@ -143,7 +143,7 @@ def _episodes(run: Erl) -> dict[str, float]:
     }
 
 
-def lineage_record(run: Erl) -> dict[str, Any]:
+def lineage_record(run: ErlState) -> dict[str, Any]:
     """Who is in each slot after this generation; the champion's is the last."""
     lineage, scores = run.lineage, run.scores
     return {

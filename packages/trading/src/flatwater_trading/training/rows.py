@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.replay.config import RowReplayConfig
-from flatwater.replay.priority import Priorities, build_priorities, draw_prioritised, enter_
+from flatwater.replay.priority import Priorities, add_priorities_, build_priorities, draw_prioritised
 from flatwater.state.tree import state
 from flatwater_watch.errors import require
 
@@ -91,7 +91,7 @@ def build_rows(
     )
 
 
-def held(replay: RowReplay) -> int:
+def drawable_count(replay: RowReplay) -> int:
     """Transitions that can be drawn."""
     return min(replay.appended, len(replay.row))
 
@@ -127,7 +127,7 @@ def append_(
     if replay.account is not None and account is not None:
         replay.account.index_copy_(0, at, account)
     if replay.priorities is not None:
-        enter_(replay.priorities, at)
+        add_priorities_(replay.priorities, at)
     replay.appended += b
 
 
@@ -135,7 +135,7 @@ def draw(replay: RowReplay, shape: tuple[int, ...], rng: torch.Generator) -> tup
     """Ring positions drawn with replacement, and their importance weights where the replay is prioritised."""
     if replay.priorities is not None:
         return draw_prioritised(replay.priorities, shape, rng)
-    return torch.randint(held(replay), shape, generator=rng, device=replay.row.device), None
+    return torch.randint(drawable_count(replay), shape, generator=rng, device=replay.row.device), None
 
 
 def windows(

@@ -6,7 +6,7 @@ import torch
 
 from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Algorithm, Networks, find_algorithm
-from flatwater.cluster.share import spans
+from flatwater.cluster.share import split_spans
 from flatwater_trading.market.market import Market
 from flatwater_trading.panel.splits import Splits
 from flatwater_trading.policy.trader import TraderActor, TraderCritic, build_trader
@@ -14,7 +14,7 @@ from flatwater_trading.training.config import ErlConfig
 
 
 @dataclass(frozen=True)
-class Setup:
+class ErlSetup:
     """What never changes during a run, and is not state: configuration, networks as functions, days."""
 
     config: ErlConfig
@@ -38,7 +38,7 @@ class Setup:
     @property
     def tiles(self) -> list[Span]:
         """Of the whole population, in their order."""
-        return spans(self.config.population.size, self.tile)
+        return split_spans(self.config.population.size, self.tile)
 
     @property
     def nets(self) -> Networks:
@@ -63,7 +63,7 @@ def build_setup(
     *,
     share: Span | None = None,
     kind: str | None = None,
-) -> Setup:
+) -> ErlSetup:
     """The networks for a market's shape.
 
     Args:
@@ -89,7 +89,7 @@ def build_setup(
     )
     size = config.population.size
     tile = min(size, config.population.tile or usual_tile(config, market, kind))
-    return Setup(config, actor, critic, algorithm, splits, device, share or (0, size), tile, kind)
+    return ErlSetup(config, actor, critic, algorithm, splits, device, share or (0, size), tile, kind)
 
 
 def learns_from_outcomes(config: ErlConfig) -> bool:
@@ -123,7 +123,7 @@ def usual_tile(config: ErlConfig, market: Market, kind: str) -> int:
     return LARGE_TILE if little else SMALL_TILE
 
 
-def members_at_once(setup: Setup, market: Market) -> int:
+def members_at_once(setup: ErlSetup, market: Market) -> int:
     """Members of a tile whose observations of one micro-batch may stand in memory; at least one."""
     return min(setup.tile, max(1, WINDOW_BYTES * ROOM[setup.kind] // window_bytes(setup.config, market)))
 

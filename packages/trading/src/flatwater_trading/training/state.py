@@ -6,20 +6,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.algorithms.api import Members, Setting, build_members
-from flatwater.evolution.generation import Lineage, Schedule, build_schedule, first_generation
+from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
 from flatwater.state.tree import derived, state
 from flatwater.trainers.loop import Progress
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, build_simulator
 from flatwater_trading.training.config import replay_capacity
-from flatwater_trading.training.lessons import Outcomes, build_outcomes
-from flatwater_trading.training.play import Room, build_room, outlook_shapes
+from flatwater_trading.training.lessons import PurchaseOutcomes, build_outcomes
+from flatwater_trading.training.play import PlayBuffers, build_room, outlook_shapes
 from flatwater_trading.training.rows import RowReplay, Transitions, build_rows, build_transitions
-from flatwater_trading.training.setup import Setup, learns_from_outcomes, members_at_once
+from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, members_at_once
 
 
 @state
-class Scores:
+class GenerationScores:
     """What this generation's members reached, kept on the device until the round is settled."""
 
     fitness: Float[Tensor, "P"]
@@ -47,7 +47,7 @@ class Scores:
 
 
 @state
-class Windows:
+class WindowBuffers:
     """Where the windows of a batch are gathered: each draw writes over those of the draw before."""
 
     seen: Float[Tensor, "R N C F"] = derived()
@@ -56,27 +56,27 @@ class Windows:
 
 
 @state
-class Erl:
+class ErlState:
     """The root of the state tree."""
 
     progress: Progress
     learner: Members
     replay: RowReplay | None
     """What an algorithm that learns from transitions learns from."""
-    windows: Windows | None
-    outcomes: Outcomes | None
+    windows: WindowBuffers | None
+    outcomes: PurchaseOutcomes | None
     """What hindsight learns from."""
     eval_env: Simulator = derived()
     """tile x train_slices episodes on training days: one tile of members after the other."""
     val_env: Simulator = derived()
     """(tile + 1) x validation_slices episodes on validation days: the champion plays beside each tile."""
-    room: Room
+    room: PlayBuffers
     """Of both, one after the other."""
     played: Transitions | None = derived()
     """What a tile has played, where the algorithm learns from it."""
-    schedule: Schedule
+    schedule: MutationSchedule
     lineage: Lineage
-    scores: Scores
+    scores: GenerationScores
     market: Market
 
 
@@ -86,7 +86,7 @@ JUDGED = ("trades", "refused", "total_return")
 """... and of validation slices."""
 
 
-def build_erl(setup: Setup, market: Market) -> Erl:
+def build_erl(setup: ErlSetup, market: Market) -> ErlState:
     """Allocate a run whole. On the meta device this is its plan."""
     config, device = setup.config, setup.device
     in_hindsight = learns_from_outcomes(config)
@@ -97,7 +97,7 @@ def build_erl(setup: Setup, market: Market) -> Erl:
     def env(batch: int) -> Simulator:
         return build_simulator(config.env, batch=batch, max_days=days, instruments=instruments, device=device)
 
-    return Erl(
+    return ErlState(
         progress=Progress(),
         learner=build_members(
             setup.algorithm,
@@ -127,7 +127,7 @@ def build_erl(setup: Setup, market: Market) -> Erl:
     )
 
 
-def _replay(setup: Setup, market: Market) -> RowReplay:
+def _replay(setup: ErlSetup, market: Market) -> RowReplay:
     config = setup.config
     return build_rows(
         config.replay,
@@ -138,22 +138,22 @@ def _replay(setup: Setup, market: Market) -> RowReplay:
     )
 
 
-def _windows(setup: Setup, market: Market) -> Windows:
+def _windows(setup: ErlSetup, market: Market) -> WindowBuffers:
     config, (columns, _, features) = setup.config, market.observations.shape
     rows = members_at_once(setup, market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
     # Not fresh in every draw: blocks of this size come from the system each time, and their pages are zeroed first.
     seen, following = (torch.empty(shape, device=setup.device).fill_(0) for _ in range(2))
-    return Windows(seen=seen, following=following)
+    return WindowBuffers(seen=seen, following=following)
 
 
-def _no_scores(setup: Setup, columns: int) -> Scores:
+def _no_scores(setup: ErlSetup, columns: int) -> GenerationScores:
     members, device, slices = setup.members, setup.device, setup.config.evaluation
 
     def unknown(*shape: int) -> Tensor:
         return torch.full(shape, torch.nan, device=device)
 
-    return Scores(
+    return GenerationScores(
         fitness=unknown(members),
         training={name: unknown(members, slices.train_slices) for name in TRAINING},
         judged={name: unknown(members + 1, slices.validation_slices) for name in JUDGED},
@@ -168,6 +168,6 @@ def _no_scores(setup: Setup, columns: int) -> Scores:
     )
 
 
-def has_champion(run: Erl) -> bool:
+def has_champion(run: ErlState) -> bool:
     """Whether a validation has been held, so that the champion's slot holds a member's weights."""
     return bool(np.isfinite(float(run.scores.champion_value)))

@@ -20,17 +20,17 @@ from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import Simulator
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.training.config import ExplorationConfig
-from flatwater_trading.training.play import Explore, Moment, Slices, draw_slices, slices_in
+from flatwater_trading.training.play import DayTransitions, Explore, SlicePlay, draw_slices, make_slice_play
 from flatwater_trading.training.rows import Transitions, append_
-from flatwater_trading.training.setup import Setup
-from flatwater_trading.training.state import JUDGED, TRAINING, Erl
+from flatwater_trading.training.setup import ErlSetup
+from flatwater_trading.training.state import JUDGED, TRAINING, ErlState
 
 JUDGING = "walk-forward slices"
 """The name of the stream that these are drawn from. By another name it draws others, and no run goes on bit for bit."""
 
 
 @dataclass(frozen=True)
-class Trained:
+class TileTraining:
     """What the training slices of a tile's members came to."""
 
     fitness: Float[Tensor, "p"]
@@ -41,7 +41,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Judged:
+class TileValidation:
     """What the validation slices of a tile's members, and last of the champion, came to."""
 
     value: Float[Tensor, "p+1"]
@@ -51,11 +51,13 @@ class Judged:
     attention: Float[Tensor, "p+1 N"]
 
 
-def train_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Trained:
+def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileTraining:
     """Play random training slices, the same for every tile; with noise where members learn from what they play."""
     config, explored = setup.config, run.played is not None
     rows = _rows(setup, span)
-    slices = slices_in(run.room, setup, run.market, run.eval_env, actors=run.learner.actor[rows], explored=explored)
+    slices = make_slice_play(
+        run.room, setup, run.market, run.eval_env, actors=run.learner.actor[rows], explored=explored
+    )
     _begin_(setup, slices, setup.splits.train, "training slices", round_)
     if run.played is None:
         slices.play_()
@@ -64,14 +66,14 @@ def train_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Trained:
         slices.play_(explorer(setup, run.learner, noise), partial(_keep_, run.played))
     count = span[1] - span[0]
     summary = {name: each[:count] for name, each in _by_member(setup, run.eval_env, len(rows)).items()}
-    return Trained(lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING}, run.played)
+    return TileTraining(lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING}, run.played)
 
 
-def judge_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Judged:
+def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileValidation:
     """Play random validation slices, the same for every tile, without noise; the champion plays beside each tile."""
     champion = torch.full((1,), setup.members, device=setup.device)
     rows = torch.cat([_rows(setup, span), champion])
-    slices = slices_in(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])
+    slices = make_slice_play(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])
     _begin_(setup, slices, setup.splits.validation, JUDGING, round_)
     slices.play_()
     summary = _by_member(setup, run.val_env, len(rows))
@@ -80,7 +82,7 @@ def judge_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Judged:
     def kept(rows: Float[Tensor, "tile+1 ..."]) -> Float[Tensor, "p+1 ..."]:
         return torch.cat([rows[:count], rows[-1:]])  # a list of their numbers would be copied to the device
 
-    return Judged(
+    return TileValidation(
         value=kept(lowest_mean(summary["fitness"], setup)),
         slices={name: kept(summary[name]) for name in JUDGED},
         activity=kept(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3))),
@@ -88,7 +90,7 @@ def judge_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Judged:
     )
 
 
-def held_return(setup: Setup, market: Market, round_: int) -> Float[Tensor, ""]:
+def held_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, ""]:
     """What equal parts of all instruments gain over a generation's validation slices, on the mean; no costs."""
     rng = stream(setup.config.seed, JUDGING, round_, device=setup.device)
     first = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
@@ -97,25 +99,25 @@ def held_return(setup: Setup, market: Market, round_: int) -> Float[Tensor, ""]:
     return ((sold / bought.where(known, 1) - 1) * known).sum() / known.sum().clamp(min=1)
 
 
-def _rows(setup: Setup, span: Span) -> Int[Tensor, "tile"]:
+def _rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
     """Where the members' weights stand here; the last one's again where the tile is not full."""
     numbers = torch.arange(span[0], span[0] + setup.tile, device=setup.device)
     return numbers.clamp(max=span[1] - 1) - setup.share[0]
 
 
-def _begin_(setup: Setup, slices: Slices, days: Days, consumer: str, round_: int) -> None:
+def _begin_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round_: int) -> None:
     rng = stream(setup.config.seed, consumer, round_, device=setup.device)
     slices.begin_(draw_slices(setup, days, len(slices), rng))
     for number in range(len(slices)):
         slices.encode_(number)
 
 
-def _by_member(setup: Setup, env: Simulator, rows: int) -> dict[str, Float[Tensor, "p S"]]:
+def _by_member(setup: ErlSetup, env: Simulator, rows: int) -> dict[str, Float[Tensor, "p S"]]:
     """The numbers of all episodes played."""
     return {name: column.view(rows, -1) for name, column in episode_summary(env, setup.config.env).items()}
 
 
-def _keep_(played: Transitions, moment: Moment) -> None:
+def _keep_(played: Transitions, moment: DayTransitions) -> None:
     day = moment.day
     played.row[day].copy_(moment.row)
     played.action[day].copy_(moment.action)
@@ -125,7 +127,7 @@ def _keep_(played: Transitions, moment: Moment) -> None:
         played.account[day].copy_(moment.account)
 
 
-def remember_(setup: Setup, run: Erl, played: Transitions, span: Span) -> None:
+def remember_(setup: ErlSetup, run: ErlState, played: Transitions, span: Span) -> None:
     """Append what a tile's members have played to the replay, day by day; tiles come in their order."""
     replay = run.replay
     assert replay is not None  # noqa: S101  (there is one where something was kept)
@@ -144,14 +146,14 @@ def remember_(setup: Setup, run: Erl, played: Transitions, span: Span) -> None:
         )
 
 
-def lowest_mean(values: Float[Tensor, "P S"], setup: Setup) -> Float[Tensor, "P"]:
+def lowest_mean(values: Float[Tensor, "P S"], setup: ErlSetup) -> Float[Tensor, "P"]:
     """Mean of the lowest slices of each member."""
     return values.topk(setup.config.evaluation.lowest, dim=1, largest=False).values.mean(1)
 
 
-def explorer(setup: Setup, members: Members, rng: torch.Generator) -> Explore:
+def explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> Explore:
     """How the algorithm explores; where that is by noise on its actions, by the noise of traders."""
-    config, parts = setup.config, by_part(setup.config.exploration, setup.device)
+    config, parts = setup.config, part_noise(setup.config.exploration, setup.device)
 
     def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
         return spread_over_days(action, scale, parts, config.exploration.day, rng)
@@ -160,7 +162,7 @@ def explorer(setup: Setup, members: Members, rng: torch.Generator) -> Explore:
     return lambda actor, params, seen: explore(actor, params, seen, rng)
 
 
-def by_part(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
+def part_noise(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
     """How noisy a coefficient and a sale target are."""
     parts = (exploration.coefficient, exploration.target)
     return torch.stack([torch.full((), part, device=device) for part in parts])  # written there, and not copied there

@@ -1,7 +1,7 @@
 """The boundaries that a program passes: how many of each kind, and the seconds from one kind to the next.
 
 This is on the way of every environment step, and some take 8 µs: most of what comes often is counted where it is passed
-(`gates.py`) and timed by samples (`samples.py`).
+(`call_counters.py`) and timed by samples (`boundary_sampling.py`).
 """
 
 import threading
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import ceil, inf
 
-from flatwater_watch.agent.gates import Gate
+from flatwater_watch.agent.boundary_sampling import BoundarySampler, Part
+from flatwater_watch.agent.call_counters import CallCounter
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.agent.samples import Part, Samples
 from flatwater_watch.meters.bound import monotonic
 
 TICK = "tick"
@@ -51,14 +51,14 @@ class Boundaries:
         self._others = 0
         """Boundaries not in time, at the last one in time."""
         self._before, self._passed = NEVER, monotonic()
-        self._samples: Samples | None = None
+        self._samples: BoundarySampler | None = None
 
-    def grant_to_(self, gates: Mapping[str, Gate]) -> None:
+    def use_counters_(self, gates: Mapping[str, CallCounter]) -> None:
         """Let the gates, by kind, count what comes often. Only where `tick` is called, which finds that it ended."""
-        self._samples = Samples(gates, self._counts, self.seconds, self._passed)
+        self._samples = BoundarySampler(gates, self._counts, self.seconds, self._passed)
 
     @property
-    def told(self) -> dict[str, int]:
+    def all_counts(self) -> dict[str, int]:
         """How many of each kind, requests as well: what growth can be told by."""
         return self.counts | {REQUEST: self.requests}
 
@@ -69,7 +69,7 @@ class Boundaries:
             self._samples.count_()
         return self._counts
 
-    def clock(self, unit: str | None, *, ticks: bool) -> int:
+    def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
         """Boundaries so far: of one kind; if it is None, those in time, or all others."""
         if unit is not None:
             return self.counts.get(unit, 0)
@@ -79,12 +79,12 @@ class Boundaries:
     def tick(self, ticks: int) -> bool:
         """Pass boundaries in time, of which only the last one was needed. Whether others came by as often."""
         self.step(TICK, ticks)
-        others = self.clock(None, ticks=False)
+        others = self.boundary_count(None, ticks=False)
         since, self._others = others - self._others, others
         return since >= ticks
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclude_other_threads(self) -> Iterator[None]:
         """No thread looks at a boundary meanwhile: a look under way in another thread is waited for."""
         waited = self._looker != threading.get_ident() and self._looking.acquire(timeout=ALONE)
         if waited:

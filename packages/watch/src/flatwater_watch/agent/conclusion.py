@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from flatwater_watch.agent.books import Row, growth, rises, settled
+from flatwater_watch.agent.growth import Sample, after_warm_up, grew_in_last_half, growth_bytes
 from flatwater_watch.agent.outcome import Outcome, State
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.judge import UNEXPLAINED
-from flatwater_watch.meters.fork import not_to_fork_beside
+from flatwater_watch.meters.fork import fork_unsafe_library
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes
 
@@ -21,8 +21,8 @@ LIBRARY = (
 NATIVE = "`memray run --native` names the C function that allocates, if it is native code"
 
 
-def outcome_of(
-    rows: Sequence[Row],
+def decide_outcome(
+    rows: Sequence[Sample],
     told: Sequence[Finding],
     explained: float,
     *,
@@ -47,10 +47,10 @@ def outcome_of(
     if not rows:
         return Outcome("unread")
     # What freed memory or files explain is no finding yet: without one, all of it is an open question.
-    rest = round((1 - explained) * growth(rows)) if told or waiting else growth(rows)
+    rest = round((1 - explained) * growth_bytes(rows)) if told or waiting else growth_bytes(rows)
     soon = (*(() if waiting is None else (_soon(waiting),)), *((_recorded(records),) if records else ()))
     rest -= 0 if waiting is None else min(rest, waiting.bytes)
-    if rest >= ENDING.open_bytes and rises(rows):
+    if rest >= ENDING.open_bytes and grew_in_last_half(rows):
         others = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
         large = [(path, size) for path, size in others if size >= OWNING.told_share * rest][: OWNING.told]
         named = [f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large]
@@ -102,7 +102,7 @@ def without_reached(known: Sequence[Finding], gained: Iterable[tuple[str, int]],
     return [found for found in known if found.owner != UNEXPLAINED["native"][0]]
 
 
-def with_roots(known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows: Sequence[Row]) -> list[Finding]:
+def with_roots(known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows: Sequence[Sample]) -> list[Finding]:
     """The findings, with the part of what came that the roots which they lie in hold now, where their rates say less.
 
     A rate is of the stretch between two censuses: steps that bring more each time leave it behind.
@@ -128,9 +128,9 @@ def _lies_in(found: Finding, root: str) -> bool:
     return found.owner == root or found.owner.startswith((f"{root}.", f"{root}["))
 
 
-def _known_of(rows: Sequence[Row], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
+def _known_of(rows: Sequence[Sample], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
     """Each kind of memory with what it gained, and where no object was found."""
-    first, last = settled(rows)[0].reading, rows[-1].reading
+    first, last = after_warm_up(rows)[0].reading, rows[-1].reading
     files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
     if last.free is None or first.free is None:
         freed = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
@@ -143,6 +143,6 @@ def _known_of(rows: Sequence[Row], censuses: int, *, named: bool, told: bool) ->
         seen = f"{times} saw {nothing} grow from one to the next; what has come since the beginning is named below"
     elif censuses <= 1:
         seen = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
-    library = not_to_fork_beside()
+    library = fork_unsafe_library()
     cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made beside {library}"
     return tuple(text for text in (files, freed, seen, cycles) if text)

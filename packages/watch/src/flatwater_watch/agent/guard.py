@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from types import CodeType, TracebackType
 from typing import TypeVar
 
-from flatwater_watch.meters.signals import is_the_programs
+from flatwater_watch.meters.signals import is_program_fault
 
 R = TypeVar("R")
 
@@ -38,9 +38,9 @@ class Guard:
     def run(self, work: Callable[..., object], *given: object) -> None:
         """Work, unless it is over."""
         if not self.over:
-            self.ask(None, work, *given)
+            self.run_or_default(None, work, *given)
 
-    def ask(self, otherwise: R, work: Callable[..., R], *given: object) -> R:
+    def run_or_default(self, otherwise: R, work: Callable[..., R], *given: object) -> R:
         """What the work returns, also after the end; `otherwise` where it fails."""
         outer, self.thread = self.thread, get_ident()
         try:
@@ -55,7 +55,7 @@ class Guard:
 
     def _passes(self, fault: BaseException) -> bool:
         try:
-            return is_the_programs(fault, self._program)
+            return is_program_fault(fault, self._program)
         except Exception:  # noqa: BLE001  (the same edge: the program may have replaced what is asked here)
             return False
 
@@ -67,7 +67,7 @@ class Guard:
             self._tell = None
         undo, self.undo = self.undo, None
         if undo is not None:
-            self.ask(None, undo)
+            self.run_or_default(None, undo)
 
     def _note(self, fault: BaseException) -> None:
         sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_place(fault.__traceback__)})"

@@ -18,7 +18,7 @@ PAGE_BYTES = 4096
 """Mapped into a process that is entered, for a line of Python."""
 
 
-def handed_on(told: Mapping[str, str], before: str | None) -> dict[str, str]:
+def worker_environment(told: Mapping[str, str], before: str | None) -> dict[str, str]:
     """What the environment of a process must have for the watch to begin in it.
 
     Args:

@@ -92,7 +92,7 @@ def by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding
     return (large, small) if beside else (list(findings), [])
 
 
-def shares_of(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
+def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
     """The part of the growth that the findings have, and the part that is freed memory and files that none of them has.
 
     Args:
@@ -103,7 +103,7 @@ def shares_of(explained: float, findings: "Sequence[Finding]") -> tuple[float, f
     return found, explained - found
 
 
-def fails(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
+def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
     """Whether a build that asked for flat memory fails: something grows and does not end, or grew without a cause."""
     return outcome.state == "unexplained" or any(
         found.verdict not in HARMLESS or found.dies_first for found in findings
@@ -111,7 +111,7 @@ def fails(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
 
 
 @dataclass(frozen=True)
-class Allowed:
+class GrowthAllowance:
     """Growth that a build lets pass: in all since warm-up, or by the second, the hour or the step."""
 
     bytes: float
@@ -119,7 +119,7 @@ class Allowed:
     """`step`, `second`, `hour`, or empty for all of it."""
 
     @classmethod
-    def read(cls, text: str) -> "Allowed":
+    def read(cls, text: str) -> "GrowthAllowance":
         """`1MiB/step`, `10MiB/hour` or `64MiB`.
 
         Raises:
@@ -130,7 +130,7 @@ class Allowed:
             raise ConfigError(f"--fail-if-grows {text}: must be by one of {', '.join(_PER)}, such as 1MiB/step")
         return cls(parse_bytes(amount), per)
 
-    def exceeded(self, summary: dict[str, Any]) -> str:
+    def describe_excess(self, summary: dict[str, Any]) -> str:
         """A sentence where a program grew by more; else nothing.
 
         Args:

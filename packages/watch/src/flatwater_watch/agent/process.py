@@ -1,8 +1,8 @@
 """One watched process: counts boundaries, reads memory now and then, and says what grows.
 
 All faces share it: the runner, `with flatwater_watch.watch()`, the callbacks and the pytest plugin. Most boundaries are
-only counted. A reading is taken when `Pace` says so; then the monitor judges it, takes censuses and traces, in the
-thread that passed the boundary.
+only counted. A reading is taken when `ReadingSchedule` says so; then the monitor judges it, takes censuses and traces,
+in the thread that passed the boundary.
 """
 
 import gc
@@ -11,45 +11,30 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from flatwater_watch.agent.books import (
-    Row,
-    converted,
-    explained_share,
-    growth,
-    growth_of,
-    keep_,
-    let_go,
-    mostly_held,
-    recent_half,
-    scale_of,
-    settled,
-    still_grows,
-    swing,
-    timed,
-)
+from flatwater_watch.agent import growth
+from flatwater_watch.agent import reading_schedule as schedule
 from flatwater_watch.agent.boundaries import RESTING, TICK, Boundaries, ticks_until
-from flatwater_watch.agent.conclusion import outcome_of, with_roots, without_reached
+from flatwater_watch.agent.census_history import CensusHistory, newest_owner_sizes, record_census_
+from flatwater_watch.agent.conclusion import decide_outcome, with_roots, without_reached
+from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.agent.measured import Marks, held_in, mark_
-from flatwater_watch.agent.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
-from flatwater_watch.agent.pages import Pages, find_
-from flatwater_watch.agent.reading import Rates, has_returned, read_now
+from flatwater_watch.agent.reading import Rates, has_returned, take_reading
 from flatwater_watch.agent.spool import write_spool
-from flatwater_watch.agent.summary import going_on, over, summary_of
-from flatwater_watch.agent.workers import Workers, look_
-from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.agent.summary import active_findings, build_summary, stopped_owners
+from flatwater_watch.agent.workers import Workers, measure_workers_
+from flatwater_watch.diagnose.finding import AllocationSite, Finding
+from flatwater_watch.diagnose.gc_sawtooth import add_gc_amounts, gc_explains_growth, judge_gc_sawtooth
 from flatwater_watch.diagnose.judge import CYCLIC, UNEXPLAINED
-from flatwater_watch.diagnose.monitor import Monitor, State
-from flatwater_watch.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
-from flatwater_watch.heap.census import Census, leave_census
+from flatwater_watch.diagnose.monitor import CaseState, Monitor
+from flatwater_watch.heap.census import Census, restore_collector
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.allocator_apart import Allocator
 from flatwater_watch.meters.bound import monotonic, process_seconds, thread_seconds, wall_time
-from flatwater_watch.meters.collector import Collector, Teeth
-from flatwater_watch.meters.fork import not_to_fork_beside
+from flatwater_watch.meters.collector import CollectionListener, GcSawtooth
+from flatwater_watch.meters.fork import fork_unsafe_library
 from flatwater_watch.meters.limit import limits
 from flatwater_watch.meters.mappings import footprint
-from flatwater_watch.meters.untraced import untraced
+from flatwater_watch.meters.untraced import run_untraced
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -79,7 +64,7 @@ class ProcessWatch:
         spool: str | None = None,
         guard: Guard | None = None,
         *,
-        lines: dict[str, Made] | None = None,
+        lines: dict[str, AllocationSite] | None = None,
     ) -> None:
         """Look at nothing yet: the first boundary is the first reading.
 
@@ -92,17 +77,17 @@ class ProcessWatch:
             lines: by owner, what earlier watches of this process traced.
         """
         self._guard = guard or Guard()
-        self.boundaries = Boundaries(self._looked, self._guard)
+        self.boundaries = Boundaries(self._on_boundary, self._guard)
         self.step = self.boundaries.step
         self.censuses = 0
         """Taken so far, to their end."""
         self._lines = {} if lines is None else lines
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
-        self._pace: Pace | None = None
+        self._pace: schedule.ReadingSchedule | None = None
         self._closed = False
         self._hearing = Guard()
         """Guards the callbacks of the garbage collector, in any thread: a fault there loses this evidence alone."""
-        self._collector: Collector | None = None
+        self._collector: CollectionListener | None = None
         """None before the first boundary."""
         self._due = self._late = self._levels_due = self._glance_due = 0.0
         self._highest = 0.0
@@ -113,14 +98,14 @@ class ProcessWatch:
         self._began_cpu = process_seconds()
         self._spool_due = self._read_at = self._cost_seconds = 0.0
         self._begin()
-        self._guard.undo = self.let_go
+        self._guard.undo = self.detach
 
     def _begin(self) -> None:
         """Start with empty books, keeping the counts."""
         self._monitor = Monitor(self._roots, counted=self._counted, lines=self._lines)
-        self._rows: list[Row] = []
+        self._rows: list[growth.Sample] = []
         self._since: dict[str, int] = {}
-        self._pages, self._workers, self._marks = Pages(), Workers(), Marks()
+        self._pages, self._workers, self._marks = FillingArrays(), Workers(), CensusHistory()
         self._allocator = Allocator()
         self._unread: Mapping[str, int] = {}
         self._searched = self._own = self._thread = 0
@@ -136,48 +121,52 @@ class ProcessWatch:
         each, unless they come by as often: it goes on at those.
         """
         hurried = self.boundaries.tick(ticks)
-        if self.boundaries.clock(self._unit, ticks=False) < REGULAR:
+        if self.boundaries.boundary_count(self._unit, ticks=False) < schedule.REGULAR:
             return ticks_until(min(self._due, self._glance_due))
-        return min(2 * ticks, HURRIED if self._monitor.levels.new else RESTING) if hurried else 1
+        return min(2 * ticks, HURRIED if self._monitor.levels.has_recent else RESTING) if hurried else 1
 
-    def give_way(self) -> int:
+    def end_stale_trace(self) -> int:
         """End the trace where no reading may be taken, such as during an import, which tracing slows down fifty times.
 
         Returns the ticks to the next call.
         """
-        if self._monitor.tracing and monotonic() >= self._read_at + GIVES_WAY and self._may_read(TICK):
-            self._guard.run(untraced, self._monitor.leave_trace)
+        if self._monitor.is_tracing and monotonic() >= self._read_at + GIVES_WAY and self._may_read(TICK):
+            self._guard.run(run_untraced, self._monitor.stop_trace)
         return 1
 
-    def _looked(self, kind: str, now: float) -> bool:
+    def _on_boundary(self, kind: str, now: float) -> bool:
         """Read memory if that is due, and at once where a program that was read in time has come to its own loop."""
-        if self._ticking and kind != TICK and self.boundaries.clock(self._unit, ticks=False) >= REGULAR:
+        if (
+            self._ticking
+            and kind != TICK
+            and self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR
+        ):
             self._due = self._late = 0.0
         if self._glance_due <= now < self._due and self._pace is not None:
-            self._guard.run(untraced, self._glance, now)
+            self._guard.run(run_untraced, self._check_rss, now)
         if due := now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
-            self._guard.run(untraced, self._arrive, kind, now)
+            self._guard.run(run_untraced, self._read_if_allowed, kind, now)
         return due
 
-    def _glance(self, now: float) -> None:
+    def _check_rss(self, now: float) -> None:
         """Between two readings that a program's own CPU time keeps apart: see whether memory rises.
 
         What answers for the allocator is let go too.
         """
         assert self._pace is not None  # noqa: S101  (asked for by the caller)
         self._glance_due = now + max(GLANCE, self._pace.gap)
-        self._allocator.hear_()
+        self._allocator.take_answer_()
         if footprint().resident >= self._highest:
-            self._pace.hurry()
+            self._pace.pace_by_clock()
             self._due, self._late = now, now + (self._late - self._due)
 
-    def _arrive(self, kind: str, now: float) -> None:
+    def _read_if_allowed(self, kind: str, now: float) -> None:
         if self._closed or (self._unit is not None and kind != self._unit):
             return
-        own = self.boundaries.clock(self._unit, ticks=False) >= REGULAR
+        own = self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR
         if kind == TICK and own:
             if self._aside == TICK and self._may_read(kind):
-                self._between(now)
+                self._continue_census(now)
             return
         lone = kind == TICK and self._unit is None and bool(self._rows) and not self._ticking
         # The program has boundaries of its own after all; or it passed one, such as an epoch, and then none.
@@ -192,19 +181,20 @@ class ProcessWatch:
 
     def _may_read(self, kind: str) -> bool:
         """Whether this thread may read: that in which it began; in time any, unless a tracer is set up in another."""
-        return self._thread == threading.get_ident() or (kind == TICK and not self._monitor.listens)
+        return self._thread == threading.get_ident() or (kind == TICK and not self._monitor.is_bound_to_thread)
 
-    def _between(self, now: float) -> None:
+    def _continue_census(self, now: float) -> None:
         """Go on with a census, which needs no boundary, and many programs pass one a second; or look at what was found.
 
         At a boundary a program is always at the same place, where what it fills and empties may be full.
         """
         assert self._pace is not None  # noqa: S101  (there is a reading)
         under_way = self._monitor.censuses.under_way
-        if overdrawn(self._pace, now, share_of(investigating=self._monitor.investigating, counting=under_way)) <= 0:
+        share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=under_way)
+        if schedule.overspent_seconds(self._pace, now, share) <= 0:
             cpu = thread_seconds()
             if under_way:
-                self._monitor.censuses.go_on(SLICE)
+                self._monitor.censuses.run_slice(schedule.SLICE)
             else:
                 self._look_at_levels(now)
             took = thread_seconds() - cpu
@@ -217,17 +207,17 @@ class ProcessWatch:
         """See how full is what was found, for its share of the time: the way to it may be long."""
         if now >= self._levels_due:
             cpu = thread_seconds()
-            self._monitor.levels.look(self._monitor.censuses.roots)
+            self._monitor.levels.check_lengths(self._monitor.censuses.roots)
             self._levels_due = now + (thread_seconds() - cpu) / LEVELS
 
     def _start(self, kind: str, now: float) -> None:
         self._thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
         self._ticking = kind == TICK
-        self._pace = Pace(began=now)
+        self._pace = schedule.ReadingSchedule(began=now)
         self._anchor = self._unit
         if self._collector is None:
-            self._collector = Collector(self._hearing.run)
-            self._collector.listen()
+            self._collector = CollectionListener(self._hearing.run)
+            self._collector.start_listening()
         if self._limit is None:
             self._limit = min(limits().values())
 
@@ -242,38 +232,37 @@ class ProcessWatch:
         reading = self._reading()
         if self._rows and reading.step <= self._rows[-1].reading.step:
             return
-        tracing, counting = self._monitor.tracing, self._monitor.censuses.under_way
+        tracing, counting = self._monitor.is_tracing, self._monitor.censuses.under_way
         if tracing:
-            self._pace.spent += TRACED * (now - self._read_at)
-        share = share_of(investigating=self._monitor.investigating, counting=counting)
-        affordable = overdrawn(self._pace, now, share) <= 0
-        news = self._monitor.observe(reading, seconds=slice_of(self._pace, now, reading.step), trace=affordable)
+            self._pace.spent += schedule.TRACED * (now - self._read_at)
+        share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
+        affordable = schedule.overspent_seconds(self._pace, now, share) <= 0
+        seconds = schedule.census_slice_seconds(self._pace, now, reading.step)
+        news = self._monitor.observe(reading, seconds=seconds, trace=affordable)
         if self._ticking and affordable:  # a program that is read in time is anywhere in what it fills and empties
             self._look_at_levels(now)
         if not tracing:
-            self._keep(reading, now - self._pace.began)
-            self._search(reading)
-        look_(self._workers, reading.step)
+            self._append_sample(reading, now - self._pace.began)
+            self._request_census(reading)
+        measure_workers_(self._workers, reading.step)
         for finding in news:
             self._since[finding.owner] = reading.step
         if thread_seconds() - cpu > LONG:  # what was made here is nobody's growth
             self._own += max(0, footprint().resident - reading.resident)
         ended = self._read_at = monotonic()
         took = thread_seconds() - cpu
-        told = {
-            "investigating": self._monitor.investigating,
-            "counting": counting or self._monitor.censuses.under_way,
-            "tracing": self._monitor.tracing,
-        }
-        quiet = self._monitor.state is State.WATCHING and not self._since and not told["counting"]
+        counting = counting or self._monitor.censuses.under_way
+        told = {"counting": counting, "tracing": self._monitor.is_tracing}
+        told["investigating"] = self._monitor.is_investigating
+        quiet = self._monitor.state is CaseState.WATCHING and not self._since and not counting
         idle_cpu = process_seconds() - self._began_cpu - self._cost_seconds if quiet else None
-        put_off_(self._pace, ended, took, self.boundaries.counts, **told, idle_cpu=idle_cpu)
+        schedule.schedule_next_(self._pace, ended, took, self.boundaries.counts, **told, idle_cpu=idle_cpu)
         self._due, self._glance_due = self._pace.due, ended + max(GLANCE, self._pace.gap)
-        stair = DRIFT.stair * reading.material
-        self._highest = max((row.reading.resident for row in recent_half(self._rows)), default=0) + stair
+        stair = DRIFT.stair * reading.material_bytes
+        self._highest = max((row.reading.resident for row in growth.recent_half(self._rows)), default=0) + stair
         self._late = self._pace.late if self._unit is None else self._due
         self._anchor = self._unit or self._pace.anchor
-        self._aside = TICK if self._monitor.censuses.under_way or self._monitor.levels.any else None
+        self._aside = TICK if self._monitor.censuses.under_way or self._monitor.levels.has_containers else None
         self._save(ended, at_once=bool(news))
         own = thread_seconds() - cpu
         self._cost_seconds += own
@@ -283,43 +272,44 @@ class ProcessWatch:
             self._rates.leave_out_(own)
 
     def _reading(self) -> Reading:
-        clock = self.boundaries.clock(self._unit, ticks=self._ticking)
+        clock = self.boundaries.boundary_count(self._unit, ticks=self._ticking)
         rates = {} if self._ticking else self._rates.until(clock)
-        return read_now(clock, self._allocator, self._pages, limit=self._limit, rates=rates)
+        return take_reading(clock, self._allocator, self._pages, limit=self._limit, rates=rates)
 
-    def _search(self, reading: Reading) -> None:
+    def _request_census(self, reading: Reading) -> None:
         """Have a census taken for large arrays, whenever the growth has doubled, and to weigh owners now and then."""
         grown = reading.resident - self._rows[0].reading.resident - reading.owned_bytes
         arrays = grown >= max(FILLING.large, 2 * self._searched)
-        owners = reading.step >= self._marks.due and bool(self._held())
+        owners = reading.step >= self._marks.due and bool(self._found_owners())
         if arrays or owners:
-            self._monitor.count()
+            self._monitor.take_census()
 
     def _counted(self, clock: int, census: Census) -> None:
         """Weigh what was found, and look for large arrays, in each census that is taken."""
         self.censuses += 1
         self._unread = census.unread
-        mark_(self._marks, clock, census)
-        find_(self._pages, census)
+        record_census_(self._marks, clock, census)
+        add_untouched_(self._pages, census)
         if self._rows:
             last = self._rows[-1].reading
             grown = last.resident - self._rows[0].reading.resident - last.owned_bytes
             self._searched = max(grown, FILLING.large // 2)
 
-    def _weigh(self) -> None:
+    def _take_last_census(self) -> None:
         """Weigh what was found at the last reading, which is taken now."""
         assert self._pace is not None  # noqa: S101  (there are rows)
         reading = self._reading()
-        if reading.step > self._rows[-1].reading.step and not self._monitor.tracing:
+        if reading.step > self._rows[-1].reading.step and not self._monitor.is_tracing:
             self._monitor.observe(reading, trace=False)
-            self._keep(reading, monotonic() - self._pace.began)
-            self._monitor.count(seconds=ENDING.last_census)
+            self._append_sample(reading, monotonic() - self._pace.began)
+            self._monitor.take_census(seconds=ENDING.last_census)
 
-    def _keep(self, reading: Reading, seconds: float) -> None:
+    def _append_sample(self, reading: Reading, seconds: float) -> None:
         self._late_rows += has_returned()
-        keep_(self._rows, Row(seconds, self.boundaries.told, reading, self._own, dict(self.boundaries.seconds)))
+        counts, spent = self.boundaries.all_counts, dict(self.boundaries.seconds)
+        growth.append_sample_(self._rows, growth.Sample(seconds, counts, reading, self._own, spent))
 
-    def _held(self) -> list[str]:
+    def _found_owners(self) -> list[str]:
         """Owners that were found, other than kinds of memory."""
         return [found.owner for found in self._monitor.findings() if found.holders]
 
@@ -330,30 +320,31 @@ class ProcessWatch:
         told = self._monitor.findings()
         native = next((found for found in told if found.verdict == "native"), None)
         garbage = list[Finding]()
-        if native is not None and are_the_cause(self._teeth()):  # it comes and goes: no reading need see it rise now
+        # It comes and goes: no reading need see it rise now.
+        if native is not None and gc_explains_growth(self._gc_sawtooth()):
             told.remove(native)
             if CYCLIC not in (found.owner for found in told):
                 rate = Slope(native.bytes_per_step, *native.interval)
-                garbage = [judge_teeth(rate, growth_of(self._rows), collecting=gc.isenabled())]
-        kept = going_on(told, self._rows, self._since, self._marks, self._workers)
-        return [self._for_people(found) for found in (*kept, *garbage)]
+                garbage = [judge_gc_sawtooth(rate, growth.process_growth(self._rows), collecting=gc.isenabled())]
+        kept = active_findings(told, self._rows, self._since, self._marks, self._workers)
+        return [self._in_user_units(found) for found in (*kept, *garbage)]
 
-    def _for_people(self, found: Finding) -> Finding:
+    def _in_user_units(self, found: Finding) -> Finding:
         """The finding per unit instead of per boundary, with what collections free."""
-        scale = scale_of(self._rows, self._unit)
-        told = timed(converted(found, scale), found.limit_step, self._rows, wall_time())
-        teeth = self._teeth() if told.owner == CYCLIC else None
-        return told if teeth is None else with_teeth(told, teeth, self._pace_of_steps() / scale.per_unit)
+        scale = growth.choose_scale(self._rows, self._unit)
+        told = growth.with_limit_time(growth.with_unit(found, scale), found.limit_step, self._rows, wall_time())
+        teeth = self._gc_sawtooth() if told.owner == CYCLIC else None
+        return told if teeth is None else add_gc_amounts(told, teeth, self._boundaries_per_second() / scale.per_unit)
 
-    def _pace_of_steps(self) -> float:
+    def _boundaries_per_second(self) -> float:
         """Boundaries that pass in a second, since warm-up; infinite before there are two readings."""
-        first, last = settled(self._rows)[0], self._rows[-1]
+        first, last = growth.after_warm_up(self._rows)[0], self._rows[-1]
         seconds = last.seconds - first.seconds
         return (last.reading.step - first.reading.step) / seconds if seconds > 0 else inf
 
-    def _teeth(self) -> Teeth | None:
+    def _gc_sawtooth(self) -> GcSawtooth | None:
         """What full collections free, where enough were seen."""
-        return None if self._collector is None else self._collector.teeth(COLLECTING.fewest)
+        return None if self._collector is None else self._collector.median_sawtooth(COLLECTING.fewest)
 
     def conclude(self, *, alive: bool = True) -> list[Finding]:
         """The findings; of a program that ends after a few readings, what most of its growth belongs to.
@@ -361,77 +352,81 @@ class ProcessWatch:
         Args:
             alive: whether the program is still in its loop, so that what was found can be weighed for the last time.
         """
-        with self.boundaries.alone():
-            return self._concluded(alive=alive)
+        with self.boundaries.exclude_other_threads():
+            return self._find_at_end(alive=alive)
 
-    def _concluded(self, *, alive: bool) -> list[Finding]:
+    def _find_at_end(self, *, alive: bool) -> list[Finding]:
         if 0 < 2 * self._late_rows < len(self._rows):  # it frees what it has as it ends, and waits for its threads
             del self._rows[-self._late_rows :]
-        elif not alive and self._held() and let_go(self._rows):
+        elif not alive and self._found_owners() and growth.is_teardown_sample(self._rows):
             # A nursery does so with its tasks, before `main` returns.
             del self._rows[-1]
         if not alive:
             self._read_last()
-        if alive and self._rows and self._held() and self._monitor.censuses.took <= ENDING.last_census:
-            self._weigh()
-        self._monitor.settle(over(self._monitor.findings(), self._rows, self._since, self._marks) if self._rows else ())
+        if alive and self._rows and self._found_owners() and self._monitor.censuses.took <= ENDING.last_census:
+            self._take_last_census()
+        self._monitor.finish_pending(
+            stopped_owners(self._monitor.findings(), self._rows, self._since, self._marks) if self._rows else ()
+        )
         known = self.findings()
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
-        unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few
-        unsure = unsure or self._monitor.levels.refilled > self._monitor.cleared
-        if not known and not unsure and len(self._rows) >= REGULAR and still_grows(self._rows):
-            found = mostly_held(self._monitor.conclude(), self._rows)
-            known = [self._for_people(each) for each in found]
+        unsure = not self._monitor.is_investigating if self._ticking else len(self._rows) > ENDING.few
+        unsure = unsure or self._monitor.levels.periodically_emptied > self._monitor.negligible_resets
+        if not known and not unsure and len(self._rows) >= schedule.REGULAR and growth.process_still_grows(self._rows):
+            found = growth.owned_or_native(self._monitor.conclude(), self._rows)
+            known = [self._in_user_units(each) for each in found]
         known = self._without_reached(known)
-        causes = self._follow(known)
+        causes = self._find_open_causes(known)
         return [*with_roots(known, self._leads, self._rows), *causes]
 
     def _read_last(self) -> None:
         """Note what the program has at its end, if it holds more than at the last reading, which may be long ago."""
         reading = self._reading()
         last = self._rows[-1].reading if self._rows else None
-        if last is None or self._pace is None or self._monitor.tracing:
+        if last is None or self._pace is None or self._monitor.is_tracing:
             return
         more = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
-        if reading.step > last.step and more > last.material:  # what was freed as it ended is no growth
-            self._keep(reading, monotonic() - self._pace.began)
+        if reading.step > last.step and more > last.material_bytes:  # what was freed as it ended is no growth
+            self._append_sample(reading, monotonic() - self._pace.began)
 
     def _without_reached(self, known: list[Finding]) -> list[Finding]:
         """The findings; native growth is among them only where roots do not hold it."""
         is_native = any(each.owner == UNEXPLAINED["native"][0] for each in known)
         if not is_native or self._monitor.censuses.took > ENDING.last_census:
             return known
-        return without_reached(known, self._monitor.gained(), growth(self._rows))
+        return without_reached(known, self._monitor.root_gains(), growth.growth_bytes(self._rows))
 
-    def _follow(self, known: list[Finding]) -> list[Finding]:
+    def _find_open_causes(self, known: list[Finding]) -> list[Finding]:
         """Where growth has no cause, ask what waits for the collector, and which items keep memory outside of Python.
 
         What else holds more than at the beginning is a lead, and no proof.
         """
-        outcome = outcome_of(self._rows, known, explained_share(self._rows, known)) if self._rows else None
+        outcome = decide_outcome(self._rows, known, growth.explained_share(self._rows, known)) if self._rows else None
         if outcome is None:
             return []
-        steps = self._rows[-1].reading.step - settled(self._rows)[0].reading.step
-        causes = self._monitor.uncollected(outcome.bytes, steps, self._teeth()) if outcome.next else []
+        steps = self._rows[-1].reading.step - growth.after_warm_up(self._rows)[0].reading.step
+        causes = self._monitor.judge_garbage_at_end(outcome.bytes, steps, self._gc_sawtooth()) if outcome.next else []
         waiting = 0 if self._monitor.waiting is None else self._monitor.waiting.bytes
         growing = bool(outcome.next) and outcome.bytes - waiting >= ENDING.open_bytes
         causes = causes or self._collected(known, growing=growing)
-        causes = causes or (self._monitor.unproven(outcome.bytes) if outcome.next else [])
+        causes = causes or (self._monitor.confirm_unproven(outcome.bytes) if outcome.next else [])
         if not causes and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
-            causes = self._monitor.behind_handles(outcome.bytes)
-            self._leads = [] if causes else self._monitor.gained()
-        return [self._for_people(found) for found in causes]
+            causes = self._monitor.find_behind_handles(outcome.bytes)
+            self._leads = [] if causes else self._monitor.root_gains()
+        return [self._in_user_units(found) for found in causes]
 
     def _collected(self, known: list[Finding], *, growing: bool) -> list[Finding]:
         """Garbage that collections free, where memory grew without a cause, or where no fork can see that it swings."""
-        teeth, pace = self._teeth(), self._pace_of_steps()
+        teeth, pace = self._gc_sawtooth(), self._boundaries_per_second()
         told = any(found.owner == CYCLIC for found in known)
-        if teeth is None or told or not 0 < pace < inf or not are_the_cause(teeth):
+        if teeth is None or told or not 0 < pace < inf or not gc_explains_growth(teeth):
             return []
-        if not growing and (not_to_fork_beside() is None or swing(self._rows) < ENDING.open_bytes):
+        if not growing and (fork_unsafe_library() is None or growth.swing(self._rows) < ENDING.open_bytes):
             return []
         rate = teeth.rise / teeth.seconds / pace
-        return [judge_teeth(Slope(rate, rate, rate), growth_of(self._rows), collecting=gc.isenabled())]
+        return [
+            judge_gc_sawtooth(Slope(rate, rate, rate), growth.process_growth(self._rows), collecting=gc.isenabled())
+        ]
 
     def summary(self, found: list[Finding] | None = None) -> dict[str, Any]:
         """The state as the JSON of `flatwater watch`.
@@ -441,22 +436,22 @@ class ProcessWatch:
         """
         cpu = process_seconds() - self._began_cpu
         spent = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
-        summary = summary_of(
+        summary = build_summary(
             self._rows,
             self.findings() if found is None else found,
             unit=self._unit,
-            counts=self.boundaries.told,
+            counts=self.boundaries.all_counts,
             unread=self._unread,
             censuses=self.censuses,
             leads=self._leads,
             waiting=self._monitor.waiting,
-            refilled=sorted(self._monitor.levels.refilled),
+            refilled=sorted(self._monitor.levels.periodically_emptied),
             found=self._monitor.findings(),
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         )
         cost = {"cpu_share": spent, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}
         unseen = [*summary["unseen"], *self._hearing.faults]
-        held = held_in(self._marks)
+        held = newest_owner_sizes(self._marks)
         return summary | {"held": held, "cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
 
     cost_bytes = 0
@@ -474,7 +469,7 @@ class ProcessWatch:
         """
         if self._closed:
             return
-        with self.boundaries.alone():
+        with self.boundaries.exclude_other_threads():
             self._close(conclude=conclude)
 
     def _close(self, *, conclude: bool) -> None:
@@ -483,11 +478,11 @@ class ProcessWatch:
         try:
             found = self.conclude(alive=False) if conclude and self._rows else self.findings()
         finally:
-            self.let_go()
+            self.detach()
         if self._spool is not None:
             write_spool(self._spool, lambda: self.summary(found) | {"ended": True})
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Stop at once, and leave nothing in the program: no tracer, no listener of the collector's."""
         self._closed = True
         self._due = self._late = self._glance_due = float("inf")
@@ -498,6 +493,6 @@ class ProcessWatch:
 
     def abandon(self) -> None:
         """In a forked child: stop at once and write nothing."""
-        leave_census()
+        restore_collector()
         self._spool = None
-        self.let_go()
+        self.detach()

@@ -5,12 +5,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from flatwater_watch.agent.books import Row, settled
-from flatwater_watch.agent.pace import REGULAR
-from flatwater_watch.agent.pages import Pages, owned_, planned
+from flatwater_watch.agent.filling_arrays import FillingArrays, planned, touched_by_path_
+from flatwater_watch.agent.growth import Sample, after_warm_up
+from flatwater_watch.agent.reading_schedule import REGULAR
 from flatwater_watch.meters.allocator_apart import Allocator
 from flatwater_watch.meters.bound import process_seconds
-from flatwater_watch.meters.fork import not_to_fork_beside
+from flatwater_watch.meters.fork import fork_unsafe_library
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.series.readings import Reading
 
@@ -50,8 +50,8 @@ class Rates:
         return {"the program": passed / spent} if spent >= RATE_CPU and passed >= REGULAR else {}
 
 
-def read_now(
-    clock: int, allocator: Allocator, pages: Pages, *, limit: int | None, rates: Mapping[str, float]
+def take_reading(
+    clock: int, allocator: Allocator, pages: FillingArrays, *, limit: int | None, rates: Mapping[str, float]
 ) -> Reading:
     """The process as it is.
 
@@ -62,14 +62,14 @@ def read_now(
         limit: bytes at which the process must stop.
         rates: boundaries per CPU second.
     """
-    now, used = footprint(), allocator.now_()
+    now, used = footprint(), allocator.newest_totals_()
     return Reading(
         step=clock,
         resident=now.resident,
         file_mapped=now.file_mapped,
         in_use=None if used is None else used.in_use,
         free=None if used is None else used.kept_within(now.anonymous),
-        owned=owned_(pages),
+        owned=touched_by_path_(pages),
         planned=planned(pages),
         limit=limit,
         rates=rates,
@@ -85,7 +85,7 @@ def has_returned() -> bool:
     return frame is not None and frame.f_code is SHUTDOWN
 
 
-def unseen_in(rows: Sequence[Row], unread: Mapping[str, int]) -> list[str]:
+def unseen_in(rows: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
     """Sentences on what could not be seen.
 
     Args:
@@ -95,11 +95,11 @@ def unseen_in(rows: Sequence[Row], unread: Mapping[str, int]) -> list[str]:
     unseen = []
     if not rows:
         unseen.append("the program ended before its first step: nothing was read")
-    elif len(settled(rows)) < FEWEST:
+    elif len(after_warm_up(rows)) < FEWEST:
         unseen.append(f"{len(rows)} readings are too few to tell growth from warm-up")
     if rows and rows[-1].reading.free is None:
         unseen.append("this C library does not tell what it has freed and kept")
-    if (library := not_to_fork_beside()) is not None:
+    if (library := fork_unsafe_library()) is not None:
         unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang beside {library}")
     if unread:
         most = sorted(unread, key=lambda kind: -unread[kind])[:TOLD]

@@ -14,21 +14,21 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from flatwater_watch.agent.boundaries import REQUEST
-from flatwater_watch.agent.gates import Count, Gate, gate_of, listen
+from flatwater_watch.agent.call_counters import CallCounter, Count, make_call_counter, set_listener
 from flatwater_watch.agent.guard import Guard
 
 _known = set[str]()
 """Libraries that are prepared, or will be: a fork has them as they were."""
-_GATES = {kind: gate_of(kind) for kind in ("update", "epoch", "step", "episode", REQUEST)}
+_GATES = {kind: make_call_counter(kind) for kind in ("update", "epoch", "step", "episode", REQUEST)}
 
 
-def find_steps(count: Count) -> Mapping[str, Gate]:
+def hook_steps(count: Count) -> Mapping[str, CallCounter]:
     """Begin to tell `count` of boundaries, in the libraries that are loaded and in those that will be.
 
     Returns:
         Where they are passed, by kind: each may be granted some of which `count` is not told.
     """
-    listen(count)
+    set_listener(count)
     after_import({name: prepare for name, prepare in _PREPARED.items() if name not in _known})
     _known.update(_PREPARED)
     return {kind: gate for kind, gate in _GATES.items() if kind != REQUEST}
@@ -46,9 +46,9 @@ def after_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
     sys.meta_path.insert(0, _AfterImport(waiting))
 
 
-def lose_steps() -> None:
+def unhook_steps() -> None:
     """Tell nobody any more."""
-    listen(None)
+    set_listener(None)
 
 
 class _AfterImport:
@@ -96,7 +96,7 @@ def _prepare_optimizers(module: ModuleType) -> None:
 
 
 def _updated(_optimizer: object, _given: object, _named: object) -> None:
-    _GATES["update"].pass_()
+    _GATES["update"].count_call()
 
 
 def _prepare_loaders(module: ModuleType) -> None:
@@ -105,7 +105,7 @@ def _prepare_loaders(module: ModuleType) -> None:
 
     @functools.wraps(iterate)
     def __iter__(self: Any) -> Any:  # noqa: ANN401, N807
-        _GATES["epoch"].pass_()
+        _GATES["epoch"].count_call()
         return iterate(self)
 
     loader.__iter__ = __iter__
@@ -161,13 +161,13 @@ def _wrap(cls: type) -> None:
         if type(method) is not FunctionType:
             continue
         for parent in cls.__mro__[1:]:
-            if _is_told(hidden := vars(parent).get(name)):
-                setattr(parent, name, _told_if_outermost(vars(hidden)["__wrapped__"], parent, name, kind))
-        if not _is_told(method):
-            setattr(cls, name, _told(method, cls, name, kind))
+            if _is_counted(hidden := vars(parent).get(name)):
+                setattr(parent, name, _counted_if_outermost(vars(hidden)["__wrapped__"], parent, name, kind))
+        if not _is_counted(method):
+            setattr(cls, name, _counted_method(method, cls, name, kind))
 
 
-def _is_told(method: Any) -> bool:  # noqa: ANN401
+def _is_counted(method: Any) -> bool:  # noqa: ANN401
     """Whether that is of this module, and no wrapper of the user's that took over what the names of it say."""
     return type(method) is FunctionType and vars(method).get("__flatwater__") is method.__code__
 
@@ -184,22 +184,22 @@ class _Outermost(dict[type, bool]):
         return self[own]
 
 
-def _told(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
+def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
     """The method of a class, passing a boundary first."""
     if not _takes_one(method):
-        return _told_if_outermost(method, cls, name, kind)
+        return _counted_if_outermost(method, cls, name, kind)
     told: Any = _GATES[kind].wrap(method)
     # The same names make it callable as before.
     told.__code__ = told.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
     return _like(told, method)
 
 
-def _told_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
-    """The method as of `_told`, but not counted when a subclass calls it by `super()`: that call was counted already.
+def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
+    """The method as of `_counted_method`, but not counted when a subclass calls it by `super()`.
 
-    Takes twice the time.
+    That call was counted already. Takes twice the time.
     """
-    outermost, pass_ = _Outermost(cls, name), _GATES[kind].pass_
+    outermost, pass_ = _Outermost(cls, name), _GATES[kind].count_call
 
     def told(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
         if outermost[type(self)]:
@@ -235,7 +235,7 @@ def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
             return
 
         def told(*given: Any, **named: Any) -> Any:  # noqa: ANN401
-            _GATES[REQUEST].pass_()
+            _GATES[REQUEST].count_call()
             return method(*given, **named)
 
         setattr(cls, name, functools.update_wrapper(told, method))

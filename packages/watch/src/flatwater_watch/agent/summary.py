@@ -3,35 +3,35 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flatwater_watch.agent.books import (
-    Row,
+from flatwater_watch.agent.census_history import CensusHistory, with_census_rate
+from flatwater_watch.agent.conclusion import decide_outcome
+from flatwater_watch.agent.growth import (
+    Sample,
     Scale,
+    cap_native_rate,
+    choose_scale,
+    drop_immaterial,
+    drop_library_records,
     explained_share,
-    goes_on,
-    growth,
-    growth_of,
-    material,
-    scale_of,
-    without_doubt,
-    without_records,
+    finding_still_grows,
+    growth_bytes,
+    process_growth,
 )
-from flatwater_watch.agent.conclusion import outcome_of
-from flatwater_watch.agent.measured import Marks, weighed
 from flatwater_watch.agent.outcome import OWNER
-from flatwater_watch.agent.parts import named
 from flatwater_watch.agent.reading import unseen_in
-from flatwater_watch.agent.workers import Workers, finding_of
+from flatwater_watch.agent.slow_segments import with_slow_segment
+from flatwater_watch.agent.workers import Workers, judge_workers
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.garbage import Garbage
-from flatwater_watch.diagnose.judge import dated, in_order, limit_step, together
+from flatwater_watch.diagnose.judge import limit_step, merge_same_cause, rank_findings, with_limit_step
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
 
 
-def going_on(
-    found: Sequence[Finding], rows: Sequence[Row], since: Mapping[str, int], marks: Marks, workers: Workers
+def active_findings(
+    found: Sequence[Finding], rows: Sequence[Sample], since: Mapping[str, int], marks: CensusHistory, workers: Workers
 ) -> list[Finding]:
     """The findings of what still grows, most bytes first, at the rates that all censuses tell.
 
@@ -42,28 +42,34 @@ def going_on(
         marks: censuses so far.
         workers: the children.
     """
-    ended = over(found, rows, since, marks)
-    kept = [named(each, rows) for each in _rated(found, marks, rows) if each.owner not in ended]
-    kept = in_order(without_records(material(without_doubt(kept, rows), rows), rows))
-    whole = growth_of(rows)
+    ended = stopped_owners(found, rows, since, marks)
+    kept = [with_slow_segment(each, rows) for each in _with_census_rates(found, marks, rows) if each.owner not in ended]
+    kept = rank_findings(drop_library_records(drop_immaterial(cap_native_rate(kept, rows), rows), rows))
+    whole = process_growth(rows)
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
-    kept = in_order(together([dated(each, at) for each in kept]))
-    of_workers = finding_of(workers, whole)
+    kept = rank_findings(merge_same_cause([with_limit_step(each, at) for each in kept]))
+    of_workers = judge_workers(workers, whole)
     return kept if of_workers is None else [*kept, of_workers]
 
 
-def over(found: Sequence[Finding], rows: Sequence[Row], since: Mapping[str, int], marks: Marks) -> set[str]:
-    """Owners that do not grow as they did any more; arguments as of `going_on`."""
-    return {each.owner for each in _rated(found, marks, rows) if not goes_on(each, since.get(each.owner, 0), rows)}
+def stopped_owners(
+    found: Sequence[Finding], rows: Sequence[Sample], since: Mapping[str, int], marks: CensusHistory
+) -> set[str]:
+    """Owners that do not grow as they did any more; arguments as of `active_findings`."""
+    return {
+        each.owner
+        for each in _with_census_rates(found, marks, rows)
+        if not finding_still_grows(each, since.get(each.owner, 0), rows)
+    }
 
 
-def _rated(found: Sequence[Finding], marks: Marks, rows: Sequence[Row]) -> list[Finding]:
+def _with_census_rates(found: Sequence[Finding], marks: CensusHistory, rows: Sequence[Sample]) -> list[Finding]:
     owners = [each.owner for each in found]
-    return [weighed(each, marks, owners, rows) for each in found]
+    return [with_census_rate(each, marks, owners, rows) for each in found]
 
 
-def summary_of(
-    rows: Sequence[Row],
+def build_summary(
+    rows: Sequence[Sample],
     told: Sequence[Finding],
     *,
     unit: str | None,
@@ -91,18 +97,18 @@ def summary_of(
         refilled: paths of containers that are emptied again and again.
         found: by the monitor: of it, what libraries record while they run is told in a sentence.
     """
-    scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
+    scale = choose_scale(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
-    left = [each.owner for each in found if rows and each not in without_records(found, rows)]
+    left = [each.owner for each in found if rows and each not in drop_library_records(found, rows)]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
         "seconds": round(seconds, 3),
         "readings": len(rows),
         "resident_bytes": footprint().resident,
-        "resident_growth_bytes": growth(rows),
+        "resident_growth_bytes": growth_bytes(rows),
         "explained_share": round(explained, 4),
-        "outcome": outcome_of(
+        "outcome": decide_outcome(
             rows, told, explained, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, records=left
         ).to_json(),
         "findings": [finding.to_json() for finding in told],
@@ -111,8 +117,8 @@ def summary_of(
     }
 
 
-def _series(rows: Sequence[Row], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
-    """The readings as columns of one length, for drawing; `books.keep_` bounds how many there are."""
+def _series(rows: Sequence[Sample], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
+    """The readings as columns of one length, for drawing; `growth.append_sample_` bounds how many there are."""
     return {
         "seconds": [round(row.seconds, 3) for row in rows],
         "steps": [round(row.seconds) if unit == "second" else row.counts.get(unit, 0) for row in rows],

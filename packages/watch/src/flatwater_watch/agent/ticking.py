@@ -12,9 +12,9 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from flatwater_watch.agent.boundaries import TICK_SECONDS
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.meters.bound import monotonic, process_id, sleep
+from flatwater_watch.meters.fork_warnings import hear_later, spare_warnings, warning_free_work
 from flatwater_watch.meters.proc import switches_of
-from flatwater_watch.meters.untraced import hidden
-from flatwater_watch.meters.unwarned import beside_program, hear_later, spare_warnings
+from flatwater_watch.meters.untraced import frameless_callable
 
 IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
 """Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
@@ -23,18 +23,19 @@ RESTED = 0.5
 _request = ctypes.pythonapi.Py_AddPendingCall
 
 
-def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: Callable[[], int] = lambda: 1) -> None:
+def start_ticking(
+    guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: Callable[[], int] = lambda: 1
+) -> None:
     """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
 
     It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
     torch operations can be traced. Not while a module is imported (that grows, and is no step), in a trace function of
-    the program, or in a fork that was made between request and call: there `give_way` is. No debugger or coverage tool
-    sees it. While the main thread sleeps, which has called this function, `step` is called in another one.
+    the program, or in a fork that was made between request and call: there `give_way` is. No debugger or
+    coverage tool sees it. While the main thread sleeps, which has called this function, `step` is called in another.
     """
     # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
     # waits makes CPython 3.11 enter a traced function for ever.
-    waiting = _thread.allocate_lock()
-    owner, main = process_id(), _thread.get_ident()
+    waiting, owner, main = _thread.allocate_lock(), process_id(), _thread.get_ident()
     passed = needed = 1
 
     def call() -> None:
@@ -53,7 +54,7 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: 
 
     # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
     # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
-    asked = type("Asked", (), {"__bool__": staticmethod(hidden(call))})()
+    asked = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call))})()
     ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
 
@@ -63,13 +64,12 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: 
         sleeper = _Sleeper(owner)
         while not guard.over:
             if not waiting.acquire(blocking=False):
-                if sleeper.rests():
+                if sleeper.is_idle():
                     guard.run(pass_)
             elif _request(ask, ctypes.py_object(asked)):
                 waiting.release()  # the queue is full
             passed = needed
-            # Waking up is what costs: a program that often gives the interpreter's lock away fights over it until this
-            # thread has it (`bench_watch.py --parts steps`).
+            # Waking up costs: a program that gives the lock away often fights for it (`bench_watch.py --parts steps`).
             sleep(passed * TICK_SECONDS)
 
     _begin(run)
@@ -78,7 +78,7 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: 
 def _begin(run: Callable[[], None]) -> None:
     """In a thread of the watch's own; what the program has replaced ends it without a word."""
     spare_warnings(lambda work: Guard().run(work))
-    _thread.start_new_thread(Guard().run, (beside_program(run),))
+    _thread.start_new_thread(Guard().run, (warning_free_work(run),))
 
 
 class _Sleeper:
@@ -89,7 +89,7 @@ class _Sleeper:
         self._pid = pid
         self._since, self._switches = monotonic(), -1
 
-    def rests(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether it has slept for so long, and has not once woken up between the looks at it."""
         switches = switches_of(self._pid)
         if switches is None or switches != self._switches:

@@ -8,7 +8,7 @@ from flatwater_watch.diagnose.judge import Evidence, judge
 from flatwater_watch.meters.bound import monotonic, thread_seconds
 from flatwater_watch.meters.mappings import Processes, descendants
 from flatwater_watch.series.readings import Growth
-from flatwater_watch.series.slope import Series, drifting
+from flatwater_watch.series.slope import Series, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
@@ -39,7 +39,7 @@ class Workers:
     count: int = 0
 
 
-def look_(workers: Workers, clock: int) -> None:
+def measure_workers_(workers: Workers, clock: int) -> None:
     """Sum up the children, if that is a small part of the time since the last sum.
 
     Args:
@@ -61,13 +61,13 @@ def look_(workers: Workers, clock: int) -> None:
         workers.private.add(clock, family.private)
 
 
-def finding_of(workers: Workers, growth: Growth) -> Finding | None:
+def judge_workers(workers: Workers, growth: Growth) -> Finding | None:
     """The finding that the children's own memory grows; None where it does not."""
     series = workers.private
     if not series.values:
         return None
     least = max(2 * DRIFT.least_bytes, WEIGHING.workers * series.values[-1])
-    slope = drifting(series.steps, series.values, least=least, fewest=DRIFT.unheld)
+    slope = drift_slope(series.steps, series.values, least=least, fewest=DRIFT.unheld)
     if slope is None:
         return None
     noun = "worker process" if workers.count == 1 else "worker processes"

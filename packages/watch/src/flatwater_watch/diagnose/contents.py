@@ -11,9 +11,9 @@ from typing import Any
 
 from flatwater_watch.heap.arrays import Graph, figures_of
 from flatwater_watch.heap.census import Holding
-from flatwater_watch.heap.children import ATOMS, LONG_TEXT, kept_in, look
+from flatwater_watch.heap.children import ATOMS, LONG_TEXT, inner_container, look_object
 from flatwater_watch.heap.functions import cache_name, newest_results
-from flatwater_watch.heap.raw import bytes_of, called, is_a, name_of, settled
+from flatwater_watch.heap.raw import bytes_of, callable_name, is_a, name_of, read_stable
 from flatwater_watch.heap.view import OPAQUE, Walk
 from flatwater_watch.meters.allocations import frames_of
 from flatwater_watch.thresholds import SHIPPED
@@ -64,12 +64,12 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
         return [container]
     if kind == "cache":
         return [_heavier(*each) for each in newest_results(container, count)]
-    kept = kept_in(container)
+    kept = inner_container(container)
     builtin = next((each for each in _CONTAINERS if issubclass(type(kept), each)), None)
     if builtin is not None:
-        newest = settled(_last_of, builtin, kept, count)
+        newest = read_stable(_last_of, builtin, kept, count)
         return [_entry(*each) for each in newest] if builtin is dict else newest
-    inside = look(container, _fresh_walk(sys.maxsize))
+    inside = look_object(container, _fresh_walk(sys.maxsize))
     held = [part for name, part in inside.parts if name == "[*]"] or [part for _, part in inside.parts]
     return held[-count:]
 
@@ -108,7 +108,7 @@ def _fresh_walk(draw: int) -> Walk:
     return Walk(draw, lambda _: False, MOST)
 
 
-def contents(holding: Holding, newest: Sequence[Any]) -> Contents:
+def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """Describe what the newest items of a container are and hold."""
     walk = _fresh_walk(LEAVES)
     leaves = [_leaves(item, walk) for item in newest]
@@ -162,7 +162,7 @@ def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
         walk.seen.add(id(obj))
         walk.kept.append(obj)
         walk.visited += 1
-        inside = look(obj, walk)
+        inside = look_object(obj, walk)
         if inside.kind in {"array", "text"}:
             found.append(_leaf(obj, inside.size))
             if inside.kind == "array" and not inside.drawn:
@@ -189,10 +189,10 @@ def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
 def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
     """An item in a few words; never its `repr`, which prints whole tensors."""
     if type(obj) is FunctionType:
-        return f"closure of {called(obj)} ({', '.join(obj.__code__.co_freevars)})"
+        return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
     words = name_of(type(obj))
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
-        inside = look(obj, _fresh_walk(LEAVES))
+        inside = look_object(obj, _fresh_walk(LEAVES))
         words = f"{words} of {inside.length} {'keys' if inside.kind == 'dict' else 'items'}"
     if graph:
         return f"{words} with its autograd graph"
@@ -208,7 +208,7 @@ def describe(obj: Any, holding: Holding) -> str:  # noqa: ANN401
     if holding.kind == "cache":
         return f"cache of {cache_name(obj)}() with {length} results{bound or ', unbounded'}"
     if type(obj) is FunctionType:
-        return f"closure of {called(obj)}"
+        return f"closure of {callable_name(obj)}"
     plain = {"hooks": f"table of {length} hooks", "figures": f"{length} open figures"}
     return plain.get(holding.kind, f"autograd graph of {length} nodes" if holding.kind == "graph" else kind)
 

@@ -38,7 +38,7 @@ TEXTS = ("owner", "what", "advice", "unit")
 
 
 @dataclass(frozen=True)
-class Made:
+class AllocationSite:
     """The line of the user's program that made most of what grew."""
 
     file: str
@@ -62,7 +62,7 @@ class Finding:
     """Path of the container that grows (`train.HISTORY`), of a leaf of the state, or the kind of memory."""
     holders: tuple[str, ...]
     """The chain that keeps it alive, root first. Empty where no Python object explains the growth."""
-    made_at: Made | None
+    made_at: AllocationSite | None
     bytes_per_step: float
     interval: tuple[float, float]
     """Bounds of `bytes_per_step`, at 95 %."""
@@ -120,7 +120,7 @@ class Finding:
         found = {name: value for name, value in found.items() if name != "fingerprint"}  # it follows from the others
         # Versions before wrote no parts.
         changed = {"holders": tuple(found["holders"]), "interval": (low, high), "parts": tuple(found.get("parts", ()))}
-        finding = cls(**found | changed | {"made_at": None if made is None else Made(**made)})
+        finding = cls(**found | changed | {"made_at": None if made is None else AllocationSite(**made)})
         _check(finding)
         return finding
 

@@ -17,9 +17,9 @@ from heapq import nlargest
 from itertools import accumulate, chain, islice, repeat
 from typing import Any
 
-from flatwater_watch.diagnose.finding import Made
-from flatwater_watch.heap.children import ATOMS, look
-from flatwater_watch.heap.raw import counted, full_name, is_a, loaded, name_of
+from flatwater_watch.diagnose.finding import AllocationSite
+from flatwater_watch.heap.children import ATOMS, look_object
+from flatwater_watch.heap.raw import count_values, full_name, is_a, loaded, name_of
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.heap.view import Walk
 from flatwater_watch.meters.fork import Detached, in_fork
@@ -27,7 +27,7 @@ from flatwater_watch.thresholds import SHIPPED
 
 WAITING = SHIPPED.collecting
 
-Where = Callable[[list[Any]], Made | None]
+Where = Callable[[list[Any]], AllocationSite | None]
 """The line that made objects."""
 
 MOSTLY, MOST = 0.8, 1000
@@ -43,7 +43,7 @@ class Garbage:
     """Tracked objects in it."""
     what: str
     """Count and class of the most frequent objects, the user's classes first."""
-    made_at: Made | None
+    made_at: AllocationSite | None
     collecting: bool
     """Whether the collector was on."""
     cycle: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Garbage:
     each: int = 0
     """Bytes for each object of the most frequent class, with what hangs together with it."""
 
-    def waits(self, swing: float, fall: float = 0.0) -> bool:
+    def is_ordinary_gc_backlog(self, swing: float, fall: float = 0.0) -> bool:
         """Whether this is an ordinary backlog of the collector: small, or freed soon and before it is large.
 
         Args:
@@ -98,7 +98,7 @@ class Search:
         Raises:
             OSError: there is no memory for a fork.
         """
-        self._fork = Detached(lambda: _found(roots) if where is None else _with_line(roots, where))
+        self._fork = Detached(lambda: _search_garbage(roots) if where is None else _with_line(roots, where))
 
     def ended(self, seconds: float = 0.0) -> bool:
         """Whether it is known, waiting until the search has had so many CPU seconds."""
@@ -114,7 +114,9 @@ class Search:
             return None
         found.pop("largest", None)
         made = found["made_at"]
-        return Garbage(**found | {"made_at": None if made is None else Made(**made), "cycle": tuple(found["cycle"])})
+        return Garbage(
+            **found | {"made_at": None if made is None else AllocationSite(**made), "cycle": tuple(found["cycle"])}
+        )
 
     def stop(self) -> None:
         """Leave it."""
@@ -126,7 +128,7 @@ def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
 
     Traced, the look at a million references took half a minute: each address is an allocation.
     """
-    found: dict[str, Any] | None = in_fork(lambda: _found(roots))
+    found: dict[str, Any] | None = in_fork(lambda: _search_garbage(roots))
     if found is None:
         return None
     largest = found.pop("largest")
@@ -134,7 +136,7 @@ def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
     return found | {"made_at": None if made is None else asdict(made)}
 
 
-def _found(roots: Roots) -> dict[str, Any] | None:
+def _search_garbage(roots: Roots) -> dict[str, Any] | None:
     """In a fork."""
     due, count = gc.get_threshold()[0], gc.get_count()[0]
     collecting = gc.isenabled() and due > 0
@@ -149,7 +151,7 @@ def _found(roots: Roots) -> dict[str, Any] | None:
     walk.seen.update(map(id, garbage))
     lasting = _lasting(garbage)
     kept = {id(obj) for obj in (*lasting, *_only_theirs(lasting, walk.seen))}
-    sized = [(look(obj, walk).size, obj) for obj in (*garbage, *_only_theirs(garbage, walk.seen))]
+    sized = [(look_object(obj, walk).size, obj) for obj in (*garbage, *_only_theirs(garbage, walk.seen))]
     size = sum(own for own, _ in sized)
     fresh = sum(own for own, obj in sized if id(obj) not in kept)
     young = fresh if collecting else 0
@@ -197,8 +199,8 @@ _PLAIN = frozenset(
 
 def _kinds(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
     """How many there are of each class: of the program's, else of the one that says what it is, else of all."""
-    theirs = counted(name_of(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
-    every = Counter[str]() if theirs else counted(name_of(type(obj)) for obj in garbage)
+    theirs = count_values(name_of(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
+    every = Counter[str]() if theirs else count_values(name_of(type(obj)) for obj in garbage)
     whole = Counter[str]() if theirs else _wholes(garbage)
     return theirs or Counter({name: every[name] for name, _ in whole.most_common(1)}) or every
 
@@ -226,7 +228,7 @@ def _wholes(garbage: list[Any]) -> Counter[str]:
         name = name_of(type(obj))
         if name not in _PLAIN:
             names.setdefault(oldest(n), name)
-    return counted(names[whole] for whole in map(oldest, range(len(garbage))) if whole in names)
+    return count_values(names[whole] for whole in map(oldest, range(len(garbage))) if whole in names)
 
 
 TRIED, LONGEST = 8, 5000
@@ -245,7 +247,7 @@ def _cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: AN
     waiting = deque([first])
     while waiting and len(came) <= LONGEST:
         obj = waiting.popleft()
-        inside = look(obj, walk)
+        inside = look_object(obj, walk)
         for name, child in (*inside.parts, *inside.drawn):
             if child is first:
                 return _words(obj, name, came, users)

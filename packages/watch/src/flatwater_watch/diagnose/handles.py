@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flatwater_watch.diagnose.contents import newest_items
-from flatwater_watch.diagnose.owners import ITEMISED, Owner, owner_of
+from flatwater_watch.diagnose.owners import ITEMISED, Owner, describe_owner
 from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.census import Census
-from flatwater_watch.heap.children import ATOMS, look
+from flatwater_watch.heap.children import ATOMS, look_object
 from flatwater_watch.heap.raw import full_name, made_in_c, mro, name_of
 from flatwater_watch.heap.roots import Callback
 from flatwater_watch.heap.view import OPAQUE, Walk
@@ -60,7 +60,7 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
     behind = missing / best.came
     if behind < HANDLES.least_bytes:
         return []
-    holding, owner = after.holdings[best.path], owner_of(before.holdings[best.path], after, best.path, missing)
+    holding, owner = after.holdings[best.path], describe_owner(before.holdings[best.path], after, best.path, missing)
     kind = type(best.handles[-1])
     number, word = holding.length * holding.instances, name_of(kind)
     item = owner.holders[-1]
@@ -114,7 +114,7 @@ def _handles(items: Sequence[Any]) -> list[Any]:
             if _is_handle(type(obj)):
                 found.append(obj)
                 break
-            inside = look(obj, walk)
+            inside = look_object(obj, walk)
             if inside is not OPAQUE and inside.kind not in {"array", "graph"}:
                 waiting.extend(child for name, child in (*inside.parts, *inside.drawn) if name != ".<class>")
     return found

@@ -6,31 +6,31 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage, Search
 from flatwater_watch.diagnose.handles import find_handles, handles_below
-from flatwater_watch.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_rest
+from flatwater_watch.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_unowned
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import (
     ASKED,
     FOLLOWED,
     ITEMISED,
     Owner,
-    added_since,
-    all_reached,
+    added_leaves,
+    current_contents,
     find_owners,
-    held_now,
     leads_to_several,
     lengths_of,
+    resolve_all_ways,
 )
 from flatwater_watch.heap.arrays import figures_of
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.libraries import longer
+from flatwater_watch.heap.libraries import grown_globals
 from flatwater_watch.heap.raw import full_name, is_a
 from flatwater_watch.heap.roots import Callback, Roots, is_of_library_call
 from flatwater_watch.meters.bound import thread_seconds
-from flatwater_watch.series.readings import Growth, Reading, Record, recent_slope
-from flatwater_watch.series.slope import Series, Slope, drifting, rising_lately, stairs
+from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
+from flatwater_watch.series.slope import Series, Slope, drift_slope, rising_lately, stair_points
 from flatwater_watch.thresholds import SHIPPED
 
 CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
@@ -40,7 +40,7 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 class Investigation:
     """A census that waits for the next one."""
 
-    lines: dict[str, Made]
+    lines: dict[str, AllocationSite]
     """By owner: the line that was found while allocations were traced, in this investigation or an earlier one."""
     before: Census | None = None
     """None until it is taken."""
@@ -102,13 +102,13 @@ class Investigation:
     """Whether the length of the first owner was another one at the last look."""
 
 
-def longer_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
+def take_grown_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
     """Globals of libraries that became longer since the investigation began; none the second time."""
     before, case.libraries = case.libraries, None
-    return {} if before is None else longer(roots, before)
+    return {} if before is None else grown_globals(roots, before)
 
 
-def owners_of(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
+def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
     """The containers that grew. What is too small to be told does not count as found: a handle's Python object is.
 
     Items that are drawn may reach others of their container, as nodes of a tree do; their sizes then count many times.
@@ -155,7 +155,7 @@ def gained_by_roots(before: Census, now: Census) -> list[tuple[str, int]]:
     return sorted(grown, key=lambda each: -each[1])
 
 
-def remember_(case: Investigation, owners: Sequence[Owner]) -> None:
+def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     """Note what the foremost owner was at this look, and the ways to all owners."""
     first = owners[0]
     case.grew, case.length = first.length != case.length, first.length
@@ -165,25 +165,27 @@ def remember_(case: Investigation, owners: Sequence[Owner]) -> None:
     case.sought = {owner.path: (owner.way, owner.holding) for owner in reached} if first.kind in FOLLOWED else {}
 
 
-def line_of_(case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]) -> Made | None:
+def find_owner_line_(
+    case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]
+) -> AllocationSite | None:
     """The line that made what is new in an owner: of now, or of an earlier look."""
-    made = None if tracer is None else tracer.where(newest)
+    made = None if tracer is None else tracer.find_line(newest)
     if made is not None:
         case.lines[owner] = made
     return case.lines.get(owner)
 
 
-def judged_(case: Investigation, tracer: Tracer | None, owners: Sequence[Owner], **told: Any) -> list[Finding]:  # noqa: ANN401
+def judge_owners_(case: Investigation, tracer: Tracer | None, owners: Sequence[Owner], **told: Any) -> list[Finding]:  # noqa: ANN401
     """Findings of containers that grew, each with its line if that is known; `told` as of `judge_owner`."""
     return [
-        judge_owner(owner, line_of_(case, tracer, owner.path, owner.newest), steps=owner.steps, **told)
+        judge_owner(owner, find_owner_line_(case, tracer, owner.path, owner.newest), steps=owner.steps, **told)
         for owner in owners
     ]
 
 
-def recounted(found: Finding, census: Census) -> Finding:
+def with_current_content(found: Finding, census: Census) -> Finding:
     """The finding with what its owner holds at this census: it may have grown by much since it was found."""
-    now = held_now(census, found.owner) if found.holders else None
+    now = current_contents(census, found.owner) if found.holders else None
     whole = found.count == 1 and census.holdings[found.owner].kind not in ITEMISED if now is not None else True
     if now is None or whole or now[1].count <= found.count:
         return found
@@ -195,32 +197,32 @@ def recounted(found: Finding, census: Census) -> Finding:
     return replace(found, holders=holders, count=content.count, what="".join((content.what, *bound)))
 
 
-def measure_(case: Investigation, roots: Roots) -> None:
+def record_lengths_(case: Investigation, roots: Roots) -> None:
     """Note how long the containers are whose lines are looked for, as tracing begins."""
-    containers = [each for way, _ in case.sought.values() for each in all_reached(roots, way, ASKED)]
+    containers = [each for way, _ in case.sought.values() for each in resolve_all_ways(roots, way, ASKED)]
     case.lengths = dict(zip(map(id, containers), lengths_of(containers), strict=True))
 
 
-def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
+def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Whether allocations are to stay traced for the line of the foremost container that was found to grow.
 
     No census is needed for it: `retold` has the findings as soon as the line is known.
     """
     began = thread_seconds()
-    waits = _looks_on_(case, tracer, roots)
+    waits = _continue_trace_(case, tracer, roots)
     case.asked = case.asked + thread_seconds() - began if waits else 0.0
     return waits
 
 
-def _looks_on_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
+def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     found, foremost = {each.owner: each for each in case.found}, next(iter(case.sought), "")
     if foremost not in found:
         return False
     way = case.sought[foremost][0]
-    containers = all_reached(roots, way, ASKED)
-    made, whole = _made_(case, tracer, found[foremost], containers)
+    containers = resolve_all_ways(roots, way, ASKED)
+    made, whole = _find_new_line_(case, tracer, found[foremost], containers)
     seen = not leads_to_several(way) or len(containers) < ASKED  # of so many, the one that grows may be out of sight
-    builds = _builds(case, tracer) and seen and not whole
+    builds = _update_made_(case, tracer) and seen and not whole
     case.still = 0 if whole else case.still + (not builds)
     patient = case.still <= CASE.still and case.asked < CASE.asked
     waits = not whole and patient and not _emptied(case, foremost, containers)
@@ -228,7 +230,7 @@ def _looks_on_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool
         found[foremost] = replace(found[foremost], made_at=made)
         others = [] if waits else [owner for owner in case.sought if owner in found and found[owner].made_at is None]
         for owner in others:
-            made, _ = _made_(case, tracer, found[owner], all_reached(roots, case.sought[owner][0], ASKED))
+            made, _ = _find_new_line_(case, tracer, found[owner], resolve_all_ways(roots, case.sought[owner][0], ASKED))
             found[owner] = replace(found[owner], made_at=made)
         case.found = [*found.values()]
         case.retold = None if waits else case.found
@@ -246,9 +248,9 @@ def _emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool
     return any(2 * now < before for now, before in zip(lengths_of(containers), known, strict=True))
 
 
-def _builds(case: Investigation, tracer: Tracer | None) -> bool:
+def _update_made_(case: Investigation, tracer: Tracer | None) -> bool:
     """Whether more was made than at the traced readings before: the next item may be under way, in a slow program."""
-    before, made = case.made, 0 if tracer is None else tracer.made
+    before, made = case.made, 0 if tracer is None else tracer.live_bytes
     case.made = max(before or 0, made)
     more = max(CASE.page, CASE.built_share * case.found[0].bytes_per_step)
     builds = before is not None and made >= before + more and case.built < CASE.built
@@ -256,9 +258,9 @@ def _builds(case: Investigation, tracer: Tracer | None) -> bool:
     return builds
 
 
-def _made_(
+def _find_new_line_(
     case: Investigation, tracer: Tracer | None, found: Finding, containers: Sequence[Any]
-) -> tuple[Made | None, bool]:
+) -> tuple[AllocationSite | None, bool]:
     """The line of what was added to an owner since tracing began; and whether it is final.
 
     An item may still be filled, by lines that have not run yet: a second one says that the first is whole, in the same
@@ -267,20 +269,20 @@ def _made_(
     """
     way, holding = case.sought[found.owner]
     unseen = 0 if leads_to_several(way) else holding.length  # among several it is new; else it may be a copy
-    line: Made | None = None
+    line: AllocationSite | None = None
     for container, length in zip(containers, lengths_of(containers), strict=True):
         before = replace(holding, length=case.lengths.get(id(container), unseen))
         if line is not None:
             if length > before.length:
                 return line, True
             continue
-        newest = added_since(container, length, before)
+        newest = added_leaves(container, length, before)
         if not newest:
             continue
         if found.owner == case.found[0].owner:
             case.length = length
         handles = handles_below(newest) if found.outside else ()
-        line = line_of_(case, tracer, found.owner, handles or newest)
+        line = find_owner_line_(case, tracer, found.owner, handles or newest)
         sized = bool(handles) or is_a(newest[-1], str, bytes) or figures_of(newest[-1]) is not None
         if line is not None and (sized or holding.kind not in ITEMISED or length > before.length + 1):
             return line, True
@@ -298,7 +300,7 @@ def wants_garbage(case: Investigation) -> bool:
     return case.suspect is not None and CYCLIC not in case.lines and case.suspect.may_be_felt
 
 
-def held_(case: Investigation, tracer: Tracer | None) -> bool:
+def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
     """Update the wait for traced garbage; say whether too few objects were made since tracing began to contain any.
 
     What was made last is held by the program as a rule. So it is waited until there is as much of it as two pieces of
@@ -308,27 +310,29 @@ def held_(case: Investigation, tracer: Tracer | None) -> bool:
         return False
     case.held += 1
     wanted = (1 + case.traced) * case.each
-    little = tracer is not None and tracer.made < wanted and case.held < CASE.still
+    little = tracer is not None and tracer.live_bytes < wanted and case.held < CASE.still
     return case.held < CASE.dropped or little
 
 
-def search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
+def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
     """Begin to look for cyclic garbage, unless there was too little of it. Whether a search goes on."""
     if case.search is None and not case.clean:
-        where = tracer.where if tracer is not None and tracer.running else None
+        where = tracer.find_line if tracer is not None and tracer.running else None
         with suppress(OSError):  # no memory for a fork
             case.search, case.searched = Search(roots, where), step
     return case.search is not None
 
 
-def leave_(case: Investigation) -> None:
+def stop_search_(case: Investigation) -> None:
     """Stop the search that goes on."""
     if case.search is not None:
         case.search.stop()
         case.search = None
 
 
-def garbage_(case: Investigation, record: Record, slope: Slope, growth: Growth, least: float) -> list[Finding]:
+def judge_search_(
+    case: Investigation, record: ReadingHistory, slope: Slope, growth: Growth, least: float
+) -> list[Finding]:
     """What the search that has ended says of the growth. Some garbage always waits: it must be much, and it must grow.
 
     It grows from the least that was seen: a collection may have come between two searches. Its line is kept, proof or
@@ -348,7 +352,7 @@ def garbage_(case: Investigation, record: Record, slope: Slope, growth: Growth, 
     if garbage is not None and until <= 0:
         return []  # the search took longer than the stretch that is judged: wait for the next search
     if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * until:
-        case.clean = case.suspect is None and not record.fell(case.since, least)
+        case.clean = case.suspect is None and not record.has_fallen(case.since, least)
         return []
     case.each, case.grew, case.tensors = garbage.each, True, False
     case.suspect = garbage if garbage.is_suspect else case.suspect
@@ -357,16 +361,18 @@ def garbage_(case: Investigation, record: Record, slope: Slope, growth: Growth, 
     if before is None or garbage.bytes < before[1]:
         case.garbage = case.searched, garbage.bytes
         return []
-    grown, waits = garbage.bytes - before[1], garbage.waits(record.swing, record.fall)
+    grown, waits = garbage.bytes - before[1], garbage.is_ordinary_gc_backlog(record.swing, record.largest_fall)
     grows = grown >= CASE.garbage * slope.per_step * (case.searched - before[0])
-    if not (grows or waits or record.fell(case.since, least)):
+    if not (grows or waits or record.has_fallen(case.since, least)):
         case.suspect = None  # it lies there
     if waits or not grows:
         return []  # a later look tells it from a leak
     return [judge_garbage(replace(garbage, made_at=case.lines.get(CYCLIC)), slope.per_step, slope, growth)]
 
 
-def judged_at_the_end(garbage: Garbage, record: Record, growth: Growth, open_bytes: float, steps: int) -> list[Finding]:
+def judge_garbage_at_end(
+    garbage: Garbage, record: ReadingHistory, growth: Growth, open_bytes: float, steps: int
+) -> list[Finding]:
     """The finding of garbage that is most of the bytes that have no cause, and does not only wait its turn.
 
     Args:
@@ -382,7 +388,7 @@ def judged_at_the_end(garbage: Garbage, record: Record, growth: Growth, open_byt
 
 
 @dataclass(frozen=True)
-class Unproven:
+class UnprovenGrowth:
     """What an investigation found that ended without a proof: readings may scatter more than they rise."""
 
     found: Sequence[Finding]
@@ -401,7 +407,9 @@ class Unproven:
         return list(self.found) if went_on and rate * last.step >= CASE.garbage * open_bytes else []
 
 
-def garbage_now(lines: dict[str, Made], roots: Roots, tracer: Tracer | None, step: int) -> Garbage | None:
+def search_garbage_now(
+    lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer | None, step: int
+) -> Garbage | None:
     """What waits for a collection at the end, with its line, of now or of an earlier search; None if nothing is known.
 
     Args:
@@ -411,9 +419,9 @@ def garbage_now(lines: dict[str, Made], roots: Roots, tracer: Tracer | None, ste
         step: the latest.
     """
     case = Investigation(lines, proven=True)
-    search_(case, roots, tracer, step)
+    start_search_(case, roots, tracer, step)
     garbage = case.search.garbage() if case.search is not None and case.search.ended(CASE.last_search) else None
-    leave_(case)
+    stop_search_(case)
     return None if garbage is None else replace(garbage, made_at=garbage.made_at or lines.get(CYCLIC))
 
 
@@ -421,23 +429,27 @@ Known = Mapping[str, Finding]
 """What was found so far, by owner."""
 
 
-def suspicious(record: Record, known: Known, reading: Reading) -> bool:
+def suspicious(record: ReadingHistory, known: Known, reading: Reading) -> bool:
     """Whether growth that is not known yet rises lately: no proof, but worth a census."""
-    return any(rising_lately(_unknown(series, known), reading.material) for series in _held(record))
+    return any(
+        rising_lately(_unexplained_values(series, known), reading.material_bytes) for series in _object_series(record)
+    )
 
 
-def drift_of(record: Record, known: Known, reading: Reading) -> tuple[bool, Slope]:
+def find_drift(record: ReadingHistory, known: Known, reading: Reading) -> tuple[bool, Slope]:
     """Whether growth that is not known yet drifts, and the slope of all growth in the series that shows it."""
-    least = reading.material
-    for series in _held(record):
-        unknown = _unknown(series, known)
-        by_stairs = stairs(series.steps, unknown, least)
-        if any(drifting(*points, least=least) is not None for points in ((series.steps, unknown), by_stairs)):
+    least = reading.material_bytes
+    for series in _object_series(record):
+        unknown = _unexplained_values(series, known)
+        by_stairs = stair_points(series.steps, unknown, least)
+        if any(drift_slope(*points, least=least) is not None for points in ((series.steps, unknown), by_stairs)):
             return True, recent_slope(series)
     return False, recent_slope(record.unaccounted)
 
 
-def native(record: Record, reading: Reading, growth: Growth, known: float, *, ended: bool = False) -> list[Finding]:
+def judge_native_growth(
+    record: ReadingHistory, reading: Reading, growth: Growth, known: float, *, ended: bool = False
+) -> list[Finding]:
     """The growth that no object holds, where it is sure that there is some.
 
     Args:
@@ -448,33 +460,33 @@ def native(record: Record, reading: Reading, growth: Growth, known: float, *, en
         ended: whether no reading is to come that could make it surer. A single judgement is enough then, if no memory
             was freed at once: garbage rises as well, and falls.
     """
-    series, least = record.unaccounted, 2 * reading.material
-    enough = ended and record.drifted["native"] > 0 and not record.fell(0, least)
+    series, least = record.unaccounted, 2 * reading.material_bytes
+    enough = ended and record.drifted["native"] > 0 and not record.has_fallen(0, least)
     if not (enough or _sure_of_native(record)):
         return []
-    slope = drifting(series.steps, series.values, least=least, fewest=DRIFT.unheld)
+    slope = drift_slope(series.steps, series.values, least=least, fewest=DRIFT.unheld)
     if slope is None or slope.per_step - known <= (1 - OWNING.explained) * slope.per_step:
         return []
     rest = Slope(slope.per_step - known, max(0.0, slope.low - known), slope.high - known)
-    return [judge_rest("native", rest, growth)]
+    return [judge_unowned("native", rest, growth)]
 
 
-def most_looks(record: Record) -> int:
+def look_limit(record: ReadingHistory) -> int:
     """Censuses after the first one that are worth it."""
     return CASE.looks if _sure_of_native(record) else CASE.more_looks
 
 
-def _sure_of_native(record: Record) -> bool:
+def _sure_of_native(record: ReadingHistory) -> bool:
     """Whether what no book explains was found to drift often enough in a row."""
     return record.drifted["native"] >= DRIFT.again
 
 
-def _held(record: Record) -> tuple[Series, Series]:
+def _object_series(record: ReadingHistory) -> tuple[Series, Series]:
     """The series that rise when objects are kept."""
     return record.unaccounted, record.live
 
 
-def _unknown(series: Series, known: Known) -> list[float]:
+def _unexplained_values(series: Series, known: Known) -> list[float]:
     """The series without the growth that is known already, and without a fifth more, as estimates err."""
     held = (found.bytes_per_step for found in known.values() if found.holders or found.verdict == "native")
     rate = sum(held) / OWNING.explained

@@ -6,36 +6,36 @@
 import sys
 from collections.abc import Callable, Collection, Sequence
 
-from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.investigation import (
     Investigation,
-    Unproven,
-    drift_of,
-    garbage_,
-    held_,
-    judged_,
-    leave_,
-    longer_libraries_,
-    measure_,
-    most_looks,
-    native,
-    owners_of,
-    recounted,
-    remember_,
-    search_,
+    UnprovenGrowth,
+    find_drift,
+    find_grown_owners,
+    judge_native_growth,
+    judge_owners_,
+    judge_search_,
+    look_limit,
+    note_first_owner_,
+    record_lengths_,
+    start_search_,
+    stop_search_,
     suspicious,
-    waits_,
+    take_grown_libraries_,
+    update_garbage_wait_,
+    update_trace_wait_,
     wants_garbage,
+    with_current_content,
 )
-from flatwater_watch.diagnose.judge import CYCLIC, foremost, wants_line
-from flatwater_watch.diagnose.levels import Levels
-from flatwater_watch.diagnose.lines import Following, Tracer
-from flatwater_watch.diagnose.states import TRANSITIONS, Action, Event, State
-from flatwater_watch.heap.census import Census, Censuses, Counted
-from flatwater_watch.heap.libraries import lengths
+from flatwater_watch.diagnose.judge import CYCLIC, select_and_rank, wants_line
+from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
+from flatwater_watch.diagnose.reset_tracker import ResetTracker
+from flatwater_watch.diagnose.states import TRANSITIONS, Action, CaseEvent, CaseState
+from flatwater_watch.heap.census import Census, CensusTaker, Counted
+from flatwater_watch.heap.libraries import global_lengths
 from flatwater_watch.heap.roots import Roots, lies_in_registry
-from flatwater_watch.series.readings import Growth, Reading, Record, recent_slope
+from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
@@ -55,7 +55,7 @@ class Investigator:
         unit: str = "round",
         trace: bool = True,
         counted: Counted | None = None,
-        lines: dict[str, Made] | None = None,
+        lines: dict[str, AllocationSite] | None = None,
     ) -> None:
         """Watch nothing yet.
 
@@ -66,21 +66,21 @@ class Investigator:
             counted: is told of each census.
             lines: by owner, what earlier watches of this process traced; what this one finds is added.
         """
-        self.state = State.BEGINNING
+        self.state = CaseState.BEGINNING
         self.cost_seconds = 0.0
         """CPU time spent here; the slowdown of the traced steps is not in it."""
         self._roots = roots
         self._unit, self._told = unit, counted
         self._tracer = Tracer(roots.packages) if trace else None
-        self._following = Following(roots.packages, allowed=trace)
+        self._following = NativeLineSearch(roots.packages, allowed=trace)
         self.waiting: Garbage | None = None
         """What a collection frees before it is felt, where that was asked for: no finding."""
-        self._record = Record()
+        self._record = ReadingHistory()
         self._last: Reading | None = None
-        self.censuses = Censuses(roots, self._counted)
+        self.censuses = CensusTaker(roots, self._counted)
         """One may be under way; between two steps it may go on."""
         self._lines = {} if lines is None else lines
-        self.levels = Levels()
+        self.levels = ResetTracker()
         """Of what was found: what is emptied again and again is not told."""
         self._first = Investigation(self._lines)
         self._case = self._first
@@ -92,14 +92,14 @@ class Investigator:
         """Whether garbage was enough for the growth of the last investigation, and was not told."""
         self._open = False
         """Whether the last investigation explained too little: the record is asked again at each reading."""
-        self._unproven: Unproven | None = None
+        self._unproven: UnprovenGrowth | None = None
         self._quiet = 0
         self._patience = CASE.quiet
         self._slope = recent_slope(self._record.unaccounted)
         """Of all growth in the series that shows the drift."""
         self._actions = self._table()
 
-    def _table(self) -> dict[Action, Callable[[Reading], Event | None]]:
+    def _table(self) -> dict[Action, Callable[[Reading], CaseEvent | None]]:
         """What each action does."""
         return {
             Action.KEEP: self._keep,
@@ -122,31 +122,31 @@ class Investigator:
         }
 
     @property
-    def tracing(self) -> bool:
+    def is_tracing(self) -> bool:
         """Whether allocations are traced, for a reading or two: the program is then slower and larger than it is."""
-        return self._tracer is not None and (self._tracer.running or self.state is State.FOLLOWING)
+        return self._tracer is not None and (self._tracer.running or self.state is CaseState.FOLLOWING)
 
     @property
-    def listens(self) -> bool:
+    def is_bound_to_thread(self) -> bool:
         """Whether a tracer is set up in a thread: only the same thread can end it."""
-        return self._following.rises.running or (self._tracer is not None and self._tracer.listens)
+        return self._following.rises.running or (self._tracer is not None and self._tracer.traces_torch)
 
     @property
-    def investigating(self) -> bool:
+    def is_investigating(self) -> bool:
         """Whether growth is proven, and a census waits for the next one."""
-        return self.state not in {State.BEGINNING, State.WATCHING} and self._case.proven
+        return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
 
     @property
-    def _unlooked(self) -> bool:
+    def _awaits_first_look(self) -> bool:
         """Whether growth is proven, and no census says yet what grew: that it is native is not known before."""
-        return self.state is State.LOOKING and self._case.proven and not self._case.looks
+        return self.state is CaseState.LOOKING and self._case.proven and not self._case.looks
 
-    def _go_on(self, reading: Reading) -> None:
+    def _follow_table(self, reading: Reading) -> None:
         """Follow the table from this reading until an action answers with no event."""
-        if self.state not in {State.BEGINNING, State.WATCHING, State.COUNTING}:
-            drifts, self._slope = drift_of(self._record, self._standing, reading)
+        if self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}:
+            drifts, self._slope = find_drift(self._record, self._explaining_findings, reading)
             self._case.proven = self._case.proven or drifts  # a tracer's own memory may hide it at the next look
-        event: Event | None = Event.READING
+        event: CaseEvent | None = CaseEvent.READING
         while event is not None:
             self.state, action = TRANSITIONS[self.state, event]
             event = self._actions[action](reading)
@@ -155,154 +155,160 @@ class Investigator:
         """All causes known so far, with the forecast of now."""
         if self._last is None:
             return []
-        refilled = self.levels.refilled
+        refilled = self.levels.periodically_emptied
         told = [found for owner, found in self._found.items() if owner not in refilled]
-        return foremost(told, self._growth(self._last))
+        return select_and_rank(told, self._growth(self._last))
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
     def _keep(self, _reading: Reading) -> None:
         """Stay as it is until the next reading."""
 
-    def _notice(self, reading: Reading) -> Event | None:
-        if (self._open or self.cleared) and self._rest_of(reading):
-            return Event.UNTOLD
+    def _notice(self, reading: Reading) -> CaseEvent | None:
+        if (self._open or self.negligible_resets) and self._judge_unexplained(reading):
+            return CaseEvent.UNTOLD
         self._quiet -= 1
-        if self._quiet < 0 and suspicious(self._record, self._standing, reading):
-            self._case = Investigation(self._lines, libraries=lengths(self._roots))
-            return Event.SUSPICION
+        if self._quiet < 0 and suspicious(self._record, self._explaining_findings, reading):
+            self._case = Investigation(self._lines, libraries=global_lengths(self._roots))
+            return CaseEvent.SUSPICION
         return None
 
-    def _count(self, reading: Reading) -> Event | None:
-        taken = self.censuses.take(reading.step)
+    def _count(self, reading: Reading) -> CaseEvent | None:
+        taken = self.censuses.advance(reading.step)
         if taken is None:
             return None
-        self._case.since, self._case.before = taken[0], taken[1].forget()
+        self._case.since, self._case.before = taken[0], taken[1].without_objects()
         self._case.modules = len(sys.modules)
-        return Event.COUNTED
+        return CaseEvent.COUNTED
 
-    def _prove(self, _reading: Reading) -> Event | None:
+    def _prove(self, _reading: Reading) -> CaseEvent | None:
         if self._case.proven or self._case.waited >= CASE.patience:
-            return Event.DUE
+            return CaseEvent.DUE
         self._case.waited += 1
         return None
 
-    def _await_line(self, reading: Reading) -> Event | None:
+    def _await_line(self, reading: Reading) -> CaseEvent | None:
         case, roots = self._case, self.censuses.roots
-        if self.tracing and reading.room and (held_(case, self._tracer) or waits_(case, self._tracer, roots)):
+        if (
+            self.is_tracing
+            and reading.has_headroom
+            and (update_garbage_wait_(case, self._tracer) or update_trace_wait_(case, self._tracer, roots))
+        ):
             return None
-        return Event.DUE
+        return CaseEvent.DUE
 
-    def _ask(self, reading: Reading) -> Event | None:
+    def _ask(self, reading: Reading) -> CaseEvent | None:
         case = self._case
         if case.search is not None and case.search.ended():
-            case.seen = case.seen + garbage_(case, self._record, self._slope, self._growth(reading), reading.material)
-            return Event.LOOKED
-        return Event.DUE if case.looks < most_looks(self._record) and not wants_garbage(case) else None
+            case.seen = case.seen + judge_search_(
+                case, self._record, self._slope, self._growth(reading), reading.material_bytes
+            )
+            return CaseEvent.LOOKED
+        return CaseEvent.DUE if case.looks < look_limit(self._record) and not wants_garbage(case) else None
 
-    def _look(self, reading: Reading) -> Event | None:
+    def _look(self, reading: Reading) -> CaseEvent | None:
         """Compare the census with the one before; what is traced already needs none."""
         case, growth = self._case, self._growth(reading)
         retold, case.retold = case.retold, None
-        traced = self.tracing and wants_garbage(case)
+        traced = self.is_tracing and wants_garbage(case)
         others = [each for each in case.found if each.owner != CYCLIC]
         found = others if traced else retold or self._owners(case, growth, self._slope)
         if found is None:
             if self.censuses.took > CASE.longest_traced or self.censuses.spent > CASE.slowest_traced:
-                self._untrace()  # it is not waited for while the program is slow
+                self._stop_tracing()  # it is not waited for while the program is slow
             return None
         case.looks += not traced
         case.seen = found
-        if not case.proven or not reading.room or (not traced and self._explains(found)):
+        if not case.proven or not reading.has_headroom or (not traced and self._explains(found)):
             return self._seen()
-        return Event.UNEXPLAINED
+        return CaseEvent.UNEXPLAINED
 
-    def _widen(self, _reading: Reading) -> Event:
+    def _widen(self, _reading: Reading) -> CaseEvent:
         """Ask once whether libraries may hold the rest: the next census is the first of two that are compared."""
-        grown = longer_libraries_(self._case, self._roots)
+        grown = take_grown_libraries_(self._case, self._roots)
         self.censuses.libraries |= grown
-        return Event.LONGER if grown else Event.UNEXPLAINED
+        return CaseEvent.LONGER if grown else CaseEvent.UNEXPLAINED
 
-    def _search(self, reading: Reading) -> Event | None:
-        if not search_(self._case, self._roots, self._tracer, reading.step):
+    def _search(self, reading: Reading) -> CaseEvent | None:
+        if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._seen()
-        self._untrace()
+        self._stop_tracing()
         return None
 
-    def _seen(self) -> Event:
-        leave_(self._case)
-        self._untrace()
-        return Event.LOOKED
+    def _seen(self) -> CaseEvent:
+        stop_search_(self._case)
+        self._stop_tracing()
+        return CaseEvent.LOOKED
 
-    def _judge(self, reading: Reading) -> Event:
+    def _judge(self, reading: Reading) -> CaseEvent:
         """Choose what follows a comparison: trace for the owner's line, compare again (growth in bursts), or end.
 
         Nothing is traced, and so slowed down, before an owner is proven, but for garbage: it may be gone by then.
         """
         case, found = self._case, self._case.seen
         if not case.proven:
-            return Event.UNPROVEN
+            return CaseEvent.UNPROVEN
         sought = not case.traced and wants_garbage(case) and self._traceable(reading)  # once, as it may lie there
         lineless = found[0].made_at is None and not case.hidden if found else sought
         if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
-            return Event.NO_LINE
-        if self._explains(found) or (case.handles and case.looks >= most_looks(self._record)):
-            return Event.DONE
-        case.handles = case.looks + 1 >= most_looks(self._record)  # the last look
+            return CaseEvent.NO_LINE
+        if self._explains(found) or (case.handles and case.looks >= look_limit(self._record)):
+            return CaseEvent.DONE
+        case.handles = case.looks + 1 >= look_limit(self._record)  # the last look
         case.found = found or case.found
-        return Event.AGAIN
+        return CaseEvent.AGAIN
 
-    def _trace(self, reading: Reading) -> Event | None:
+    def _trace(self, reading: Reading) -> CaseEvent | None:
         case, again = self._case, self._case.traced > 0
         case.traced += case.grew  # nothing was made in the others
         case.found, case.held, case.made, case.built = case.seen, 0, None, 0
-        measure_(case, self.censuses.roots)
+        record_lengths_(case, self.censuses.roots)
         uncounted = wants_garbage(case) or bool(case.sought)  # no census is needed for it
         quick = uncounted or self.censuses.took <= CASE.longest_traced
         if not quick or self._tracer is None or not self._traceable(reading):
-            return Event.REFUSED
+            return CaseEvent.REFUSED
         # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
         tensors, objects = case.tensors or again, not case.tensors or again
         self._tracer.start(tensors=tensors and not self.aside, objects=objects or self.aside)
         return None
 
-    def _tell(self, reading: Reading) -> Event | None:
+    def _tell(self, reading: Reading) -> CaseEvent | None:
         found = self._case.seen
         self._suspect = self._case.suspect is not None and all(each.owner != CYCLIC for each in found)
         if not self._suspect and not self._explains(found):
             known = sum(finding.bytes_per_step for finding in found)
-            found = found + native(self._record, reading, self._growth(reading), known)
+            found = found + judge_native_growth(self._record, reading, self._growth(reading), known)
         self._news += found
         self._open = not self._suspect and not self._explains(found)
-        self._rest(explained=not self._suspect and not self._open)
-        return self._lineless()
+        self._pause_after_case(explained=not self._suspect and not self._open)
+        return self._wants_native_line()
 
-    def _tell_rest(self, reading: Reading) -> Event | None:
-        self._news += self._rest_of(reading)
+    def _tell_rest(self, reading: Reading) -> CaseEvent | None:
+        self._news += self._judge_unexplained(reading)
         self._open = False
-        return self._lineless()
+        return self._wants_native_line()
 
-    def _lineless(self) -> Event | None:
+    def _wants_native_line(self) -> CaseEvent | None:
         """Whether growth whose objects are out of sight is told now, and worth being followed to its line."""
         told = [*self._news, *self._found.values()]
         may = self._may_trace and not self.aside
-        return Event.LINELESS if may and self._following.is_wanted(told) else None
+        return CaseEvent.LINELESS if may and self._following.is_wanted(told) else None
 
-    def _follow(self, _reading: Reading) -> Event | None:
-        return None if self._following.begin() else Event.REFUSED
+    def _follow(self, _reading: Reading) -> CaseEvent | None:
+        return None if self._following.begin() else CaseEvent.REFUSED
 
-    def _await_rise(self, reading: Reading) -> Event | None:
-        return Event.DUE if self._following.is_over() or not reading.room else None
+    def _await_rise(self, reading: Reading) -> CaseEvent | None:
+        return CaseEvent.DUE if self._following.is_finished() or not reading.has_headroom else None
 
     def _tell_line(self, _reading: Reading) -> None:
         self._following.end()
         self._news += [found for found in self._found.values() if wants_line(found)]
 
     def _leave(self, reading: Reading) -> None:
-        self._unproven = Unproven(self._case.seen, reading) if self._case.seen else self._unproven
-        self._rest(explained=False)
+        self._unproven = UnprovenGrowth(self._case.seen, reading) if self._case.seen else self._unproven
+        self._pause_after_case(explained=False)
 
-    def _rest(self, *, explained: bool) -> None:
+    def _pause_after_case(self, *, explained: bool) -> None:
         self._case = Investigation(self._lines)
         owners = [*self._found, *(found.owner for found in self._news)]
         kept = {root: held for root, held in self.censuses.libraries.items() if any(o.startswith(root) for o in owners)}
@@ -315,69 +321,71 @@ class Investigator:
     def _growth(self, reading: Reading) -> Growth:
         return self._record.growth(reading, self._unit)
 
-    def _rest_of(self, reading: Reading, without: Collection[str] = (), *, ended: bool = False) -> list[Finding]:
+    def _judge_unexplained(
+        self, reading: Reading, without: Collection[str] = (), *, ended: bool = False
+    ) -> list[Finding]:
         """Native growth, as far as nothing that is known explains it: the record goes on when an investigation ends.
 
         Args:
             reading: the latest.
             without: owners that explain nothing of what comes now.
-            ended: as of `native`.
+            ended: as of `judge_native_growth`.
         """
-        known = (found for owner, found in self._standing.items() if owner not in without)
+        known = (found for owner, found in self._explaining_findings.items() if owner not in without)
         held = (found for found in known if found.holders or found.verdict in {"native", "leak"})
         rate = sum(found.bytes_per_step for found in held)
-        return native(self._record, reading, self._growth(reading), rate, ended=ended)
+        return judge_native_growth(self._record, reading, self._growth(reading), rate, ended=ended)
 
     def _explains(self, found: Sequence[Finding]) -> bool:
         """Whether findings have most of the growth, which is no surer than its interval."""
-        cleared = self.cleared
+        cleared = self.negligible_resets
         known = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
         return known >= OWNING.explained * self._slope.low
 
     def _traceable(self, reading: Reading) -> bool:
-        return self._tracer is not None and self._may_trace and reading.room
+        return self._tracer is not None and self._may_trace and reading.has_headroom
 
-    def _untrace(self) -> None:
+    def _stop_tracing(self) -> None:
         if self._tracer is not None:
             self._tracer.stop()
 
     def _owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
         """Findings of the containers that grew; None while the census is under way. Only one of them is held on to."""
-        taken = self.censuses.take(growth.step)
+        taken = self.censuses.advance(growth.step)
         if taken is None or case.before is None or taken[0] <= case.since:
             return None
         steps = taken[0] - case.since
-        owners = owners_of(case.before, taken[1], slope.per_step, steps, handles=case.handles)
+        owners = find_grown_owners(case.before, taken[1], slope.per_step, steps, handles=case.handles)
         if len(sys.modules) > case.modules + CASE.loaded:  # it still started
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
         if owners and case is not self._first:
-            remember_(case, owners)
-            self.levels.follow(owners, growth.resident)
-        return judged_(case, self._tracer, owners, growth=growth, drift=slope)
+            note_first_owner_(case, owners)
+            self.levels.track_owners(owners, growth.resident)
+        return judge_owners_(case, self._tracer, owners, growth=growth, drift=slope)
 
     # --- what is known ---
 
     @property
-    def cleared(self) -> set[str]:
+    def negligible_resets(self) -> set[str]:
         """Paths that are emptied again and again, and explain nothing of what comes."""
-        return set() if self._last is None else self.levels.cleared(self._last.resident)
+        return set() if self._last is None else self.levels.negligible_paths(self._last.resident)
 
     @property
-    def _standing(self) -> dict[str, Finding]:
+    def _explaining_findings(self) -> dict[str, Finding]:
         """What was found, as far as it explains growth."""
-        cleared = self.cleared
+        cleared = self.negligible_resets
         return {owner: found for owner, found in self._found.items() if owner not in cleared}
 
     def _counted(self, step: int, census: Census) -> None:
-        self._found = {owner: recounted(found, census) for owner, found in self._found.items()}
+        self._found = {owner: with_current_content(found, census) for owner, found in self._found.items()}
         if self._told is not None:
             self._told(step, census)
 
-    def _known(self) -> list[Finding]:
+    def _publish_news(self) -> list[Finding]:
         """Put what was found into the books; findings whose owner had no such verdict are news."""
         before = {owner: known.verdict for owner, known in self._found.items()}
         found, self._news = self._news, []
         for finding in found:
-            self._found[finding.owner] = self._following.told(finding)
+            self._found[finding.owner] = self._following.with_found_line(finding)
         fresh = {finding.owner for finding in found if before.get(finding.owner) != finding.verdict}
         return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []

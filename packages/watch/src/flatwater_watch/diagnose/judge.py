@@ -7,7 +7,7 @@ from itertools import takewhile
 from math import ceil
 from pathlib import PurePath
 
-from flatwater_watch.diagnose.finding import Finding, Made, Verdict
+from flatwater_watch.diagnose.finding import AllocationSite, Finding, Verdict
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.series.readings import Growth
@@ -91,7 +91,7 @@ class Evidence:
     """Bytes per step, with bounds."""
     what: str = ""
     holders: tuple[str, ...] = ()
-    made_at: Made | None = None
+    made_at: AllocationSite | None = None
     count: int = 0
     share: float | None = None
     """Part of the growth of the whole process, where it is known better than from the rates."""
@@ -126,7 +126,7 @@ def judge(known: Evidence, growth: Growth) -> Finding:
     )
 
 
-def judge_owner(owner: Owner, made_at: Made | None, *, steps: int, growth: Growth, drift: Slope) -> Finding:
+def judge_owner(owner: Owner, made_at: AllocationSite | None, *, steps: int, growth: Growth, drift: Slope) -> Finding:
     """The verdict on a container that grew.
 
     Args:
@@ -204,7 +204,7 @@ def judge_leaf(path: str, held: int, planned: int | None, *, drift: Slope, growt
     return judge(filling, growth)
 
 
-def judge_rest(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
+def judge_unowned(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
     """The verdict on growth that no Python object holds: `retention`, `mapped` or `native`."""
     owner, what = UNEXPLAINED[verdict]
     return judge(Evidence(verdict=verdict, owner=owner, drift=drift, what=what), growth)
@@ -223,7 +223,7 @@ def wants_line(found: Finding) -> bool:
     )
 
 
-def with_line(found: Finding, line: Made | None) -> Finding:
+def with_line(found: Finding, line: AllocationSite | None) -> Finding:
     """Such growth with the line that ran while memory rose, if that is known; other findings as they are."""
     if line is None or not wants_line(found):
         return found
@@ -279,15 +279,15 @@ def _pace(steps: float) -> str:
     return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004
 
 
-def foremost(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
+def select_and_rank(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
     """The findings worth telling, most bytes first, each with the step at which the process reaches its limit."""
     at = limit_step(findings, growth)
     held = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
     kept = [found for found in findings if _worth_telling(found, held)]
-    return [dated(found, at) for found in in_order(kept)]
+    return [with_limit_step(found, at) for found in rank_findings(kept)]
 
 
-def in_order(findings: Sequence[Finding]) -> list[Finding]:
+def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
     """Most bytes first, but what is freed and kept after what is held: holes lie around what stays.
 
     Shares are parts of one growth. Owners are estimated each by itself, so what they leave is all that others can have.
@@ -303,7 +303,7 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
     return told
 
 
-def dated(found: Finding, at: int | None) -> Finding:
+def with_limit_step(found: Finding, at: int | None) -> Finding:
     """The finding with the step at which the process reaches its limit, where the finding has a part in that."""
     if found.verdict in {"slowdown", "mapped"}:
         return replace(found, limit_step=None)
@@ -337,10 +337,12 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
             break
         resident, step, rate = resident + rate * (end - step), float(end), rate - lost
     # Differences of large sums: what is left of the rate after the last plateau may be rounding.
-    return growth.step + near(step + (growth.limit - resident) / rate - growth.step) if rate > 1 else None
+    return (
+        growth.step + round_to_two_digits(step + (growth.limit - resident) / rate - growth.step) if rate > 1 else None
+    )
 
 
-def together(found: Sequence[Finding]) -> list[Finding]:
+def merge_same_cause(found: Sequence[Finding]) -> list[Finding]:
     """The findings, those with the same cause merged, in the order that they have.
 
     Arrays of a buffer that are being filled have the same cause: the buffer is full when the last of them is. So have
@@ -349,7 +351,7 @@ def together(found: Sequence[Finding]) -> list[Finding]:
     alike: dict[Hashable, list[Finding]] = {}
     for each in found:
         alike.setdefault(_cause(each), []).append(each)
-    return [each for parts in alike.values() for each in _merged(parts)]
+    return [each for parts in alike.values() for each in _merge_parts(parts)]
 
 
 def _cause(found: Finding) -> Hashable:
@@ -362,15 +364,15 @@ def _cause(found: Finding) -> Hashable:
     return found.verdict, found.owner
 
 
-def _merged(parts: Sequence[Finding]) -> list[Finding]:
+def _merge_parts(parts: Sequence[Finding]) -> list[Finding]:
     """A finding for all parts; the parts themselves where a container lies in another, so that no byte counts twice."""
     first, owners = parts[0], [part.owner for part in parts]
     if len(parts) == 1:
         return [first]
     if first.verdict == "filling":
-        return [_filled(_buffer(first.owner), parts)]
+        return [_merge_filling(_buffer(first.owner), parts)]
     nested = any(one.startswith((f"{other}.", f"{other}[")) for one in owners for other in owners)
-    return list(parts) if nested else [_leaking(_common_holder(owners), parts)]
+    return list(parts) if nested else [_merge_leaking(_common_holder(owners), parts)]
 
 
 def _buffer(path: str) -> str:
@@ -388,11 +390,11 @@ def _common_holder(paths: Sequence[str]) -> str:
     return "".join(hops[0] for hops in takewhile(_alike, zip(*map(_HOP.findall, paths), strict=False)))
 
 
-def _filled(buffer: str, parts: Sequence[Finding]) -> Finding:
+def _merge_filling(buffer: str, parts: Sequence[Finding]) -> Finding:
     names = [part.owner.removeprefix(buffer).strip(".[]'\"") for part in parts]
     steps = [part.plateau_step for part in parts if part.plateau_step is not None]
     return replace(
-        _summed(buffer, parts),
+        _sum_parts(buffer, parts),
         count=len(parts),
         what=f"{len(parts)} arrays, touched for the first time: {', '.join(names)}",
         plateau_bytes=sum(part.plateau_bytes or 0 for part in parts),
@@ -400,13 +402,13 @@ def _filled(buffer: str, parts: Sequence[Finding]) -> Finding:
     )
 
 
-def _leaking(holder: str, parts: Sequence[Finding]) -> Finding:
+def _merge_leaking(holder: str, parts: Sequence[Finding]) -> Finding:
     largest, *names = (part.owner.removeprefix(holder).removeprefix(".") for part in parts)
     what = f"{parts[0].what}, in {largest}; the same line fills {', '.join(names)}"
-    return replace(_summed(holder, parts), count=sum(part.count for part in parts), what=what)
+    return replace(_sum_parts(holder, parts), count=sum(part.count for part in parts), what=what)
 
 
-def _summed(owner: str, parts: Sequence[Finding]) -> Finding:
+def _sum_parts(owner: str, parts: Sequence[Finding]) -> Finding:
     """The first of the parts with the owner and the rate of all."""
     return replace(
         parts[0],
@@ -423,7 +425,7 @@ def _alike(hops: Sequence[str]) -> bool:
     return len(set(hops)) == 1
 
 
-def near(steps: float) -> int:
+def round_to_two_digits(steps: float) -> int:
     """Steps until then in two digits: no rate is known better."""
     return ceil(float(f"{steps:.2g}"))
 

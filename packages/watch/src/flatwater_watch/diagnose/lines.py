@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType, NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from flatwater_watch.diagnose.finding import Finding, Made
+from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.judge import wants_line, with_line
 from flatwater_watch.heap.arrays import figures_of, last_base, saved_tensors
 from flatwater_watch.heap.children import LONG_TEXT
@@ -67,7 +67,7 @@ class Tracer:
         """Whether a stack was longer than what is kept of it, with no line of the user's in it."""
         self._before = 0
         """Bytes that the program's own trace knew when this one began."""
-        self._mode: NewStorages[Made | None] | None = None
+        self._mode: NewStorages[AllocationSite | None] | None = None
         self._sides: dict[str, Side] = {}
 
     @property
@@ -76,7 +76,7 @@ class Tracer:
         return self._mode is not None or self._began_tracemalloc
 
     @property
-    def listens(self) -> bool:
+    def traces_torch(self) -> bool:
         """Whether it traces the torch operations of the thread that called `start`, and of no other."""
         return self._mode is not None
 
@@ -100,7 +100,7 @@ class Tracer:
         self._before = tracemalloc.get_traced_memory()[0]
 
     @property
-    def made(self) -> int:
+    def live_bytes(self) -> int:
         """Bytes of Python and NumPy that were made since `start`, and live."""
         return tracemalloc.get_traced_memory()[0] - self._before
 
@@ -115,14 +115,14 @@ class Tracer:
             tracemalloc.stop()
             self._began_tracemalloc = False
 
-    def where(self, objects: Sequence[Any]) -> Made | None:
+    def find_line(self, objects: Sequence[Any]) -> AllocationSite | None:
         """The line that made most bytes of the objects and of what they keep alive; None if all are older than `start`.
 
         For a view its base counts, and for a tensor with an autograd graph what the graph saves. Objects of the user's
         classes count with what they hold. Call it before `stop`. Where all frames that are known are a library's, the
         trace begins anew with more of them, for what is made from now on.
         """
-        votes: Counter[Made] = Counter()
+        votes: Counter[AllocationSite] = Counter()
         self._cut = False
         for item in objects:
             for size, made in self._origins(item):
@@ -135,7 +135,7 @@ class Tracer:
             self._before = 0
         return votes.most_common(1)[0][0] if votes else None
 
-    def _origins(self, item: Any) -> Iterator[tuple[int, Made | None]]:  # noqa: ANN401
+    def _origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
         """Bytes and line of an object and of what it holds.
 
         Objects that waited on a free list to be reused have no line of their own: what they hold may have one. What it
@@ -150,7 +150,7 @@ class Tracer:
                 if held is item or not _is_older(held):
                     waiting += gc.get_referents(held)[:CONTENTS]
 
-    def _own_origins(self, item: Any) -> Iterator[tuple[int, Made | None]]:  # noqa: ANN401
+    def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
         seen = figures_of(item)
         if seen is None:
             yield bytes_of(item), self._traced(item, "python")
@@ -162,16 +162,16 @@ class Tracer:
                 figures = figures_of(tensor)
                 yield 0 if figures is None else figures.kept, made or self._traced(tensor, "python")
 
-    def _made_here(self, operation: str, _size: int) -> Made | None:
+    def _made_here(self, operation: str, _size: int) -> AllocationSite | None:
         lines = _live(sys._getframe())  # noqa: SLF001  (the only way up the stack)
         line = self._nearest(dropwhile(lambda line: self._side_of(line[0]) == "tool", lines))
-        return None if line is None else Made(line[0], line[1], _short(line[2] or ""), operation)
+        return None if line is None else AllocationSite(line[0], line[1], _short(line[2] or ""), operation)
 
-    def _traced(self, item: object, operation: str) -> Made | None:
+    def _traced(self, item: object, operation: str) -> AllocationSite | None:
         frames = frames_of(item)
         line = self._nearest((file, number, None) for file, number in frames)
         self._cut = self._cut or (line is None and len(frames) == self._frames)
-        return None if line is None else Made(line[0], line[1], _function_at(line[0], line[1]), operation)
+        return None if line is None else AllocationSite(line[0], line[1], _function_at(line[0], line[1]), operation)
 
     def _nearest(self, lines: Iterable[Line]) -> Line | None:
         """The user's line that answers for an allocation; `lines` go from the innermost outwards.
@@ -197,7 +197,7 @@ class Tracer:
         return self._sides.get(file) or self._sides.setdefault(file, _side(file, self._packages))
 
 
-class Following:
+class NativeLineSearch:
     """Asks which line runs while memory rises that no object holds, some times until there is one."""
 
     def __init__(self, packages: tuple[str, ...] = (), *, allowed: bool = True) -> None:
@@ -209,8 +209,8 @@ class Following:
         """
         self._tries = RISING.tries if allowed else 0
         self.rises = Rises(lambda file: is_user_file(file, packages), seconds=RISING.seconds, quick=RISING.quick)
-        self.line: Made | None = None
-        self._item: Made | None = None
+        self.line: AllocationSite | None = None
+        self._item: AllocationSite | None = None
         """The line of the objects that the bytes lie behind, if it is known. Then only one that comes before it is
         better: for what an object takes later, whoever made it answers."""
         self._times = self._readings = 0
@@ -228,7 +228,7 @@ class Following:
         self._times, self._readings = self._times + 1, 0
         return self.rises.begin(None if self._item is None else (self._item.file, self._item.line))
 
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """At a reading: whether enough is known, or it has taken long enough."""
         self._readings += 1
         return self.rises.over or self.rises.kept >= RISING.enough or self._readings >= RISING.readings
@@ -238,9 +238,9 @@ class Following:
         self.rises.end()
         place = self.rises.place(mostly=RISING.mostly, fewest=RISING.fewest)
         if place is not None:
-            self.line = Made(place[0], place[1], _short(place[2]), "native")
+            self.line = AllocationSite(place[0], place[1], _short(place[2]), "native")
 
-    def told(self, found: Finding) -> Finding:
+    def with_found_line(self, found: Finding) -> Finding:
         """A finding with the line, if it is one that was asked for."""
         return with_line(found, self.line) if found.made_at in {None, self._item} else found
 

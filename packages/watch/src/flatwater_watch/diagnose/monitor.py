@@ -10,29 +10,29 @@ from math import inf
 
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.garbage import Garbage
+from flatwater_watch.diagnose.gc_sawtooth import is_negligible
 from flatwater_watch.diagnose.handles import find_handles
 from flatwater_watch.diagnose.investigation import (
     Investigation,
     gained_by_roots,
-    garbage_now,
-    judged_,
-    judged_at_the_end,
-    leave_,
+    judge_garbage_at_end,
+    judge_owners_,
+    search_garbage_now,
+    stop_search_,
     wants_garbage,
 )
 from flatwater_watch.diagnose.investigator import Investigator
 from flatwater_watch.diagnose.judge import CYCLIC
-from flatwater_watch.diagnose.numbers import kept_at_the_end, read_numbers, slower_at_the_end
-from flatwater_watch.diagnose.states import State
-from flatwater_watch.diagnose.teeth import are_small
+from flatwater_watch.diagnose.numbers import judge_series, retention_at_the_end, slower_at_the_end
+from flatwater_watch.diagnose.states import CaseState
 from flatwater_watch.heap.census import Census
 from flatwater_watch.meters.bound import process_seconds
-from flatwater_watch.meters.collector import Teeth
+from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.series.readings import Reading, recent_slope
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
-__all__ = ["Monitor", "Reading", "State"]
+__all__ = ["CaseState", "Monitor", "Reading"]
 
 CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 
@@ -56,28 +56,28 @@ class Monitor(Investigator):
         if self._last is not None and reading.step <= self._last.step:
             return []
         self._last, self._may_trace = reading, trace
-        self.censuses.seconds = seconds if reading.room else inf
-        if not self.tracing:
+        self.censuses.seconds = seconds if reading.has_headroom else inf
+        if not self.is_tracing:
             # Tracing takes memory and time itself: such a reading says nothing of the program.
             self._record.add(reading)
-            self._news += read_numbers(self._record, reading, self._unit)
-        watched = self.state is State.WATCHING
-        self._go_on(reading)
-        if watched and self.state is State.WATCHING and self.censuses.under_way:  # somebody else asked for it
-            self.censuses.take(reading.step)
-        news = self._known()
+            self._news += judge_series(self._record, reading, self._unit)
+        watched = self.state is CaseState.WATCHING
+        self._follow_table(reading)
+        if watched and self.state is CaseState.WATCHING and self.censuses.under_way:  # somebody else asked for it
+            self.censuses.advance(reading.step)
+        news = self._publish_news()
         self._following.rises.leave_out()
         self.cost_seconds += process_seconds() - began
         return news
 
-    def count(self, *, seconds: float | None = None) -> None:
+    def take_census(self, *, seconds: float | None = None) -> None:
         """Take a census for whoever is told of them: as far as the last reading's seconds go, or others."""
         if seconds is not None:
             self.censuses.seconds = seconds
         if self._last is not None:
-            self.censuses.take(self._last.step)
+            self.censuses.advance(self._last.step)
 
-    def settle(self, over: Collection[str] = ()) -> None:
+    def finish_pending(self, over: Collection[str] = ()) -> None:
         """Finish the investigation without further readings: accept what is proven, and wait for a search in progress.
 
         Args:
@@ -87,54 +87,54 @@ class Monitor(Investigator):
             return
         self._over = over
         self._news += slower_at_the_end(self._record, self._last, self._unit)
-        self._news += kept_at_the_end(self._record, self._last, self._unit)
+        self._news += retention_at_the_end(self._record, self._last, self._unit)
         self._may_trace = False
-        if self.state is State.TRACING and wants_garbage(self._case):
+        if self.state is CaseState.TRACING and wants_garbage(self._case):
             self._case.held = CASE.still
-            self._go_on(self._last)
-        if self._unlooked:
+            self._follow_table(self._last)
+        if self._awaits_first_look:
             self.censuses.seconds = CASE.last_search
-            self._go_on(self._last)
+            self._follow_table(self._last)
         search = self._case.search
         if search is not None and search.ended(CASE.last_search):
-            self._go_on(self._last)
-        if self.state is State.FOLLOWING:
-            self.state = State.WATCHING
+            self._follow_table(self._last)
+        if self.state is CaseState.FOLLOWING:
+            self.state = CaseState.WATCHING
             self._tell_line(self._last)
-        if self.state is not State.WATCHING:
+        if self.state is not CaseState.WATCHING:
             self._news += self._case.found
-        self._known()
+        self._publish_news()
         # Garbage that was suspected is searched for once more where no cause is known (`uncollected`).
         self._suspect = (self._case.suspect is not None or self._suspect) and CYCLIC not in self._found
-        told = self._open or (self.investigating and not self._unlooked) or self.cleared or over
+        told = self._open or (self.is_investigating and not self._awaits_first_look) or self.negligible_resets or over
         if not self._suspect and told:
-            self._news += self._rest_of(self._last, self._over)
-            self._known()
+            self._news += self._judge_unexplained(self._last, self._over)
+            self._publish_news()
 
     def conclude(self) -> list[Finding]:
         """What can be said now, when there is no step to wait for: all findings, else what grew since the beginning."""
-        self.settle()
+        self.finish_pending()
         series = self._record.unaccounted
         if self._suspect and len(series.steps) > 1:
             steps = round(series.steps[-1] - series.steps[0])
-            self.uncollected(series.values[-1] - series.values[0], steps)
+            self.judge_garbage_at_end(series.values[-1] - series.values[0], steps)
         if not self.findings():
-            self._news += self.since_beginning()
-            self._known()
+            self._news += self.find_since_beginning()
+            self._publish_news()
         return self.findings()
 
-    def gained(self) -> list[tuple[str, int]]:
+    def root_gains(self) -> list[tuple[str, int]]:
         """Roots that hold more than at the beginning, new ones too, and by how many bytes: leads, and no proof."""
-        taken, before = self._counted_now(), self._first.before
+        taken, before = self._take_whole_census(), self._first.before
         return [] if taken is None or before is None else gained_by_roots(before, taken[1])
 
-    def _counted_now(self) -> tuple[int, Census] | None:
+    def _take_whole_census(self) -> tuple[int, Census] | None:
         """A census at the last reading, whole and at once; None before the first."""
         self.censuses.drop()
         self.censuses.seconds = inf
-        return None if self._last is None else self.censuses.take(self._last.step)
+        return None if self._last is None else self.censuses.advance(self._last.step)
 
-    def uncollected(self, open_bytes: float, steps: int, teeth: Teeth | None = None) -> list[Finding]:
+    def judge_garbage_at_end(self, open_bytes: float, steps: int, teeth: GcSawtooth | None = None) -> list[Finding]:
         """Cyclic garbage, if it is most of the bytes that have no cause: it may come and go too fast to make a line.
 
         Without it, native growth, where the record says so at its end.
@@ -146,44 +146,49 @@ class Monitor(Investigator):
         """
         if self._last is None or steps <= 0 or open_bytes <= 0:
             return []
-        garbage, growth = garbage_now(self._lines, self._roots, self._tracer, self._last.step), self._growth(self._last)
+        garbage, growth = (
+            search_garbage_now(self._lines, self._roots, self._tracer, self._last.step),
+            self._growth(self._last),
+        )
         mostly, found = garbage is not None and garbage.bytes >= CASE.garbage * open_bytes, list[Finding]()
-        if garbage is not None and self._waits(garbage, teeth):
+        if garbage is not None and self._is_ordinary_backlog(garbage, teeth):
             self.waiting = garbage if garbage.bytes >= DRIFT.least_bytes else None
         elif garbage is not None and mostly:
-            found = judged_at_the_end(garbage, self._record, growth, open_bytes, steps)
-        asks = not (found or mostly or self._unlooked)
-        return self._told_now(self._rest_of(self._last, self._over, ended=True) if asks else found)
+            found = judge_garbage_at_end(garbage, self._record, growth, open_bytes, steps)
+        asks = not (found or mostly or self._awaits_first_look)
+        return self._record_findings(self._judge_unexplained(self._last, self._over, ended=True) if asks else found)
 
-    def _waits(self, garbage: Garbage, teeth: Teeth | None) -> bool:
+    def _is_ordinary_backlog(self, garbage: Garbage, teeth: GcSawtooth | None) -> bool:
         """Whether the garbage is how Python works: what has come so far is less than is felt, or freed before it is.
 
         How much more would come counts for a program that goes on.
         """
-        return garbage.waits(self._record.swing, inf) or are_small(teeth, garbage.bytes)
+        return garbage.is_ordinary_gc_backlog(self._record.swing, inf) or is_negligible(teeth, garbage.bytes)
 
-    def _told_now(self, found: list[Finding]) -> list[Finding]:
+    def _record_findings(self, found: list[Finding]) -> list[Finding]:
         """Put findings into the books, and take them from there."""
         self._news += found
-        self._known()
+        self._publish_news()
         return [self._found[each.owner] for each in found]
 
-    def unproven(self, open_bytes: int) -> list[Finding]:
+    def confirm_unproven(self, open_bytes: int) -> list[Finding]:
         """What was found without a proof, if memory went on growing as it says, and it is most of what has no cause."""
         seen, last = self._unproven, self._last
-        return [] if seen is None or last is None else self._told_now(seen.causes(last, open_bytes))
+        return [] if seen is None or last is None else self._record_findings(seen.causes(last, open_bytes))
 
-    def behind_handles(self, open_bytes: int) -> list[Finding]:
+    def find_behind_handles(self, open_bytes: int) -> list[Finding]:
         """The container whose items came with the bytes that have no cause, since the first census."""
-        first, taken = self._first, self._counted_now()
+        first, taken = self._first, self._take_whole_census()
         if self._last is None or taken is None or first.before is None or taken[0] <= first.since:
             return []
         owners = find_handles(first.before, taken[1], open_bytes)
         rate = open_bytes / (taken[0] - first.since)
         drift = Slope(rate, rate, rate)
-        return self._told_now(judged_(self._case, None, owners, growth=self._growth(self._last), drift=drift))
+        return self._record_findings(
+            judge_owners_(self._case, None, owners, growth=self._growth(self._last), drift=drift)
+        )
 
-    def since_beginning(self) -> list[Finding]:
+    def find_since_beginning(self) -> list[Finding]:
         """The containers that gained since the first census: no proof that they go on, as nothing was read between."""
         if self._last is None or self._first.before is None or self._last.step <= self._first.since:
             return []
@@ -195,14 +200,14 @@ class Monitor(Investigator):
         growing = (found for found in owners if found.plateau_step is None or found.plateau_step > step)
         return [finding for finding in growing if finding.bytes_per_step >= CASE.page]
 
-    def leave_trace(self) -> None:
+    def stop_trace(self) -> None:
         """Trace no more in this look: whoever waits for it goes on without a line."""
-        self._untrace()
+        self._stop_tracing()
 
     def close(self) -> None:
         """Stop tracing, and leave the census and the search that are under way."""
-        leave_(self._case)
-        self._case, self.state = Investigation(self._lines), State.WATCHING
+        stop_search_(self._case)
+        self._case, self.state = Investigation(self._lines), CaseState.WATCHING
         self.censuses.drop()
-        self._untrace()
+        self._stop_tracing()
         self._following.rises.end()

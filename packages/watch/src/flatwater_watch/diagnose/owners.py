@@ -6,11 +6,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flatwater_watch.diagnose.contents import LEAVES, Contents, contents, describe, newest_items, redundancy
+from flatwater_watch.diagnose.contents import LEAVES, Contents, describe, describe_contents, newest_items, redundancy
 from flatwater_watch.diagnose.rules import Rule, rule_of
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.children import items_of, look
-from flatwater_watch.heap.raw import full_name, loaded, name_of, plain, settled
+from flatwater_watch.heap.children import items_of, look_object
+from flatwater_watch.heap.raw import full_name, loaded, name_of, plain, read_stable
 from flatwater_watch.heap.roots import Roots, spoken_name, tiers, user_modules
 from flatwater_watch.heap.view import Named, Walk
 from flatwater_watch.thresholds import SHIPPED
@@ -81,7 +81,7 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
     paths = sorted((path for path in gained if gained[path] >= least), key=lambda path: -gained[path])
     found: dict[str, Owner] = {}
     for path in paths:
-        owner = owner_of(before.holdings[path], after, path, gained[path])
+        owner = describe_owner(before.holdings[path], after, path, gained[path])
         known = found.get(owner.path)  # another column of the same table
         found[owner.path] = (
             owner if known is None else replace(known, bytes_grown=known.bytes_grown + owner.bytes_grown)
@@ -136,7 +136,7 @@ def _own_growth(before: Holding | None, after: Holding, growth: int, *, alike: b
     return longer if longer >= OWNING.explained * growth else 0
 
 
-def owner_of(before: Holding, after: Census, path: str, gained: float) -> Owner:
+def describe_owner(before: Holding, after: Census, path: str, gained: float) -> Owner:
     """A container that grew, described.
 
     Args:
@@ -150,7 +150,7 @@ def owner_of(before: Holding, after: Census, path: str, gained: float) -> Owner:
     container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
     added = max(holding.length - before.length, 1)
     newest = newest_items(container, holding.kind, min(added, LEAVES))
-    found = contents(holding, newest)
+    found = describe_contents(holding, newest)
     return Owner(
         path=told,
         kind=holding.kind,
@@ -221,16 +221,16 @@ def _rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
     return rule_of(at.path, hops[::-1], newest)
 
 
-def reached(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
+def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
     """What stands at the end of a way now; None if it leads nowhere. Of several items the newest is taken.
 
     The program may have put another container in the place of the one that a census saw: tables are copied when they
     grow, and so are dicts that several threads read.
     """
-    return next(iter(all_reached(roots, way, 1)), None)
+    return next(iter(resolve_all_ways(roots, way, 1)), None)
 
 
-def all_reached(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
+def resolve_all_ways(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
     """All containers at the end of a way, by way of the newest items, so many at most: any of them may grow."""
     modules = user_modules(roots)
     # Not all roots: tasks and coroutines are looked for in the whole heap.
@@ -240,7 +240,7 @@ def all_reached(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
     for name in way[1:]:
         after: list[Any] = []
         for place in places:
-            inside = look(place, walk)
+            inside = look_object(place, walk)
             if name == ITEM:
                 after += newest_items(place, inside.kind, most)
             elif name == KEY:
@@ -263,11 +263,11 @@ def _last_keys(place: dict[Any, Any], most: int) -> list[Any]:
 def _newest_keys(place: Any, parts: Sequence[Named], most: int) -> list[Any]:  # noqa: ANN401
     """The keys that were added last, oldest first."""
     if issubclass(type(place), dict):
-        return settled(_last_keys, place, most)
+        return read_stable(_last_keys, place, most)
     return [child for called, child in parts if called == KEY][-most:]
 
 
-def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
+def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
     """The chain of holders of a container, and what it holds; None where a census has none on that path.
 
     Args:
@@ -277,7 +277,7 @@ def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | No
     holding = census.holdings.get(path)
     if holding is None or f"{path}.<graph>" in census.holdings:
         return None
-    found = contents(holding, newest_items(census.live[path], holding.kind, LEAVES))
+    found = describe_contents(holding, newest_items(census.live[path], holding.kind, LEAVES))
     return _holders(census, holding, found), found
 
 
@@ -295,10 +295,10 @@ def lengths_of(containers: Iterable[Any]) -> list[int]:
     """Items of each, as a census counts them."""
     walk = Walk(1, lambda _: False, 1)
     known = [(container, items_of(container)) for container in containers]
-    return [items if items >= 0 else look(container, walk).length for container, items in known]
+    return [items if items >= 0 else look_object(container, walk).length for container, items in known]
 
 
-def added_since(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:  # noqa: ANN401
+def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:  # noqa: ANN401
     """Leaves of what was added to a container last; empty if nothing was.
 
     Args:
@@ -307,11 +307,11 @@ def added_since(container: Any, length: int, holding: Holding) -> tuple[Any, ...
         holding: as it was then.
     """
     if holding.kind in _WHOLE:  # a larger one was made anew, or it is the same
-        return contents(holding, [container]).leaves
+        return describe_contents(holding, [container]).leaves
     if length <= holding.length:
         return ()
     now = replace(holding, length=length)
-    return contents(now, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
+    return describe_contents(now, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
 
 
 def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:

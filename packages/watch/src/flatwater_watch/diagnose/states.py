@@ -7,7 +7,7 @@ the state stays until the next reading.
 from enum import Enum
 
 
-class State(Enum):
+class CaseState(Enum):
     """Where an investigation stands between two readings."""
 
     BEGINNING = "the first census is being taken, to compare the end with"
@@ -20,7 +20,7 @@ class State(Enum):
     FOLLOWING = "native growth was told without a line: it is noted which line runs while memory rises"
 
 
-class Event(Enum):
+class CaseEvent(Enum):
     """What happened."""
 
     READING = "a reading was taken"
@@ -61,33 +61,33 @@ class Action(Enum):
     LEAVE = "tell nothing, and rest"
 
 
-TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
-    (State.BEGINNING, Event.READING): (State.BEGINNING, Action.COUNT),
-    (State.BEGINNING, Event.COUNTED): (State.WATCHING, Action.KEEP),
-    (State.WATCHING, Event.READING): (State.WATCHING, Action.NOTICE),
-    (State.WATCHING, Event.SUSPICION): (State.COUNTING, Action.COUNT),
-    (State.WATCHING, Event.UNTOLD): (State.WATCHING, Action.TELL_REST),
-    (State.COUNTING, Event.READING): (State.COUNTING, Action.COUNT),
-    (State.COUNTING, Event.COUNTED): (State.PROVING, Action.KEEP),
-    (State.PROVING, Event.READING): (State.PROVING, Action.PROVE),
-    (State.PROVING, Event.DUE): (State.LOOKING, Action.LOOK),
-    (State.LOOKING, Event.READING): (State.LOOKING, Action.LOOK),
-    (State.LOOKING, Event.UNEXPLAINED): (State.SEARCHING, Action.WIDEN),
-    (State.LOOKING, Event.LOOKED): (State.LOOKING, Action.JUDGE),
-    (State.LOOKING, Event.UNPROVEN): (State.WATCHING, Action.LEAVE),
-    (State.LOOKING, Event.NO_LINE): (State.TRACING, Action.TRACE),
-    (State.LOOKING, Event.AGAIN): (State.LOOKING, Action.KEEP),
-    (State.LOOKING, Event.DONE): (State.WATCHING, Action.TELL),
-    (State.SEARCHING, Event.LONGER): (State.COUNTING, Action.KEEP),
-    (State.SEARCHING, Event.READING): (State.SEARCHING, Action.ASK),
-    (State.SEARCHING, Event.DUE): (State.SEARCHING, Action.LOOK),
-    (State.SEARCHING, Event.UNEXPLAINED): (State.SEARCHING, Action.SEARCH),
-    (State.SEARCHING, Event.LOOKED): (State.LOOKING, Action.JUDGE),
-    (State.TRACING, Event.READING): (State.TRACING, Action.AWAIT_LINE),
-    (State.TRACING, Event.DUE): (State.LOOKING, Action.LOOK),
-    (State.TRACING, Event.REFUSED): (State.WATCHING, Action.TELL),
-    (State.WATCHING, Event.LINELESS): (State.FOLLOWING, Action.FOLLOW),
-    (State.FOLLOWING, Event.REFUSED): (State.WATCHING, Action.KEEP),
-    (State.FOLLOWING, Event.READING): (State.FOLLOWING, Action.AWAIT_RISE),
-    (State.FOLLOWING, Event.DUE): (State.WATCHING, Action.TELL_LINE),
+TRANSITIONS: dict[tuple[CaseState, CaseEvent], tuple[CaseState, Action]] = {
+    (CaseState.BEGINNING, CaseEvent.READING): (CaseState.BEGINNING, Action.COUNT),
+    (CaseState.BEGINNING, CaseEvent.COUNTED): (CaseState.WATCHING, Action.KEEP),
+    (CaseState.WATCHING, CaseEvent.READING): (CaseState.WATCHING, Action.NOTICE),
+    (CaseState.WATCHING, CaseEvent.SUSPICION): (CaseState.COUNTING, Action.COUNT),
+    (CaseState.WATCHING, CaseEvent.UNTOLD): (CaseState.WATCHING, Action.TELL_REST),
+    (CaseState.COUNTING, CaseEvent.READING): (CaseState.COUNTING, Action.COUNT),
+    (CaseState.COUNTING, CaseEvent.COUNTED): (CaseState.PROVING, Action.KEEP),
+    (CaseState.PROVING, CaseEvent.READING): (CaseState.PROVING, Action.PROVE),
+    (CaseState.PROVING, CaseEvent.DUE): (CaseState.LOOKING, Action.LOOK),
+    (CaseState.LOOKING, CaseEvent.READING): (CaseState.LOOKING, Action.LOOK),
+    (CaseState.LOOKING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, Action.WIDEN),
+    (CaseState.LOOKING, CaseEvent.LOOKED): (CaseState.LOOKING, Action.JUDGE),
+    (CaseState.LOOKING, CaseEvent.UNPROVEN): (CaseState.WATCHING, Action.LEAVE),
+    (CaseState.LOOKING, CaseEvent.NO_LINE): (CaseState.TRACING, Action.TRACE),
+    (CaseState.LOOKING, CaseEvent.AGAIN): (CaseState.LOOKING, Action.KEEP),
+    (CaseState.LOOKING, CaseEvent.DONE): (CaseState.WATCHING, Action.TELL),
+    (CaseState.SEARCHING, CaseEvent.LONGER): (CaseState.COUNTING, Action.KEEP),
+    (CaseState.SEARCHING, CaseEvent.READING): (CaseState.SEARCHING, Action.ASK),
+    (CaseState.SEARCHING, CaseEvent.DUE): (CaseState.SEARCHING, Action.LOOK),
+    (CaseState.SEARCHING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, Action.SEARCH),
+    (CaseState.SEARCHING, CaseEvent.LOOKED): (CaseState.LOOKING, Action.JUDGE),
+    (CaseState.TRACING, CaseEvent.READING): (CaseState.TRACING, Action.AWAIT_LINE),
+    (CaseState.TRACING, CaseEvent.DUE): (CaseState.LOOKING, Action.LOOK),
+    (CaseState.TRACING, CaseEvent.REFUSED): (CaseState.WATCHING, Action.TELL),
+    (CaseState.WATCHING, CaseEvent.LINELESS): (CaseState.FOLLOWING, Action.FOLLOW),
+    (CaseState.FOLLOWING, CaseEvent.REFUSED): (CaseState.WATCHING, Action.KEEP),
+    (CaseState.FOLLOWING, CaseEvent.READING): (CaseState.FOLLOWING, Action.AWAIT_RISE),
+    (CaseState.FOLLOWING, CaseEvent.DUE): (CaseState.WATCHING, Action.TELL_LINE),
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from threading import Condition, Thread
 from typing import Protocol
 
-from flatwater_watch.files.content import plain
+from flatwater_watch.files.content import plain_json_value
 
 
 class Sink(Protocol):
@@ -69,7 +69,7 @@ class BackgroundSink:
 
     def write(self, round: int, metrics: Mapping[str, object]) -> None:
         """Put the round into the queue, or count it as dropped."""
-        line = json.dumps(plain({"round": round, **metrics})).encode()
+        line = json.dumps(plain_json_value({"round": round, **metrics})).encode()
         with self._changed:
             taken = self._thread.is_alive() and not self._fault and self._held + len(line) <= self._most
             if taken:

@@ -18,7 +18,7 @@ from typing import Any
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.background import BackgroundSink
 from flatwater_watch.events.event import Event
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 HEARD = frozenset({"end", "failure", "alarm", "finding", "budget"})
 """Events that the command is run for."""
@@ -74,7 +74,7 @@ class EventCommand:
         self._queue = BackgroundSink(named, self._opened, say, unit="event", grace=GRACE_SECONDS)
         self._told = 0
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Put the event into the queue, where the command is run for its kind."""
         if event.kind in HEARD:
             self._told += 1

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
-from flatwater_watch.files.content import plain
+from flatwater_watch.files.content import plain_json_value
 
 Kind = Literal["start", "round", "alarm", "finding", "saved", "signal", "budget", "note", "end", "failure"]
 
@@ -27,7 +27,7 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """As `--json` prints it, and as a command gets it; numbers that are not finite are null."""
-        found = plain({"time": self.stamp, "event": self.kind, "line": self.line} | self.values)
+        found = plain_json_value({"time": self.stamp, "event": self.kind, "line": self.line} | self.values)
         assert isinstance(found, dict)  # noqa: S101  (a mapping stays one)
         return found
 
@@ -35,7 +35,7 @@ class Event:
 class Listener(Protocol):
     """Is told of each event."""
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take it in; never raises, and never keeps the run waiting."""
 
     def close(self) -> None:

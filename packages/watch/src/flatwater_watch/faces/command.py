@@ -23,10 +23,10 @@ from flatwater_watch.files.output import (
 from flatwater_watch.masking import masked
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.plain import HIDDEN, read_plain
-from flatwater_watch.printable import printable
+from flatwater_watch.sanitize import printable
 
 if TYPE_CHECKING:
-    from flatwater_watch.agent.outcome import Allowed
+    from flatwater_watch.agent.outcome import GrowthAllowance
     from flatwater_watch.agent.spool import Reports
 
 LAST = KEPT / "watch" / "last.json"
@@ -37,7 +37,7 @@ FLAGS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch:
+class WatchCommand:
     """Run a training program, and say what grows in it: its owner, the line that made it, and when memory ends.
 
     The command stands after the options: `flatwater watch -- python train.py --lr 3e-4`, `flatwater watch train.py`, or
@@ -85,21 +85,21 @@ class Watch:
     """The program's command."""
 
     @staticmethod
-    def read(program: str, options: Sequence[str]) -> "Watch":
+    def read(program: str, options: Sequence[str]) -> "WatchCommand":
         """The options up to `--` or the first word that is none; the rest is the program's command."""
         own, command = split(options)
         if command and own[-1:] == ["-"] and options[-len(command) - 1] == "--json":
             check_no_file(command[0])
-        read = read_plain(Watch, own)
+        read = read_plain(WatchCommand, own)
         if read is None:
             from flatwater_watch.options.parsing import read_options
 
-            read = read_options(Watch, f"{program} [options] -- COMMAND", own)
+            read = read_options(WatchCommand, f"{program} [options] -- COMMAND", own)
         return replace(read, command=tuple(command))
 
     def __call__(self) -> int:
         """Run or look, and tell."""
-        from flatwater_watch.agent.outcome import Allowed
+        from flatwater_watch.agent.outcome import GrowthAllowance
         from flatwater_watch.units import parse_bytes
 
         if self.on_finding is not None:
@@ -107,8 +107,8 @@ class Watch:
 
             check_command(self.on_finding, "--on-finding")
         limit = None if self.budget is None else parse_bytes(self.budget)
-        before = None if self.against is None else earlier(self.against)
-        allowed = None if self.fail_if_grows is None else Allowed.read(self.fail_if_grows)
+        before = None if self.against is None else read_earlier_result(self.against)
+        allowed = None if self.fail_if_grows is None else GrowthAllowance.read(self.fail_if_grows)
         check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
         with self._finding_command() as tell:
             code, summary = self._watched(limit, self._reports(tell))
@@ -129,17 +129,17 @@ class Watch:
         if self.attach is not None:
             return 0, _attached(self.attach, self.seconds, limit, outside=self.outside, reports=reports)
         if self._kept:
-            return 0, earlier(self.command[0])
+            return 0, read_earlier_result(self.command[0])
         unit = None if self.steps_from == "auto" else self.steps_from
         ended = watch_command(self.command, unit=unit, limit=limit, reports=reports)
         return ended.code, ended.summary
 
-    def _judged(self, summary: dict[str, Any], allowed: "Allowed | None") -> int:
+    def _judged(self, summary: dict[str, Any], allowed: "GrowthAllowance | None") -> int:
         """The exit status where the program's is 0: 1 where it grew by more than is allowed."""
-        exceeded = "" if allowed is None else allowed.exceeded(summary)
+        exceeded = "" if allowed is None else allowed.describe_excess(summary)
         if exceeded:
             say(exceeded)
-        return int(bool(exceeded) or (self.fail and failed(summary)))
+        return int(bool(exceeded) or (self.fail and fail_option_applies(summary)))
 
     @contextmanager
     def _finding_command(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
@@ -159,7 +159,7 @@ class Watch:
                 if (found["verdict"], found["owner"]) not in told:
                     told.add((found["verdict"], found["owner"]))
                     line = Finding.from_json(found).briefly()
-                    command.hear(Event("finding", line, {"program": summary["program"], **found}))
+                    command.on_event(Event("finding", line, {"program": summary["program"], **found}))
 
         try:
             yield tell
@@ -200,9 +200,9 @@ class Watch:
         from datetime import datetime
 
         from flatwater_watch.errors import RunError
-        from flatwater_watch.faces.terminal import lines_of
+        from flatwater_watch.faces.terminal import terminal_lines
 
-        lines = [f"{datetime.now().astimezone():%Y-%m-%d %H:%M}", *lines_of(summary, before=frozenset(told))]
+        lines = [f"{datetime.now().astimezone():%Y-%m-%d %H:%M}", *terminal_lines(summary, before=frozenset(told))]
         told |= {(found["verdict"], found["owner"]) for found in summary["findings"]}
         if self.out is None:
             say("\n".join(lines))
@@ -215,13 +215,13 @@ class Watch:
 
     def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
         from flatwater_watch.errors import FlatwaterError
-        from flatwater_watch.faces.terminal import lines_of
+        from flatwater_watch.faces.terminal import terminal_lines
 
         text = as_text(summary)
         places = [str(LAST)] if keep and _kept(text) else []
         if self.json == "-":
             sys.stdout.write(text)
-        for line in lines_of(summary, before):
+        for line in terminal_lines(summary, before):
             say(line)
         makers: list[tuple[str | Path | None, Callable[[], str], Kind]] = [
             (self.json, lambda: text, WATCHED),
@@ -245,12 +245,14 @@ def say(line: str) -> None:
         sys.stderr.flush()
 
 
-def failed(summary: dict[str, Any]) -> bool:
+def fail_option_applies(summary: dict[str, Any]) -> bool:
     """Whether --fail makes the exit status 1."""
-    from flatwater_watch.agent.outcome import Outcome, fails
+    from flatwater_watch.agent.outcome import Outcome, fails_build
     from flatwater_watch.diagnose.finding import Finding
 
-    return fails(Outcome.from_json(summary["outcome"]), [Finding.from_json(found) for found in summary["findings"]])
+    return fails_build(
+        Outcome.from_json(summary["outcome"]), [Finding.from_json(found) for found in summary["findings"]]
+    )
 
 
 def _page(summary: dict[str, Any]) -> str:
@@ -268,8 +270,8 @@ def _attached(
     """What is seen of a running process: from inside, or from outside with the reason."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from flatwater_watch.faces.inside import CannotEnterError, look_into
-    from flatwater_watch.faces.outside import check_process, look_at
+    from flatwater_watch.faces.inside import CannotEnterError, watch_inside
+    from flatwater_watch.faces.outside import check_process, watch_outside
     from flatwater_watch.terminal import terminal
 
     check_process(pid, seconds)
@@ -282,12 +284,12 @@ def _attached(
             bar.update(task, completed=share)
 
         if outside:
-            return look_at(pid, seconds, limit, looked=looked)
+            return watch_outside(pid, seconds, limit, looked=looked)
         try:
-            return look_into(pid, seconds, limit, looked=looked, reports=reports)
+            return watch_inside(pid, seconds, limit, looked=looked, reports=reports)
         except CannotEnterError as reason:
             bar.console.print(f"from outside: {reason}", soft_wrap=True)
-            summary = look_at(pid, seconds, limit, looked=looked)
+            summary = watch_outside(pid, seconds, limit, looked=looked)
             return summary | {"unseen": [f"the inside: {reason}", *summary["unseen"]]}
 
 
@@ -323,7 +325,7 @@ def check_no_file(word: str) -> None:
         )
 
 
-def earlier(named: str) -> dict[str, Any]:
+def read_earlier_result(named: str) -> dict[str, Any]:
     """The result of an earlier run.
 
     Raises:

@@ -12,19 +12,19 @@ from typing import Any, Self
 from rich.text import Text
 
 from flatwater_watch.agent import spool
-from flatwater_watch.agent.gates import listen
+from flatwater_watch.agent.call_counters import set_listener
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.agent.process import ProcessWatch
-from flatwater_watch.agent.steps import find_steps
-from flatwater_watch.agent.ticking import tick
+from flatwater_watch.agent.steps import hook_steps
+from flatwater_watch.agent.ticking import start_ticking
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.cells import by_cell, in_notebook
-from flatwater_watch.faces.folder import told_of
-from flatwater_watch.faces.terminal import lines_of
+from flatwater_watch.faces.folder import masked_summary
+from flatwater_watch.faces.notebook_cells import in_notebook, with_cell_names
+from flatwater_watch.faces.terminal import terminal_lines
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.bound import monotonic
-from flatwater_watch.meters.untraced import untraced
+from flatwater_watch.meters.untraced import run_untraced
 from flatwater_watch.terminal import Terminal
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import parse_bytes
@@ -110,20 +110,20 @@ class Watch:
         if _open:
             _open[0].close()
         self._began = True
-        self._process = self._reading.ask(None, untraced, self._begun)
+        self._process = self._reading.run_or_default(None, run_untraced, self._begun)
         _open.append(self)
 
     def _begun(self) -> ProcessWatch:
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading)
         if self._unit is None:
-            watch.boundaries.grant_to_(find_steps(watch.step))
-            tick(self._ticking, watch.tick, give_way=watch.give_way)
+            watch.boundaries.use_counters_(hook_steps(watch.step))
+            start_ticking(self._ticking, watch.tick, give_way=watch.end_stale_trace)
         return watch
 
     def __repr__(self) -> str:
         if self._end is None:
             return f"<watch: {'open' if self._began else 'not begun'}>"
-        return "\n".join(lines_of(self._end[1]))
+        return "\n".join(terminal_lines(self._end[1]))
 
     @property
     def is_open(self) -> bool:
@@ -156,7 +156,9 @@ class Watch:
         return [] if self._process is None else self._told_by(self._process.findings)
 
     def _told_by(self, asked: Callable[[], list[Finding]]) -> list[Finding]:
-        return self._reading.ask(list[Finding](), untraced, lambda: [by_cell(found) for found in asked()])
+        return self._reading.run_or_default(
+            list[Finding](), run_untraced, lambda: [with_cell_names(found) for found in asked()]
+        )
 
     def summary(self) -> dict[str, Any]:
         """What `flatwater watch --json` writes: steps, growth, the share explained, the watch's own cost, findings.
@@ -174,32 +176,34 @@ class Watch:
         process, found = self._process, list[Finding]()
         if process is not None:
             if self._unit is None:
-                listen(None)
+                set_listener(None)
                 self._ticking.over = True
             found = self._told_by(process.conclude)
         self._end = found, self._summed_up(found)
         if process is not None:
-            self._reading.ask(None, untraced, lambda: process.close(conclude=False))
+            self._reading.run_or_default(None, run_untraced, lambda: process.close(conclude=False))
             self._reading.over = True
         _open.remove(self)
         if self._report:
-            self._telling.run(untraced, self._tell_end)
+            self._telling.run(run_untraced, self._tell_end)
         self._end = found, self._end[1] | {"unseen": list(dict.fromkeys([*self._end[1]["unseen"], *self._faults()]))}
 
     def _tell_end(self) -> None:
-        _print(lines_of(self.summary(), before=self._told if in_notebook() else ()))
+        _print(terminal_lines(self.summary(), before=self._told if in_notebook() else ()))
 
     def _summed_up(self, found: list[Finding] | None) -> dict[str, Any]:
         """The summary, with the faults of the watch; where it could not be made, with nothing else."""
         process = self._process
         known: dict[str, Any] | None = (
-            None if process is None else self._reading.ask(None, untraced, process.summary, found or self.findings())
+            None
+            if process is None
+            else self._reading.run_or_default(None, run_untraced, process.summary, found or self.findings())
         )
         if process is None or known is None:
-            return told_of(spool.unwatched("", "") | {"unseen": self._faults()}, sys.argv)
+            return masked_summary(spool.unwatched("", "") | {"unseen": self._faults()}, sys.argv)
         # A reading is not taken at every step: the last may be some steps ago.
         steps = known["steps"] if self._unit is None else process.boundaries.counts.get(self._unit, 0)
-        return told_of(known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}, sys.argv)
+        return masked_summary(known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}, sys.argv)
 
     def _faults(self) -> list[str]:
         return list(dict.fromkeys([*self._reading.faults, *self._telling.faults]))

@@ -8,9 +8,9 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flatwater_watch.agent.pages import Pages, find_, owned_, planned
+from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned, touched_by_path_
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import foremost, judge_leaf, judge_owner, judge_rest
+from flatwater_watch.diagnose.judge import judge_leaf, judge_owner, judge_unowned, select_and_rank
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import find_owners
 from flatwater_watch.errors import require
@@ -80,7 +80,7 @@ def budget_of(max_growth: str | int = "1 MiB") -> int:
 
 
 @dataclass(frozen=True)
-class _Mark:
+class _MemoryPoint:
     """What there was after so many rounds."""
 
     round_: int
@@ -88,17 +88,17 @@ class _Mark:
 
 
 @dataclass(frozen=True)
-class _Before:
+class _Baseline:
     """What there was after the warm-up, for comparison."""
 
     census: Census
     """Without references to the program's objects."""
-    pages: Pages
+    pages: FillingArrays
     touched: dict[str, int]
     """Bytes of large arrays that were touched, by path."""
 
 
-def grown(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, object]] = ()) -> str | None:
+def describe_growth(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, object]] = ()) -> str | None:
     """Run the code as planned. Returns None where memory is flat, else what grew, in several lines.
 
     Args:
@@ -108,7 +108,7 @@ def grown(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, 
     """
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
     last = plan.rounds - FLAT.traced
-    _run(run, _Mark(0, 0), plan.warmup, Series())
+    _run(run, _MemoryPoint(0, 0), plan.warmup, Series())
     before = _look(roots)
     start = _marked(plan.warmup)  # after the look, which keeps memory of its own
     middle = _run(run, start, (plan.warmup + last) // 2, series)
@@ -129,20 +129,20 @@ def grown(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, 
         tracer.stop()
 
 
-def over_budget(run: Callable[[], object], allowed: int, named: Sequence[tuple[str, object]] = ()) -> str | None:
+def describe_excess(run: Callable[[], object], allowed: int, named: Sequence[tuple[str, object]] = ()) -> str | None:
     """Run the code once. Returns None where it leaves no more than is allowed, else what it leaves, in several lines.
 
     What is left once may be a cache, or a module that was loaded: so code that leaves more runs a second time, and if
     it leaves more again a third time, traced.
 
     Args:
-        run: as of `grown`.
+        run: as of `describe_growth`.
         allowed: bytes.
-        named: as of `grown`.
+        named: as of `describe_growth`.
     """
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
     gc.collect()
-    start = _Mark(0, used())
+    start = _MemoryPoint(0, used())
     once = _run(run, start, 1, series)
     if once.held - start.held <= allowed:
         return None
@@ -161,7 +161,7 @@ def over_budget(run: Callable[[], object], allowed: int, named: Sequence[tuple[s
     return "\n".join([first, *(line for finding in findings for line in finding.tell())])
 
 
-def _run(run: Callable[[], object], since: _Mark, until: int, series: Series) -> _Mark:
+def _run(run: Callable[[], object], since: _MemoryPoint, until: int, series: Series) -> _MemoryPoint:
     """Go on to a round; each is a point of the series."""
     for number in range(since.round_ + 1, until + 1):
         run()
@@ -169,10 +169,10 @@ def _run(run: Callable[[], object], since: _Mark, until: int, series: Series) ->
     return _marked(until)
 
 
-def _marked(round_: int) -> _Mark:
+def _marked(round_: int) -> _MemoryPoint:
     """The memory in use after so many rounds, without garbage."""
     gc.collect()
-    return _Mark(round_, used())
+    return _MemoryPoint(round_, used())
 
 
 def _repeat(run: Callable[[], object], times: int) -> None:
@@ -180,21 +180,21 @@ def _repeat(run: Callable[[], object], times: int) -> None:
         run()
 
 
-def _grows(start: _Mark, middle: _Mark, end: _Mark, plan: FlatPlan) -> bool:
+def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
     """Whether it grows by more than is allowed in so many rounds, and still does."""
     gained = end.held - start.held
     allowed = plan.growth * (end.round_ - start.round_) / plan.measured
     return gained > allowed and end.held - middle.held >= FLAT.still * gained
 
 
-def _look(roots: Roots) -> _Before:
-    census, pages = take_census(roots), Pages()
-    find_(pages, census)
-    return _Before(census.forget(), pages, owned_(pages))
+def _look(roots: Roots) -> _Baseline:
+    census, pages = take_census(roots), FillingArrays()
+    add_untouched_(pages, census)
+    return _Baseline(census.without_objects(), pages, touched_by_path_(pages))
 
 
 def _findings(
-    before: _Before, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
+    before: _Baseline, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
 ) -> list[Finding]:
     """Who holds what grew: containers, arrays that are touched for the first time, and else nobody."""
     slope = robust_slope(series.steps, series.values)
@@ -202,18 +202,18 @@ def _findings(
     growth = Growth(plan.rounds, footprint().resident, min(limits().values()), whole, "round")
     found = []
     for owner in find_owners(before.census, take_census(roots)):
-        made = tracer.where(owner.newest)
+        made = tracer.find_line(owner.newest)
         found.append(judge_owner(owner, made, steps=plan.measured, growth=growth, drift=whole))
     ends = planned(before.pages)
-    for path, size in owned_(before.pages).items():
+    for path, size in touched_by_path_(before.pages).items():
         touched = (size - before.touched.get(path, size)) / plan.measured
         if touched > 0:
             found.append(judge_leaf(path, size, ends[path], drift=Slope(touched, touched, touched), growth=growth))
     known = sum(each.bytes_per_step for each in found)
     if known < OWNING.explained * rate:
         rest = Slope(rate - known, max(0.0, whole.low - known), whole.high - known)
-        found.append(judge_rest("native", rest, growth))
-    return foremost(found, growth)
+        found.append(judge_unowned("native", rest, growth))
+    return select_and_rank(found, growth)
 
 
 def _told(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:

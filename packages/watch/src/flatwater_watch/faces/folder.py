@@ -1,7 +1,7 @@
 """The folder in which a runner and the programs that it watches leave each other notes.
 
 It is in the temporary folder, and this user's alone. A runner holds a lock on it as long as it lives: what one has left
-that was killed, the program removes at its end (`boot.py`), or the next runner.
+that was killed, the program removes at its end (`start_in_process.py`), or the next runner.
 
 A note is read as a stranger's file: of a process that is entered by root, another user owns them.
 """
@@ -142,7 +142,7 @@ def _is_summary(found: Any) -> bool:  # noqa: ANN401
     )
 
 
-def told_of(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
+def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
     """A summary as it is kept and sent: with its program, and no secret in any text.
 
     Args:

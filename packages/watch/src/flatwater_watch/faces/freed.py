@@ -17,7 +17,7 @@ from flatwater_watch.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedObject:
     """An object that must be gone when the test ends."""
 
     alive: weakref.ref[Any] = field(compare=False)
@@ -27,7 +27,7 @@ class Expected:
     """File and line of the call."""
 
 
-_tests: list[list[Expected]] = []
+_tests: list[list[ExpectedObject]] = []
 """What each running test expects; the innermost last, as a test may run pytest itself."""
 
 
@@ -56,13 +56,13 @@ def expect_freed(obj: object) -> None:
         ) from fault
     caller = sys._getframe(1)  # noqa: SLF001  (the only way up the stack)
     where = f"{PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
-    _tests[-1].append(Expected(alive, kind, where))
+    _tests[-1].append(ExpectedObject(alive, kind, where))
 
 
 @contextmanager
-def expecting() -> Iterator[list[Expected]]:
+def gather_expectations() -> Iterator[list[ExpectedObject]]:
     """Gather what the code inside expects to be freed."""
-    expected: list[Expected] = []
+    expected: list[ExpectedObject] = []
     _tests.append(expected)
     try:
         yield expected
@@ -70,11 +70,11 @@ def expecting() -> Iterator[list[Expected]]:
         _tests.remove(expected)
 
 
-def complaints(expected: Sequence[Expected], named: Sequence[tuple[str, object]] = ()) -> list[str]:
+def describe_survivors(expected: Sequence[ExpectedObject], named: Sequence[tuple[str, object]] = ()) -> list[str]:
     """For each object that is still alive, what it is and who holds it.
 
     Args:
-        expected: from `expecting`; the code inside must have ended, so that its local variables are gone.
+        expected: from `gather_expectations`; the code inside must have ended, so that its local variables are gone.
         named: objects that may hold it and are no variables of the program, with a name: the fixtures of a test.
     """
     if any(one.alive() is not None for one in expected):
@@ -82,13 +82,13 @@ def complaints(expected: Sequence[Expected], named: Sequence[tuple[str, object]]
     return [text for one in expected if (text := _complaint(one, named)) is not None]
 
 
-def _complaint(one: Expected, named: Sequence[tuple[str, object]]) -> str | None:
+def _complaint(one: ExpectedObject, named: Sequence[tuple[str, object]]) -> str | None:
     alive = one.alive()
     if alive is None:
         return None
-    from flatwater_watch.faces.holders import holders  # noqa: PLC0415  (see the module's docstring)
+    from flatwater_watch.faces.holders import find_holder_chain  # noqa: PLC0415  (see the module's docstring)
 
-    chain = holders(alive, named)
+    chain = find_holder_chain(alive, named)
     lines = [f"{one.what} is still alive after a garbage collection; {one.asked_at} expects it to be freed."]
     lines += [f"  {'held by' if not hop else '':8}{'  ' * hop}{text}" for hop, text in enumerate(chain)]
     lines.append("  do      Remove the last of these references that should not be there, or make it weak (weakref).")

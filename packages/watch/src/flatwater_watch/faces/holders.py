@@ -15,8 +15,8 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from flatwater_watch.heap.arrays import Graph, saved_tensors
-from flatwater_watch.heap.children import ATOMS, look
-from flatwater_watch.heap.raw import entries, full_name, is_a, loaded, name_of, namespace, settled
+from flatwater_watch.heap.children import ATOMS, look_object
+from flatwater_watch.heap.raw import entries, full_name, is_a, loaded, name_of, namespace, read_stable
 from flatwater_watch.heap.roots import Roots, named_roots, user_modules
 from flatwater_watch.heap.view import Walk
 
@@ -28,16 +28,16 @@ UNSEEN = "native code, as no Python object does: a C extension, or a tensor's C+
 
 
 @dataclass(slots=True)
-class _Place:
+class _ReachedObject:
     """An object that the search reached."""
 
     obj: Any
     name: str
     """How the one above reaches it."""
-    above: "_Place | None"
+    above: "_ReachedObject | None"
 
 
-def holders(target: object, named: Sequence[tuple[str, object]] = ()) -> tuple[str, ...]:
+def find_holder_chain(target: object, named: Sequence[tuple[str, object]] = ()) -> tuple[str, ...]:
     """The chain from a root to the object: root first, then each reference on the way, in a few words.
 
     The user's own names are tried first: globals, local variables of running functions, known registries. Then
@@ -61,13 +61,13 @@ def _everything() -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{key}", value) for key, value in entries(namespace(module)))
 
 
-def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[type], bool]) -> _Place | None:
+def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[type], bool]) -> _ReachedObject | None:
     """In breadth, so that the chain is the shortest."""
     walk = Walk(sys.maxsize, enters, MOST)
-    queue: deque[_Place] = deque()
-    kept: list[_Place] = []  # what is looked at stays alive, so that no id is used again
+    queue: deque[_ReachedObject] = deque()
+    kept: list[_ReachedObject] = []  # what is looked at stays alive, so that no id is used again
     for name, obj in roots:
-        place = _Place(obj, name, None)
+        place = _ReachedObject(obj, name, None)
         if obj is target:
             return place
         _offer(walk, queue, place)
@@ -75,28 +75,28 @@ def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[
         above = queue.popleft()
         kept.append(above)
         if type(above.obj) is Graph and _saves(above, target):
-            return _Place(target, ".<saved>", above)
-        inside = look(above.obj, walk)
+            return _ReachedObject(target, ".<saved>", above)
+        inside = look_object(above.obj, walk)
         for name, obj in (*inside.parts, *inside.drawn):
-            place = _Place(obj, name, above)
+            place = _ReachedObject(obj, name, above)
             if obj is target:
                 return place
             _offer(walk, queue, place)
     return None
 
 
-def _saves(place: _Place, target: object) -> bool:
+def _saves(place: _ReachedObject, target: object) -> bool:
     """Whether the graph of the tensor above keeps the target for its backward pass: no Python reference shows that."""
     return place.above is not None and any(saved is target for saved in saved_tensors(place.above.obj))
 
 
-def _offer(walk: Walk, queue: deque[_Place], place: _Place) -> None:
+def _offer(walk: Walk, queue: deque[_ReachedObject], place: _ReachedObject) -> None:
     if id(type(place.obj)) not in ATOMS and id(place.obj) not in walk.seen:
         walk.seen.add(id(place.obj))
         queue.append(place)
 
 
-def _words(place: _Place) -> list[str]:
+def _words(place: _ReachedObject) -> list[str]:
     """A line for each reference, root first."""
     hops: list[str] = []
     at = place
@@ -125,11 +125,11 @@ def _reference(name: str, holder: Any, held: object) -> str:  # noqa: ANN401
 
 def _key(holder: Any, held: object) -> str:  # noqa: ANN401
     if issubclass(type(holder), dict):
-        pairs: list[tuple[Any, Any]] = settled(list, dict.items(holder))
+        pairs: list[tuple[Any, Any]] = read_stable(list, dict.items(holder))
         return next((_short(key) for key, value in pairs if value is held), "*")
     for kind in (list, tuple, deque):
         if issubclass(type(holder), kind):
-            return next((str(at) for at, value in enumerate(settled(_items, kind, holder)) if value is held), "*")
+            return next((str(at) for at, value in enumerate(read_stable(_items, kind, holder)) if value is held), "*")
     return "*"
 
 

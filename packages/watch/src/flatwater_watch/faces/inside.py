@@ -17,7 +17,7 @@ from typing import Any
 
 from flatwater_watch.agent import handover, spool
 from flatwater_watch.errors import FlatwaterError, until_interrupted
-from flatwater_watch.faces.folder import notes_in, read_spools, sentences_in, told_of, watch_folder
+from flatwater_watch.faces.folder import masked_summary, notes_in, read_spools, sentences_in, watch_folder
 from flatwater_watch.meters.proc import command_of, counters_of, owner_of
 
 STOPPED_SECONDS = 30.0
@@ -35,7 +35,7 @@ class CannotEnterError(FlatwaterError):
     """The process cannot be looked into; the message says why, and what to change."""
 
 
-def look_into(
+def watch_inside(
     pid: int,
     seconds: float,
     limit: int | None = None,
@@ -63,7 +63,7 @@ def look_into(
         (ours / handover.PAGE).write_text(str(_enter(pid, ours, theirs, limit)))
 
         def known() -> list[dict[str, Any]]:
-            return [told_of(found, words) for found in read_spools(theirs)]
+            return [masked_summary(found, words) for found in read_spools(theirs)]
 
         def look(at: float) -> None:
             looked(at / seconds)
@@ -73,7 +73,7 @@ def look_into(
         found = _wait(pid, ours, theirs, seconds, look)
     found.pop("ended", None)
     found.pop("ended_at", None)
-    return told_of({**found, "unseen": [*found["unseen"], *LEFT]}, words)
+    return masked_summary({**found, "unseen": [*found["unseen"], *LEFT]}, words)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ try:
         spec = spec_from_file_location("flatwater_watch", folder + "/__init__.py", submodule_search_locations=[folder])
         sys.modules["flatwater_watch"] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules["flatwater_watch"])
-    from flatwater_watch.agent.boot import enter
+    from flatwater_watch.agent.start_in_process import enter
     enter({told!r})
 except Exception as fault:
     with open({fault!r}, "w") as note:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from flatwater_watch.errors import FlatwaterError
-from flatwater_watch.faces.command import Watch, say
+from flatwater_watch.faces.command import WatchCommand, say
 from flatwater_watch.streams import fill_closed, own_output
 
 INTERRUPTED = 130
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fill_closed()
     with own_output():
         try:
-            return Watch.read("flatwater-watch run", words[1:] if words[0] == "run" else words)()
+            return WatchCommand.read("flatwater-watch run", words[1:] if words[0] == "run" else words)()
         except FlatwaterError as error:
             say(f"error: {error}")
             return error.exit_code

@@ -12,13 +12,13 @@ from typing import Any
 
 from flatwater_watch.agent.outcome import Outcome, State
 from flatwater_watch.diagnose.finding import Finding, Verdict
-from flatwater_watch.diagnose.judge import Evidence, foremost, judge
+from flatwater_watch.diagnose.judge import Evidence, judge, select_and_rank
 from flatwater_watch.errors import ConfigError, until_interrupted
-from flatwater_watch.faces.folder import told_of
+from flatwater_watch.faces.folder import masked_summary
 from flatwater_watch.meters.mappings import descendants
 from flatwater_watch.meters.proc import available_bytes, command_of, counters_of
 from flatwater_watch.series.readings import Growth
-from flatwater_watch.series.slope import Series, Slope, drifting
+from flatwater_watch.series.slope import Series, Slope, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
@@ -49,7 +49,7 @@ class _Looks:
     resident: Series
 
 
-def look_at(
+def watch_outside(
     pid: int, seconds: float, limit: int | None = None, *, looked: Callable[[float], None] = lambda _: None
 ) -> dict[str, Any]:
     """Read a process's counters for some seconds, or until the process ends or Ctrl-C is pressed.
@@ -78,7 +78,7 @@ def look_at(
             time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
     if not looks.resident.steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")
-    return told_of(_summary(looks, limit), program)
+    return masked_summary(_summary(looks, limit), program)
 
 
 def _look_(looks: _Looks, pid: int, at: float) -> bool:
@@ -124,7 +124,7 @@ def _summary(looks: _Looks, limit: int | None) -> dict[str, Any]:
     found, explained = list[Finding](), 0.0
     for name, series in looks.series.items():
         verdict, owner, what = KINDS[name]
-        drift = drifting(series.steps, series.values, least=DRIFT.least_bytes)
+        drift = drift_slope(series.steps, series.values, least=DRIFT.least_bytes)
         if drift is not None:
             advice = INSIDE if verdict == "native" else None
             known = Evidence(verdict=verdict, owner=owner, drift=drift, what=what, advice=advice)
@@ -138,7 +138,7 @@ def _summary(looks: _Looks, limit: int | None) -> dict[str, Any]:
     now_at = time.time()
     timed = [
         replace(each, limit_time=None if each.limit_step is None else now_at + each.limit_step - steps[-1])
-        for each in foremost(found, growth)
+        for each in select_and_rank(found, growth)
     ]
     return {
         "unit": "second",

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from flatwater_watch.agent.outcome import shares_of
-from flatwater_watch.faces.records import Series, WatchRecords
+from flatwater_watch.agent.outcome import explained_shares
+from flatwater_watch.faces.records import ReadingColumns, WatchRecords
 from flatwater_watch.faces.runner import KILLED
 from flatwater_watch.faces.terminal import TOLD_SHARE
 from flatwater_watch.pages.blocks import Block, Listing, Paragraph, Piece, Section, Tile, finding_cards, is_grave
@@ -91,7 +91,7 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile("resident", short_bytes(highest), "at its highest")
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")
     kind = "good" if watch.explained >= WELL_EXPLAINED else ""
-    found, rest = shares_of(watch.explained, watch.findings)
+    found, rest = explained_shares(watch.explained, watch.findings)
     apart = f"{found:.0%} found, {rest:.0%} freed memory and files"
     below = apart if watch.findings and rest >= TOLD_SHARE else "of the growth has a cause"
     yield Tile("explained", f"{watch.explained:.0%}", below, kind)
@@ -178,7 +178,7 @@ def resident_chart(watch: WatchRecords) -> Chart:
     )
 
 
-def kinds_chart(series: Series) -> Chart:
+def kinds_chart(series: ReadingColumns) -> Chart:
     """Files, memory in use, and memory freed and kept: each against its bytes at the end of warm-up."""
     clock, tick = _clock(series.seconds[-1])
     freed = series.freed or (0,) * len(series.resident)
@@ -230,7 +230,7 @@ def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
     return (series.seconds[-1] + left, limit, step) if left > 0 and limit > series.resident[-1] else None
 
 
-def _way(series: Series, end: tuple[float, int, int]) -> tuple[list[tuple[float, float]], bool, str]:
+def _way(series: ReadingColumns, end: tuple[float, int, int]) -> tuple[list[tuple[float, float]], bool, str]:
     """The line from the last reading, whether it reaches the limit within the picture, and a sentence."""
     at, limit, _ = end
     now, bytes_ = series.seconds[-1], series.resident[-1]
@@ -243,7 +243,7 @@ def _way(series: Series, end: tuple[float, int, int]) -> tuple[list[tuple[float,
     return [(now, bytes_), glimpse], False, f"{words}, beyond the picture."
 
 
-def _warm(series: Series) -> int:
+def _warm(series: ReadingColumns) -> int:
     return len(series.seconds) // SHIPPED.ending.warm_up
 
 

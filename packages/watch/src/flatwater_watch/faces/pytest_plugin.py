@@ -49,13 +49,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         pytest.fail(
             f"{mark.name}: {item.name} cannot be repeated. Mark a plain test function, not a TestCase's.", pytrace=False
         )
-    with freed.expecting() as expected:
+    with freed.gather_expectations() as expected:
         result = yield
     if expected:
         from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 
         guard = Guard(lambda sentence: _tell(item, sentence))
-        complaints = guard.ask(list[str](), lambda: freed.complaints(expected, _fixtures(item)))
+        complaints = guard.run_or_default(list[str](), lambda: freed.describe_survivors(expected, _fixtures(item)))
         if complaints:
             pytest.fail("\n".join(complaints), pytrace=False)
     return result
@@ -104,7 +104,7 @@ def _repeated(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function
 
         check = _check(mark, item.name)
         guard = Guard(lambda sentence: _tell(item, sentence), program=[run.__code__])
-        message = guard.ask(None, lambda: check(run, _fixtures(item)))
+        message = guard.run_or_default(None, lambda: check(run, _fixtures(item)))
         if not ran:
             run()
         if message is not None:
@@ -125,15 +125,15 @@ def _tell(item: pytest.Item, sentence: str) -> None:
 
 
 def _check(mark: pytest.Mark, name: str) -> Check:
-    from flatwater_watch.faces.flatness import budget_of, flat_plan, grown, over_budget  # noqa: PLC0415
+    from flatwater_watch.faces.flatness import budget_of, describe_excess, describe_growth, flat_plan  # noqa: PLC0415
 
     problem = ""
     try:
         if mark.name == FLAT:
             plan = flat_plan(*mark.args, **mark.kwargs)
-            return lambda run, named: grown(run, plan, named)
+            return lambda run, named: describe_growth(run, plan, named)
         allowed = budget_of(*mark.args, **mark.kwargs)
-        return lambda run, named: over_budget(run, allowed, named)
+        return lambda run, named: describe_excess(run, allowed, named)
     except FlatwaterError as fault:
         problem = str(fault)
     except TypeError as fault:  # an argument that the mark does not have

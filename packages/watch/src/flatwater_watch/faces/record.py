@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from flatwater_watch.faces.folder import without_secrets
-from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.units import format_bytes
 
 POINTS = 4096

@@ -14,7 +14,7 @@ from flatwater_watch.faces.terminal import cost_time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class ReadingColumns:
     """The readings, as columns of one length. Empty where nothing was read, or by a version that kept none."""
 
     seconds: tuple[float, ...] = ()
@@ -51,7 +51,7 @@ class WatchRecords:
     outcome: Outcome
     findings: tuple[Finding, ...]
     unseen: tuple[str, ...]
-    series: Series
+    series: ReadingColumns
 
 
 def read_watch(path: Path) -> WatchRecords:
@@ -103,11 +103,11 @@ def watch_of(summary: Mapping[str, Any]) -> WatchRecords:
     )
 
 
-def _series(columns: Mapping[str, Any]) -> Series:
+def _series(columns: Mapping[str, Any]) -> ReadingColumns:
     if not columns:
-        return Series()
+        return ReadingColumns()
     freed = columns["freed_bytes"]
-    series = Series(
+    series = ReadingColumns(
         seconds=tuple(_number(value) for value in columns["seconds"]),
         steps=_counts(columns["steps"]),
         resident=_counts(columns["resident_bytes"]),

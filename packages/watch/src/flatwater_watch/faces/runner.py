@@ -18,7 +18,7 @@ from typing import Any
 
 from flatwater_watch.agent import handover, spool
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.folder import read_spools, sentences_in, told_of, watch_folder
+from flatwater_watch.faces.folder import masked_summary, read_spools, sentences_in, watch_folder
 
 FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same group of processes."""
@@ -50,7 +50,7 @@ def watch_command(
     Raises:
         ConfigError: there is no such script or command.
     """
-    command = command_of(words)
+    command = python_command(words)
     with watch_folder() as folder:
         environment = environment_for(folder, unit, limit)
         code = _run(command, environment, folder, reports)
@@ -58,7 +58,7 @@ def watch_command(
     return Ended(code, summary)
 
 
-def command_of(words: Sequence[str]) -> list[str]:
+def python_command(words: Sequence[str]) -> list[str]:
     """The command, with this Python put before a script or a module.
 
     Raises:
@@ -109,7 +109,7 @@ def environment_for(
         told[handover.UNIT] = unit
     if limit is not None:
         told[handover.LIMIT] = str(limit)
-    return {**own, **handover.handed_on(told, own.get("PYTHONPATH"))}
+    return {**own, **handover.worker_environment(told, own.get("PYTHONPATH"))}
 
 
 def _run(command: list[str], environment: dict[str, str], folder: Path, reports: spool.Reports | None) -> int:
@@ -172,5 +172,5 @@ def _summary(folder: Path, command: list[str], code: int | None) -> dict[str, An
         from flatwater_watch.faces.worker_findings import with_workers  # noqa: PLC0415  (most programs have none)
 
         summary = with_workers(summary, workers)
-    told = told_of(summary, command[1:] or command)
+    told = masked_summary(summary, command[1:] or command)
     return told if code is None else told | {"exit_code": code}

@@ -5,9 +5,9 @@ from collections.abc import Container, Iterator, Sequence
 from math import inf
 from typing import Any
 
-from flatwater_watch.agent.outcome import Outcome, by_size, shares_of
+from flatwater_watch.agent.outcome import Outcome, by_size, explained_shares
 from flatwater_watch.diagnose.finding import LABEL, WIDTH, Finding
-from flatwater_watch.faces.changes import changes_of
+from flatwater_watch.faces.run_comparison import changes_of
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration
 
@@ -20,7 +20,7 @@ TOLD_SHARE = 0.02
 """Of the growth, from which on freed memory and files are told apart from the findings."""
 
 
-def lines_of(
+def terminal_lines(
     summary: dict[str, Any],
     against: dict[str, Any] | None = None,
     *,
@@ -84,7 +84,7 @@ def head_of(summary: dict[str, Any]) -> list[str]:
     ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"
     if not summary["readings"]:
         return [f"flatwater: {told}"]
-    found, rest = shares_of(summary["explained_share"], findings)
+    found, rest = explained_shares(summary["explained_share"], findings)
     parts = f"{found + rest:.0%} explained"
     if findings and rest >= TOLD_SHARE:
         parts = f"{found:.0%} found, {rest:.0%} freed memory and files"

@@ -14,7 +14,7 @@ DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _WorkerFinding:
     """A finding in one worker."""
 
     worker: Mapping[str, Any]
@@ -136,17 +136,17 @@ def _line(worker: Mapping[str, Any]) -> dict[str, Any]:
     return {name: worker[name] for name in kept} | {"findings": len(worker["findings"])}
 
 
-def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_Seen]]:
+def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
     """Findings that are the same in several workers; what is too little to be sure of is left out."""
-    groups: dict[str, list[_Seen]] = {}
+    groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
         for found in (Finding.from_json(each) for each in worker["findings"]):
             if found.verdict != "slowdown":
-                groups.setdefault(found.fingerprint, []).append(_Seen(worker, found))
+                groups.setdefault(found.fingerprint, []).append(_WorkerFinding(worker, found))
     return [group for group in groups.values() if sum(seen.bytes for seen in group) >= 2 * DRIFT.least_bytes]
 
 
-def _at_once(group: Sequence[_Seen]) -> int:
+def _at_once(group: Sequence[_WorkerFinding]) -> int:
     """Most workers of a group that lived at the same time: those that follow each other are no sum."""
     began = [(seen.worker["ended_at"] - seen.worker["seconds"], 1) for seen in group]
     ended = [(seen.worker["ended_at"], -1) for seen in group]
@@ -157,7 +157,7 @@ def _at_once(group: Sequence[_Seen]) -> int:
     return max(1, most)
 
 
-def _together(group: Sequence[_Seen], summary: Mapping[str, Any], whole: int) -> Finding:
+def _together(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], whole: int) -> Finding:
     """One finding, at the rate of all workers that live at once, per unit of the program."""
     first = max(group, key=lambda seen: seen.bytes).finding
     several = _at_once(group)

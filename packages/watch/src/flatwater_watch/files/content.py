@@ -68,14 +68,14 @@ def convert_to(content: object, kind: type[T]) -> T:
     return msgspec.convert(content, kind, strict=True)
 
 
-def plain(value: object) -> object:
+def plain_json_value(value: object) -> object:
     """The value for JSON: null for what is not finite, lists for tuples."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain_json_value(item) for item in value]
     if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
+        return {name: plain_json_value(item) for name, item in value.items()}
     return value
 
 

@@ -175,7 +175,7 @@ def telling_that_it_is_gone(held: Path) -> Iterator[None]:
         raise
 
 
-def named(path: Path) -> Path:
+def current_path(path: Path) -> Path:
     """The path by the name that its folder has now, where it leads through a folder that a process holds open."""
     found = _HELD.match(str(path))
     return Path(found[0]).readlink() / path.relative_to(found[0]) if found else path
@@ -196,7 +196,7 @@ def held_is_gone(held: Path) -> bool:
 
 
 def _explain(path: Path, error: OSError) -> str:
-    held, path = _HELD.match(str(path)), named(path)
+    held, path = _HELD.match(str(path)), current_path(path)
     if held and held_is_gone(Path(held[0])):
         folder = str(Path(held[0]).readlink()).removesuffix(_DELETED)
         return (

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.files.directory import TEMPORARY, Piece, replace_whole
-from flatwater_watch.files.regular import append_regular, irregular, open_regular, read_regular
-from flatwater_watch.printable import shown
+from flatwater_watch.files.safe_read import append_regular, irregular, open_regular, read_regular
+from flatwater_watch.sanitize import shown
 
 KEPT = Path(".flatwater")
 """What is kept below the working folder."""
@@ -206,14 +206,14 @@ def write_output(path: Path, content: bytes, kind: Kind, *, beside: Path | None 
     try:
         replace_output(path, content, kind, beside=beside)
     except RunError as fault:
-        elsewhere = keep(path.name, content)
+        elsewhere = keep_result(path.name, content)
         if elsewhere is None:
             raise RunError(f"{fault}. No other place takes it either.") from fault
         return Written(elsewhere, str(fault))
     return Written(path)
 
 
-def keep(name: str, content: bytes) -> Path | None:
+def keep_result(name: str, content: bytes) -> Path | None:
     """Put a result into a new file of `.flatwater`, or else of a new folder in the temporary one.
 
     Neither follows a link: others may write to the folders above. None where neither takes it.

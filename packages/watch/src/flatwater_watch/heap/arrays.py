@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.raw import c_attribute, dict_of, entries, is_a, mro, name_of, names_of
-from flatwater_watch.heap.view import OPAQUE, Inside, Named, Walk, claim, items, spaced
+from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim, items, spaced
 
 TENSOR_BYTES = 224
 """What a tensor takes besides its storage and what Python says: a header of the collector's, TensorImpl, allocations'
@@ -52,24 +52,24 @@ def _graph_of(tensor: Any) -> Any:  # noqa: ANN401
         return torch._C.TensorBase.grad_fn.__get__(tensor)  # noqa: SLF001
 
 
-def look_array(array: Any, walk: Walk) -> Inside:  # noqa: ANN401
+def look_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """A numpy array: its own bytes, or the base that holds them. A memory-mapped file is no memory of ours."""
     numpy: Any = sys.modules["numpy"]
     base = numpy.ndarray.base.__get__(array)
     size = object.__sizeof__(array)
     length = numpy.ndarray.size.__get__(array)
     if base is not None:
-        return Inside("array", size, length, parts=[(".base", base)])
+        return OpenedObject("array", size, length, parts=[(".base", base)])
     address, _ = numpy.ndarray.__array_interface__.__get__(array)["data"]
     size += claim(walk, address, numpy.ndarray.nbytes.__get__(array) + ARRAY_BYTES)
     if not numpy.ndarray.dtype.__get__(array).hasobject:
-        return Inside("array", size, length)
+        return OpenedObject("array", size, length)
     flat = numpy.ndarray.flat.__get__(array)
     filled = _filled(flat, length)
     held = items(walk, (flat[i] for i in range(filled)[spaced(filled, walk.draw)]), filled)
     if filled < length:
-        return Inside("list", size, filled, capacity=length, **held)
-    return Inside("array", size, length, **held)
+        return OpenedObject("list", size, filled, capacity=length, **held)
+    return OpenedObject("array", size, length, **held)
 
 
 def _filled(flat: Any, length: int) -> int:  # noqa: ANN401
@@ -79,7 +79,7 @@ def _filled(flat: Any, length: int) -> int:  # noqa: ANN401
     return bisect(range(length), 0, key=lambda at: int(flat[at] is None))
 
 
-def look_tensor(tensor: Any, walk: Walk) -> Inside:  # noqa: ANN401
+def look_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """A torch tensor: the bytes of its storage, its gradient, and the graph that made it."""
     torch: Any = sys.modules["torch"]
     own = torch._C.TensorBase  # noqa: SLF001  the class whose attributes no subclass has replaced
@@ -98,7 +98,7 @@ def look_tensor(tensor: Any, walk: Walk) -> Inside:  # noqa: ANN401
             gradient = own.grad.__get__(tensor)
             if gradient is not None:
                 parts.append((".grad", gradient))
-        return Inside("array", size, 0 if _wraps(tensor) else own.numel(tensor), parts=parts)
+        return OpenedObject("array", size, 0 if _wraps(tensor) else own.numel(tensor), parts=parts)
 
 
 def _wraps(tensor: Any) -> bool:  # noqa: ANN401
@@ -150,10 +150,10 @@ def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
     return own.data_ptr(storage), own.nbytes(storage)
 
 
-def look_storage(storage: Any, walk: Walk) -> Inside:  # noqa: ANN401
+def look_storage(storage: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """A storage that is held without a tensor."""
     address, size = _storage(storage)
-    return Inside("array", object.__sizeof__(storage) + claim(walk, address, size), size)
+    return OpenedObject("array", object.__sizeof__(storage) + claim(walk, address, size), size)
 
 
 class Figures(NamedTuple):
@@ -218,7 +218,7 @@ def saved_tensors(tensor: Any, most: int = 10_000) -> Iterator[Any]:  # noqa: AN
                 waiting.append(following)
 
 
-def look_graph(graph: Graph, walk: Walk) -> Inside:
+def look_graph(graph: Graph, walk: Walk) -> OpenedObject:
     """A graph, whole: the storages that its nodes save, and what Python functions keep on their context.
 
     Reads `_raw_saved_*` only, whose `data` is what lies there. `_saved_*` would unpack it: run checkpointed forwards
@@ -242,7 +242,7 @@ def look_graph(graph: Graph, walk: Walk) -> Inside:
         parts += kept
         nodes += _next(node)
     walk.kept += nodes  # torch makes their Python side on demand, and an id must not be used twice
-    return Inside("graph", size, count, parts=parts)
+    return OpenedObject("graph", size, count, parts=parts)
 
 
 def _next(node: Any) -> list[Any]:  # noqa: ANN401

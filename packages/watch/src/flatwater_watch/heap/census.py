@@ -4,7 +4,7 @@ A walk in breadth from the roots, so that an object belongs to the shallowest co
 are sized from a sample. Instances on like paths ("train.AGENTS[*].history") are one holding.
 
 On a heap of a million objects it takes a second or more. So it can be taken in slices, while the program goes on:
-`begin_census` and `count_`. `walk.py` says what it keeps alive meanwhile.
+`begin_census` and `continue_census_`. `walk.py` says what it keeps alive meanwhile.
 """
 
 import gc
@@ -15,7 +15,16 @@ from math import inf
 from typing import Any
 
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.heap.walk import DRAWN, FOLDED, Exploration, Place, explore, explore_, held, rest_
+from flatwater_watch.heap.walk import (
+    DRAWN,
+    FOLDED,
+    HeapWalk,
+    PathRecord,
+    begin_walk,
+    continue_walk_,
+    release_objects_,
+    strong_object,
+)
 from flatwater_watch.meters.bound import monotonic, thread_seconds
 
 DRAW, FEW = 24, 6
@@ -64,24 +73,24 @@ class Census:
     seconds: float
     """In which the program stood still, all slices together."""
     live: Mapping[str, Any]
-    """The container on each path, or the longest of several. Strong references: `forget` drops them."""
+    """The container on each path, or the longest of several. Strong references: `without_objects` drops them."""
     unread: Mapping[str, int] = field(default_factory=dict)
     """Objects that could not be read, by class and what went wrong: what they hold is not in the holdings."""
     draw: int = DRAW
     """Items of a big container that were looked at: estimates of another census are alike if it had as many."""
 
-    def forget(self) -> "Census":
+    def without_objects(self) -> "Census":
         """The numbers alone; nothing of the program is kept alive by them."""
         return replace(self, live={})
 
 
 @dataclass(slots=True)
-class Counting:
+class CensusInProgress:
     """A census that is under way."""
 
     roots: Roots
     most: int
-    walking: Exploration
+    walking: HeapWalk
     seconds: float = 0.0
     explored: bool = False
     added: int = 0
@@ -100,12 +109,12 @@ def take_census(roots: Roots, *, most: int = 200_000) -> Census:
     Returns:
         The holdings, with references to the containers.
     """
-    census = count_(begin_census(roots, most=most), inf)
+    census = continue_census_(begin_census(roots, most=most), inf)
     assert census is not None  # noqa: S101  (its time is not bounded)
     return census
 
 
-def begin_census(roots: Roots, *, most: int = 200_000, few: bool = False) -> Counting:
+def begin_census(roots: Roots, *, most: int = 200_000, few: bool = False) -> CensusInProgress:
     """A census of which nothing is counted yet, from the roots as they are now.
 
     Args:
@@ -114,11 +123,13 @@ def begin_census(roots: Roots, *, most: int = 200_000, few: bool = False) -> Cou
         few: whether few items are drawn from the beginning, as the walk is known to be long.
     """
     with _uncollected():
-        walking = explore(roots, draw=FEW, most=most) if few else explore(roots, draw=DRAW, most=min(FIRST_LOOK, most))
-        return Counting(roots, most, walking)
+        walking = (
+            begin_walk(roots, draw=FEW, most=most) if few else begin_walk(roots, draw=DRAW, most=min(FIRST_LOOK, most))
+        )
+        return CensusInProgress(roots, most, walking)
 
 
-def count_(counting: Counting, seconds: float, step: int = 0) -> Census | None:
+def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) -> Census | None:
     """Go on with a census for so many seconds. Returns it when it is done; until then, call again.
 
     Args:
@@ -132,7 +143,7 @@ def count_(counting: Counting, seconds: float, step: int = 0) -> Census | None:
         counting.walking.step = step
         census = _go_on_(counting, thread_seconds() + seconds)
         if census is None:
-            rest_(counting.walking)
+            release_objects_(counting.walking)
     counting.seconds += monotonic() - began
     return None if census is None else replace(census, seconds=counting.seconds)
 
@@ -153,21 +164,21 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def leave_census() -> None:
+def restore_collector() -> None:
     """Collect again, in a fork that was made while another thread was taking a census: it never ends there."""
     while _stopped:
         if _stopped.pop():
             gc.enable()
 
 
-def _go_on_(counting: Counting, until: float) -> Census | None:
+def _go_on_(counting: CensusInProgress, until: float) -> Census | None:
     if not counting.explored:
-        if not explore_(counting.walking, until):
+        if not continue_walk_(counting.walking, until):
             return None
         if counting.walking.truncated and counting.walking.walk.draw == DRAW:
             _take_apart(counting.walking)
             step = counting.walking.step
-            counting.walking = explore(counting.roots, draw=FEW, most=counting.most)
+            counting.walking = begin_walk(counting.roots, draw=FEW, most=counting.most)
             counting.walking.step = step
             return _go_on_(counting, until)
         counting.explored = True
@@ -180,13 +191,13 @@ def _go_on_(counting: Counting, until: float) -> Census | None:
     return Census(holdings, walk.visited, walking.truncated, 0.0, live, dict(walk.unread), walk.draw)
 
 
-def _take_apart(walking: Exploration) -> None:
+def _take_apart(walking: HeapWalk) -> None:
     """Break the cycles between records, so that they go at once and without the collector."""
     for record in walking.records.values():
         record.children.clear()
 
 
-def _add_up_(counting: Counting, walking: Exploration, until: float) -> bool:
+def _add_up_(counting: CensusInProgress, walking: HeapWalk, until: float) -> bool:
     """Add each row to the one that holds it, from the leaves to the roots. Returns whether all are."""
     sizes, holders, marks, samples = walking.sizes, walking.holders, walking.marks, walking.samples
     while counting.added < len(sizes):
@@ -207,7 +218,7 @@ def _add_up_(counting: Counting, walking: Exploration, until: float) -> bool:
     return True
 
 
-def _hand_down_(counting: Counting, walking: Exploration, until: float) -> bool:
+def _hand_down_(counting: CensusInProgress, walking: HeapWalk, until: float) -> bool:
     """Hand the factors of drawn items down, and the bytes of each row to its path. Returns whether all are."""
     sizes, holders, marks, scales = walking.sizes, walking.holders, walking.marks, walking.weights
     while counting.handed < len(sizes):
@@ -226,17 +237,17 @@ def _hand_down_(counting: Counting, walking: Exploration, until: float) -> bool:
     return True
 
 
-def _holdings(records: Iterable[Place]) -> tuple[dict[str, Holding], dict[str, Any]]:
+def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[str, Any]]:
     """By path, parents first, and the container on each; without those that went while the census was taken."""
     holdings, live = dict[str, Holding](), dict[str, Any]()
     for record in records:
-        container = held(record.longest)
+        container = strong_object(record.longest)
         if container is not None and (record.parent is None or record.parent.path in holdings):
             holdings[record.path], live[record.path] = _holding(record), container
     return holdings, live
 
 
-def _holding(record: Place) -> Holding:
+def _holding(record: PathRecord) -> Holding:
     weight = max(record.weight, 1.0)
     length = 1 + record.chain / weight if record.chain else record.length / weight
     parent = None if record.parent is None else record.parent.path
@@ -249,7 +260,7 @@ Counted = Callable[[int, Census], None]
 """Is told of each census: the step at which it began, and what it counted, with references."""
 
 
-class Censuses:
+class CensusTaker:
     """Takes the censuses of one process, one at a time, in slices."""
 
     def __init__(self, roots: Roots, counted: Counted) -> None:
@@ -268,7 +279,7 @@ class Censuses:
         self.libraries: dict[str, Any] = {}
         """Globals of libraries by path, at which those that follow look as well."""
         self._roots, self._counted = roots, counted
-        self._counting: Counting | None = None
+        self._counting: CensusInProgress | None = None
         self._counted_whole: Census | None = None
         self._since = self._step = 0
         self._few = False
@@ -284,7 +295,7 @@ class Censuses:
         """Where the next one begins."""
         return replace(self._roots, libraries=tuple(self.libraries.items()))
 
-    def take(self, step: int) -> tuple[int, Census] | None:
+    def advance(self, step: int) -> tuple[int, Census] | None:
         """Go on with the one that is under way, or begin one.
 
         Returns:
@@ -295,7 +306,7 @@ class Censuses:
         if self._counting is None:
             self._counting, self._since = begin_census(self.roots, few=self._few), step
         self._step = step
-        self.go_on(self.seconds)
+        self.run_slice(self.seconds)
         self.seconds = 0.0
         if self._counted_whole is None:
             return None
@@ -306,11 +317,11 @@ class Censuses:
         self._counted(self._since, census)
         return self._since, census
 
-    def go_on(self, seconds: float) -> None:
+    def run_slice(self, seconds: float) -> None:
         """A slice of the one that is under way, between two steps; `take` hands it over at the next one."""
         if self._counting is not None and self._counted_whole is None:
             began = thread_seconds()
-            self._counted_whole = count_(self._counting, seconds, self._step)
+            self._counted_whole = continue_census_(self._counting, seconds, self._step)
             self.spent += thread_seconds() - began
 
     def drop(self) -> None:

@@ -49,10 +49,10 @@ from flatwater_watch.heap.raw import (
     mro,
     name_of,
     names_of,
-    settled,
+    read_stable,
 )
-from flatwater_watch.heap.view import OPAQUE, Inside, Look, Named, Walk, claim, items, spaced
-from flatwater_watch.meters.signals import is_the_programs
+from flatwater_watch.heap.view import OPAQUE, Look, Named, OpenedObject, Walk, claim, items, spaced
+from flatwater_watch.meters.signals import is_program_fault
 
 _ATOMS = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
 ATOMS = frozenset(map(id, _ATOMS))
@@ -68,7 +68,7 @@ FAR_DICT = 200_000
 """Entries from which on the middle of a dict is not looked at: getting there takes as long as reading it."""
 
 
-def look(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
+def look_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open one object. Its type decides how, the same for all of one walk.
 
     The edge between the watch and a foreign object: whatever goes wrong with it, the walk goes on without it and notes
@@ -81,7 +81,7 @@ def look(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
             opener = walk.looks[id(kind)] = _resolve(kind)
         return opener(obj, walk)
     except Exception as error:  # the edge to a foreign object: one that fails is counted as unread
-        if is_the_programs(error):  # a signal came meanwhile, for example
+        if is_program_fault(error):  # a signal came meanwhile, for example
             raise
         walk.unread[f"{name_of(kind)} ({name_of(type(error))})"] += 1
         return OPAQUE
@@ -116,39 +116,39 @@ def _with_attributes(opener: Look, kind: type) -> Look:
     """A subclass of a known class: its items and its own attributes."""
     read = attributes(kind)
 
-    def opened(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    def opened(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         inside = opener(obj, walk)
         return inside._replace(parts=[*inside.parts, *read(obj)])
 
     return opened
 
 
-def _look_opaque(_obj: object, _walk: Walk) -> Inside:
+def _look_opaque(_obj: object, _walk: Walk) -> OpenedObject:
     return OPAQUE
 
 
-def _look_text(text: str | bytes | bytearray, _walk: Walk) -> Inside:
+def _look_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
     builtin = next(kind for kind in (str, bytes, bytearray) if issubclass(type(text), kind))
-    return Inside("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
+    return OpenedObject("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
 
 
-def _look_list(values: list[Any], walk: Walk) -> Inside:
+def _look_list(values: list[Any], walk: Walk) -> OpenedObject:
     count = list.__len__(values)
     taken = list.__getitem__(values, spaced(count, walk.draw))
-    return Inside("list", list.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+    return OpenedObject("list", list.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
 
 
-def _look_tuple(values: tuple[Any, ...], walk: Walk) -> Inside:
+def _look_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
     count = tuple.__len__(values)
     taken = tuple.__getitem__(values, spaced(count, walk.draw))
-    return Inside("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+    return OpenedObject("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
 
 
-def _look_deque(values: deque[Any], walk: Walk) -> Inside:
+def _look_deque(values: deque[Any], walk: Walk) -> OpenedObject:
     count = deque.__len__(values)
-    taken = settled(_some_of_deque, values, walk.draw)
+    taken = read_stable(_some_of_deque, values, walk.draw)
     size = deque.__sizeof__(values) + GC_BYTES
-    return Inside("deque", size, count, capacity=_maxlen(values), **items(walk, taken, count))
+    return OpenedObject("deque", size, count, capacity=_maxlen(values), **items(walk, taken, count))
 
 
 def _some_of_deque(values: deque[Any], draw: int) -> list[Any]:
@@ -159,28 +159,28 @@ def _some_of_deque(values: deque[Any], draw: int) -> list[Any]:
 _maxlen = deque.__dict__["maxlen"].__get__
 
 
-def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> Inside:
+def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
-    taken = settled(_some_of_set, builtin, values, walk.draw)
-    return Inside("set", builtin.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+    taken = read_stable(_some_of_set, builtin, values, walk.draw)
+    return OpenedObject("set", builtin.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
 
 
 def _some_of_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:  # noqa: ANN401
     return list(islice(builtin.__iter__(values), draw))  # in hash order any few are as good
 
 
-def _look_dict(mapping: dict[Any, Any], walk: Walk) -> Inside:
+def _look_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
-    pairs = settled(_some_entries, mapping, count, walk.draw)
+    pairs = read_stable(_some_entries, mapping, count, walk.draw)
     if count <= NAMED_KEYS and all(type(key) is str for key, _ in pairs):
         parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in pairs]
-        return Inside("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in pairs)])
+        return OpenedObject("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in pairs)])
     named = [named for key, value in pairs for named in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
-        return Inside("dict", size, count, parts=named)
-    return Inside("dict", size, count, drawn=named, of=count, each=2)
+        return OpenedObject("dict", size, count, parts=named)
+    return OpenedObject("dict", size, count, drawn=named, of=count, each=2)
 
 
 def _is_name(key: str) -> bool:
@@ -197,7 +197,7 @@ def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[
     return [*islice(dict.items(mapping), half), *islice(reversed(dict.items(mapping)), half)]
 
 
-def _look_class(cls: type, walk: Walk) -> Inside:
+def _look_class(cls: type, walk: Walk) -> OpenedObject:
     """The attributes of the user's own classes, and of those made at run time; others of libraries are not entered.
 
     What a library writes into a class that it makes at run time comes with each: fields, schemas, validators.
@@ -210,7 +210,7 @@ def _look_class(cls: type, walk: Walk) -> Inside:
     tables = sum(dict.__sizeof__(one) for one in gc.get_referents(cls) if type(one) is dict)
     special = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
     size = claim(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special)
-    return Inside("class", size, len(parts), parts)
+    return OpenedObject("class", size, len(parts), parts)
 
 
 def _made_at_run_time(cls: type) -> bool:
@@ -226,7 +226,7 @@ def _is_written(value: object) -> bool:
     return kind in {dict, list, tuple, set} or full_name(kind)[0] not in {"builtins", "types"}
 
 
-class Keeps(NamedTuple):
+class ContainerSpec(NamedTuple):
     """Where a container of a library has what it holds."""
 
     items: str
@@ -251,16 +251,16 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
     module, _, name = where.partition(":")
     if not (module and name):
         raise ConfigError(f"where = {where!r}: must be package.module:Class, such as queue:Queue")
-    CONTAINERS[module, name] = Keeps(items, bound)
+    CONTAINERS[module, name] = ContainerSpec(items, bound)
 
 
-def _look_container(held_by: Any, walk: Walk, *, keeps: Keeps) -> Inside:  # noqa: ANN401
+def _look_container(held_by: Any, walk: Walk, *, keeps: ContainerSpec) -> OpenedObject:  # noqa: ANN401
     """A container of a library, through what it keeps its items in."""
     fields = attributes(type(held_by))(held_by)
     held = dict(fields)
     if f".{keeps.items}" not in held:  # a subclass may keep them in another way
-        return Inside("object", object.__sizeof__(held_by) + GC_BYTES, len(fields), parts=fields)
-    inside = look(held.pop(f".{keeps.items}"), walk)
+        return OpenedObject("object", object.__sizeof__(held_by) + GC_BYTES, len(fields), parts=fields)
+    inside = look_object(held.pop(f".{keeps.items}"), walk)
     capacity = None if keeps.bound is None else held.pop(f".{keeps.bound}", None)
     return inside._replace(
         kind="queue" if keeps.waits else inside.kind,
@@ -278,7 +278,7 @@ def items_of(value: Any) -> int:  # noqa: ANN401
     return results(value) if kind is Cache else -1
 
 
-def kept_in(container: Any) -> Any:  # noqa: ANN401
+def inner_container(container: Any) -> Any:  # noqa: ANN401
     """The list, deque, dict or set in which a container of a library keeps its items; of other objects themselves."""
     for owner in mro(type(container)):
         keeps = CONTAINERS.get(full_name(owner))
@@ -290,18 +290,18 @@ def kept_in(container: Any) -> Any:  # noqa: ANN401
     return container
 
 
-def _look_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Inside:
+def _look_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> OpenedObject:
     """A weak reference has bytes of its own and may keep a callback; what it refers to it does not hold."""
     callback = c_attribute(reference, "__callback__")
     parts = [] if callback is None else [(".<callback>", callback)]
-    return Inside("object", weakref.ReferenceType.__sizeof__(reference) + GC_BYTES, len(parts), parts)
+    return OpenedObject("object", weakref.ReferenceType.__sizeof__(reference) + GC_BYTES, len(parts), parts)
 
 
-def _look_simple_queue(queue: Any, walk: Walk) -> Inside:  # noqa: ANN401
+def _look_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     waiting = _waiting(queue)
     count = len(waiting)
     taken = waiting[spaced(count, walk.draw)]
-    return Inside("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **items(walk, taken, count))
+    return OpenedObject("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **items(walk, taken, count))
 
 
 def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
@@ -317,7 +317,7 @@ def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
     return held
 
 
-def _look_module(module: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     """A torch module: parameters, buffers and submodules under the names by which the program reaches them."""
     parts: list[Named] = []
     for name, value in attributes(type(module))(module):
@@ -325,18 +325,18 @@ def _look_module(module: Any, _walk: Walk) -> Inside:  # noqa: ANN401
             parts += [("[*]" if key.isdigit() else f".{key}", held) for key, held in entries(value)]
         else:
             parts.append((name, value))
-    return Inside("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
+    return OpenedObject("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
 
 
-def _look_columns(table: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+def _look_columns(table: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     """A polars frame or series: its columns lie outside Python, and say themselves how large they are."""
     held = dict_of(table)
     columns = held.get("_df", held.get("_s"))
     size, length = (names_of(type(columns))[name] for name in ("estimated_size", "height" if "_df" in held else "len"))
-    return Inside("array", size(columns), length(columns))
+    return OpenedObject("array", size(columns), length(columns))
 
 
-_Opener = Callable[..., Inside]
+_Opener = Callable[..., OpenedObject]
 _BUILTIN_TYPES: dict[type, _Opener] = {
     list: _look_list,
     tuple: _look_tuple,
@@ -379,11 +379,11 @@ _LIBRARY: dict[tuple[str, str], _Opener] = {
 _COMPLETE = {_look_module, _look_class}
 """Openers that read the attributes themselves."""
 CONTAINERS = {
-    ("queue", "Queue"): Keeps("queue", "maxsize", waits=True),
-    ("asyncio.queues", "Queue"): Keeps("_queue", "_maxsize", waits=True),
-    ("multiprocessing.queues", "Queue"): Keeps("_buffer", waits=True),
-    ("weakref", "WeakKeyDictionary"): Keeps("data"),
-    ("weakref", "WeakValueDictionary"): Keeps("data"),
-    ("_weakrefset", "WeakSet"): Keeps("data"),
+    ("queue", "Queue"): ContainerSpec("queue", "maxsize", waits=True),
+    ("asyncio.queues", "Queue"): ContainerSpec("_queue", "_maxsize", waits=True),
+    ("multiprocessing.queues", "Queue"): ContainerSpec("_buffer", waits=True),
+    ("weakref", "WeakKeyDictionary"): ContainerSpec("data"),
+    ("weakref", "WeakValueDictionary"): ContainerSpec("data"),
+    ("_weakrefset", "WeakSet"): ContainerSpec("data"),
 }
 """Classes of libraries, by module and name, that keep items in an attribute."""

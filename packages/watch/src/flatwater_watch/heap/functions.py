@@ -12,22 +12,22 @@ from flatwater_watch.heap.raw import (
     GC_BYTES,
     POINTER,
     basic_size,
-    called,
+    callable_name,
     dict_of,
     entries,
     full_name,
     name_of,
     names_of,
     plain,
+    read_stable,
     referents,
-    settled,
 )
-from flatwater_watch.heap.view import OPAQUE, Inside, Named, Walk, claim, spaced
+from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim, spaced
 
 
-def look_function(function: types.FunctionType, walk: Walk) -> Inside:
+def look_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
     """The variables that it closes over, its defaults and attributes; not the module around it."""
-    name, code = called(function), function.__code__
+    name, code = callable_name(function), function.__code__
     parts: list[Named] = []
     size = function_size(function, walk)
     for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -41,7 +41,7 @@ def look_function(function: types.FunctionType, walk: Walk) -> Inside:
         elif type(held) is dict and held is not globals_ and "__build_class__" not in held:
             size += dict.__sizeof__(held) + GC_BYTES
             parts += [(f".<attribute of {name}>.{key}", value) for key, value in entries(held)]
-    return Inside("closure", size, len(parts), parts=parts)
+    return OpenedObject("closure", size, len(parts), parts=parts)
 
 
 def function_size(function: object, walk: Walk) -> int:
@@ -57,70 +57,70 @@ def _code_size(code: types.CodeType, walk: Walk) -> int:
     return claim(walk, id(code), size)
 
 
-def look_code(code: types.CodeType, walk: Walk) -> Inside:
+def look_code(code: types.CodeType, walk: Walk) -> OpenedObject:
     """Code that is kept without a function, and the code of the functions in it."""
     nested = [(".<code>", held) for held in code.co_consts if type(held) is types.CodeType]
-    return Inside("object", _code_size(code, walk), len(nested), nested)
+    return OpenedObject("object", _code_size(code, walk), len(nested), nested)
 
 
-def look_traceback(trace: types.TracebackType, _walk: Walk) -> Inside:
+def look_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
     """A traceback holds the locals of its frame and of those further in."""
     inner = trace.tb_next
     parts: list[Named] = [(".<traceback>", trace.tb_frame), *([] if inner is None else [(".<next>", inner)])]
-    return Inside("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
+    return OpenedObject("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
 
 
-def look_bound(method: Any, _walk: Walk) -> Inside:  # noqa: ANN401  methods of C, wrappers of special ones
+def look_bound(method: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  methods of C, wrappers of special ones
     """The object to which a method of C is bound, such as the list of `rows.append`; a module's function holds none."""
     held = method.__self__
     if held is None or issubclass(type(held), (types.ModuleType, type)):
         return OPAQUE
     parts = [(f".<self of {plain(method.__name__)}>", held)]
-    return Inside("closure", object.__sizeof__(method) + GC_BYTES, 1, parts)
+    return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, 1, parts)
 
 
-def look_method(method: types.MethodType, _walk: Walk) -> Inside:
+def look_method(method: types.MethodType, _walk: Walk) -> OpenedObject:
     """The object that it is bound to."""
-    name = called(method.__func__)
+    name = callable_name(method.__func__)
     parts = [(f".<self of {name}>", method.__self__), (f".<function of {name}>", method.__func__)]
-    return Inside("closure", object.__sizeof__(method) + GC_BYTES, len(parts), parts=parts)
+    return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, len(parts), parts=parts)
 
 
 _kept_function, _kept_arguments, _kept_keywords = (vars(partial)[name].__get__ for name in ("func", "args", "keywords"))
 
 
-def look_partial(made: partial[Any], _walk: Walk) -> Inside:
+def look_partial(made: partial[Any], _walk: Walk) -> OpenedObject:
     """The function and the arguments that it keeps."""
     function = _kept_function(made)
-    name = called(function)
+    name = callable_name(function)
     parts = [(f".<partial of {name}>", function)]
     parts += [(f".<argument of {name}>", value) for value in tuple.__iter__(_kept_arguments(made))]
     parts += [(f".<argument of {name}>.{key}", value) for key, value in entries(_kept_keywords(made))]
-    return Inside("closure", object.__sizeof__(made) + GC_BYTES, len(parts), parts=parts)
+    return OpenedObject("closure", object.__sizeof__(made) + GC_BYTES, len(parts), parts=parts)
 
 
 Cache: Any = type(lru_cache(lambda: None))
 """The class of caches, which functools does not export."""
 
 
-def look_cache(wrapper: Any, walk: Walk) -> Inside:  # noqa: ANN401
+def look_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """An `lru_cache`: keys and results, which only the collector's view of it shows."""
     count, bound = results(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
     table = _table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
     size += 0 if bound is None else count * _LINK_BYTES
     function = [(f".<function of {cache_name(wrapper)}>", dict_of(wrapper).get("__wrapped__"))]
-    stored = settled(_some_results, wrapper, table, spaced(count, walk.draw))
+    stored = read_stable(_some_results, wrapper, table, spaced(count, walk.draw))
     named = [named for key, value in stored for named in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
-        return Inside("cache", size, count, parts=named + function, capacity=bound)
-    return Inside("cache", size, count, parts=function, drawn=named, of=count, each=2, capacity=bound)
+        return OpenedObject("cache", size, count, parts=named + function, capacity=bound)
+    return OpenedObject("cache", size, count, parts=function, drawn=named, of=count, each=2, capacity=bound)
 
 
 def cache_name(wrapper: object) -> str:
     """The name of the function whose results are kept; a callable that has none is called by its class."""
     held = dict_of(wrapper)
-    return plain(held.get("__name__")) or called(held.get("__wrapped__"))
+    return plain(held.get("__name__")) or callable_name(held.get("__wrapped__"))
 
 
 _LINK_BYTES = 56
@@ -141,7 +141,7 @@ def results(wrapper: object) -> int:
 
 def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
     """Keys and results that an `lru_cache` keeps since the shortest time, oldest first."""
-    return settled(_last_results, wrapper, _table(wrapper), count)
+    return read_stable(_last_results, wrapper, _table(wrapper), count)
 
 
 def _some_results(wrapper: object, table: dict[Any, Any] | None, places: slice) -> list[tuple[Any, Any]]:
@@ -172,7 +172,7 @@ def _links(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return list(zip(flat[::2], flat[1::2], strict=False))
 
 
-def look_exception(error: BaseException, _walk: Walk) -> Inside:
+def look_exception(error: BaseException, _walk: Walk) -> OpenedObject:
     """An exception that is kept holds the locals of every frame that it passed."""
     read = BaseException.__dict__
     parts: list[Named] = [(".args[*]", value) for value in read["args"].__get__(error)]
@@ -181,23 +181,23 @@ def look_exception(error: BaseException, _walk: Walk) -> Inside:
     while trace is not None:
         parts.append((".<traceback>", trace.tb_frame))
         trace = trace.tb_next
-    return Inside("object", object.__sizeof__(error) + GC_BYTES, len(parts), parts=parts)
+    return OpenedObject("object", object.__sizeof__(error) + GC_BYTES, len(parts), parts=parts)
 
 
-def look_frame(frame: types.FrameType, _walk: Walk) -> Inside:
+def look_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
     """The locals of a function that has stopped; a module's namespace is not the frame's."""
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return OPAQUE
     name = function_name(frame.f_code)
     parts = [(f".<locals of {name}>.{key}", value) for key, value in locals_of(frame).items()]
-    return Inside("frame", frame.__sizeof__() + GC_BYTES, len(parts), parts=parts)
+    return OpenedObject("frame", frame.__sizeof__() + GC_BYTES, len(parts), parts=parts)
 
 
 _OF_FRAMES = frozenset(map(id, (types.FunctionType, types.CodeType, types.FrameType, types.CellType, dict)))
 """Ids of the classes of what a frame refers to besides values: its function, its code, itself, cells, globals."""
 
 
-def look_generator(generator: Any, _walk: Walk) -> Inside:  # noqa: ANN401  generators, coroutines, both at once
+def look_generator(generator: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  generators, coroutines, both at once
     """The locals of a function that waits in the middle, and what it is at work on: the iterator of a loop."""
     if type(generator) is types.GeneratorType:
         frame, code = generator.gi_frame, generator.gi_code
@@ -214,4 +214,4 @@ def look_generator(generator: Any, _walk: Walk) -> Inside:  # noqa: ANN401  gene
     # Its own `__sizeof__` reads a number of items that Python 3.11 leaves unset: petabytes.
     places = code.co_nlocals + code.co_stacksize + len(code.co_cellvars) + len(code.co_freevars)
     size = basic_size(type(generator)) + POINTER * places + GC_BYTES
-    return Inside("generator", size, len(parts), parts=parts)
+    return OpenedObject("generator", size, len(parts), parts=parts)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from flatwater_watch.heap.raw import (
-    counted,
+    count_values,
     entries,
     full_name,
     made_in_c,
@@ -20,7 +20,7 @@ from flatwater_watch.heap.raw import (
     referents,
     sizer,
 )
-from flatwater_watch.heap.view import Inside, Look, Named, Walk, claim
+from flatwater_watch.heap.view import Look, Named, OpenedObject, Walk, claim
 
 FEW = 16
 """Instances of each class whose attributes a census reads without making their dicts."""
@@ -129,7 +129,7 @@ def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any
     values = [value for value in gc.get_referents(obj) if value is not kind]
     if len(values) == 1 and type(values[0]) is dict:
         return None
-    left = counted(map(id, values))
+    left = count_values(map(id, values))
     found: list[tuple[str, Any]] = []
     for name in names:
         if len(found) == len(values):
@@ -176,7 +176,7 @@ def look_instance(kind: type) -> Look | None:
     hidden = _hides(kind)
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
 
-    def opened(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    def opened(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         parts = read(obj)
         count = len(parts)
         if hidden:
@@ -186,9 +186,9 @@ def look_instance(kind: type) -> Look | None:
             parts.append((".<class>", kind))
         size = size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
         return (
-            Inside("bytes", size, size, parts)
+            OpenedObject("bytes", size, size, parts)
             if hidden and _is_buffer(size, count)
-            else Inside(name, size, count, parts)
+            else OpenedObject(name, size, count, parts)
         )
 
     return opened
@@ -207,31 +207,31 @@ def look_foreign(kind: type) -> Look:
     size_of = sizer(kind)
     exports = _exports(kind)
 
-    def opened(obj: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+    def opened(obj: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
         parts = _referents(obj)
         size = max(size_of(obj), _buffer_bytes(obj) if exports else 0)
         if not parts or _is_buffer(size, len(parts)):
-            return Inside("bytes", size, size, parts)
-        return Inside("object", size, len(parts), parts)
+            return OpenedObject("bytes", size, size, parts)
+        return OpenedObject("object", size, len(parts), parts)
 
     return opened
 
 
-def look_written_text(out: io.StringIO, _walk: Walk) -> Inside:
+def look_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
     """A text that is written to. It keeps lines that were not joined yet, of which its size does not tell."""
     size = io.StringIO.__sizeof__(out)
     with suppress(ValueError):  # it is closed, and keeps nothing
         size = max(size, _StringIO["tell"](out))
-    return Inside("bytes", size, size, parts=_referents(out))
+    return OpenedObject("bytes", size, size, parts=_referents(out))
 
 
-def look_written_bytes(out: io.BytesIO, _walk: Walk) -> Inside:
+def look_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
     """Bytes that are written to. From Python 3.13 on the collector sees the buffer, which the size has."""
     # Before the parts: what they refer to as well is not the buffer's own any more, and its size leaves that out.
     size = io.BytesIO.__sizeof__(out)
     own = size > io.BytesIO.__basicsize__
     parts = [(name, held) for name, held in _referents(out) if not (own and type(held) is bytes)]
-    return Inside("bytes", size, size, parts)
+    return OpenedObject("bytes", size, size, parts)
 
 
 def _referents(obj: Any) -> list[Named]:  # noqa: ANN401

@@ -33,12 +33,12 @@ _FIXED = frozenset({*OURS, "sys", "builtins"})
 """Modules that are not a library's, by name of the package."""
 
 
-def lengths(roots: Roots) -> dict[str, int]:
+def global_lengths(roots: Roots) -> dict[str, int]:
     """Items of all containers below each global, by path."""
     return {path: items for path, _, items in _counted(roots)}
 
 
-def longer(roots: Roots, before: Mapping[str, int]) -> dict[str, Any]:
+def grown_globals(roots: Roots, before: Mapping[str, int]) -> dict[str, Any]:
     """The globals below which there are more items than before, or that were not there, by path."""
     return {path: value for path, value, items in _counted(roots) if items > before.get(path, 0)}
 

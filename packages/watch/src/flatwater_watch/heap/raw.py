@@ -62,7 +62,7 @@ def full_name(kind: type) -> tuple[str, str]:
     return module if type(module) is str else "", plain(_qualname(kind))
 
 
-def counted(values: Iterable[H]) -> Counter[H]:
+def count_values(values: Iterable[H]) -> Counter[H]:
     """How often each value comes.
 
     `Counter(values)` asks first whether the values are a Mapping, and so all classes that are one, the program's and
@@ -108,7 +108,7 @@ def dict_of(obj: object) -> dict[Any, Any]:
     return found if issubclass(type(found), dict) else {}
 
 
-def settled(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: ANN401
+def read_stable(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: ANN401
     """The result of reading a container that other threads may change; it is read again when one has changed it.
 
     No thread comes in between while C code iterates, but one may between its beginning and its first item.
@@ -133,7 +133,7 @@ def entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """The entries of a namespace whose keys are names."""
     of_class = type(space) is types.MappingProxyType
     items: Iterable[tuple[Any, Any]] = space.items() if of_class else dict.items(space)  # type: ignore[arg-type]
-    held: list[tuple[Any, Any]] = settled(list, items)
+    held: list[tuple[Any, Any]] = read_stable(list, items)
     return [(plain(key), value) for key, value in held if issubclass(type(key), str)]
 
 
@@ -157,7 +157,7 @@ def referents(obj: object) -> list[Any]:
     return [held for held in gc.get_referents(obj) if not issubclass(type(held), type)] if gc.is_tracked(obj) else []
 
 
-def called(function: object) -> str:
+def callable_name(function: object) -> str:
     """The name of a function, or of the class of another callable."""
     if type(function) is types.FunctionType or type(function) is types.BuiltinFunctionType:
         return plain(function.__name__)

@@ -15,7 +15,7 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 from flatwater_watch.heap.locals import locals_of
-from flatwater_watch.heap.raw import c_attribute, dict_of, full_name, loaded, plain, settled
+from flatwater_watch.heap.raw import c_attribute, dict_of, full_name, loaded, plain, read_stable
 
 MOST, DEEPEST = 2000, 100
 """Tasks that are looked at, and coroutines that wait for each other in one of them."""
@@ -41,7 +41,7 @@ def contexts() -> Iterator[tuple[ContextVar[Any], Any]]:
 def _tasks() -> list[Any]:
     space = loaded("asyncio.tasks") or {}
     known = [dict_of(space[name]).get("data", ()) for name in _SETS if name in space]
-    held = [alive() for tasks in known for alive in settled(_first_of, tasks)]
+    held = [alive() for tasks in known for alive in read_stable(_first_of, tasks)]
     tasks = {id(task): task for task in (*_main_tasks(), *held, *_tasks_of_trio()) if task is not None}
     return list(tasks.values())
 

@@ -9,7 +9,7 @@ Named = tuple[str, Any]
 """A child and how the path goes on to it: ".memory", "[*]", "['best']", ".<closure of on_step>.optimizer"."""
 
 
-class Inside(NamedTuple):
+class OpenedObject(NamedTuple):
     """One object, opened."""
 
     kind: str
@@ -43,15 +43,15 @@ class Walk:
     """Objects made by looking, whose ids must not be used again."""
     storages: set[int] = field(default_factory=set)
     """Addresses of storages whose bytes have an owner."""
-    looks: dict[int, Callable[[Any, "Walk"], Inside]] = field(default_factory=dict)
+    looks: dict[int, Callable[[Any, "Walk"], OpenedObject]] = field(default_factory=dict)
     """How to open an object of each type met, by the type's id: a metaclass may make types that have no hash."""
     unread: Counter[str] = field(default_factory=Counter)
     """Objects that could not be read, by class and what went wrong."""
 
 
-Look = Callable[[Any, Walk], Inside]
+Look = Callable[[Any, Walk], OpenedObject]
 
-OPAQUE = Inside("opaque", 0)
+OPAQUE = OpenedObject("opaque", 0)
 """Nothing of it is the user's: a module, a library's class, a weak reference, one of our own objects."""
 
 
@@ -69,11 +69,11 @@ def spaced(count: int, draw: int) -> slice:
 
 
 def items(walk: Walk, values: Sequence[Any] | Iterable[Any], count: int) -> dict[str, Any]:
-    """The fields of an `Inside` for values of which `count` are there and some were taken."""
+    """The fields of an `OpenedObject` for values of which `count` are there and some were taken."""
     named = [("[*]", value) for value in values]
     return {"parts": named} if count <= walk.draw else {"drawn": named, "of": count}
 
 
-def allotted(size: int) -> int:
+def allocated_size(size: int) -> int:
     """What Python's allocator takes for so many bytes: multiples of 16."""
     return size + 15 & -16

@@ -18,23 +18,23 @@ from itertools import islice
 from typing import Any
 
 from flatwater_watch.heap.arrays import Graph
-from flatwater_watch.heap.children import ATOMS, LONG_TEXT, look
+from flatwater_watch.heap.children import ATOMS, LONG_TEXT, look_object
 from flatwater_watch.heap.raw import full_name, mro
 from flatwater_watch.heap.roots import Roots, tiers, user_modules
-from flatwater_watch.heap.view import OPAQUE, Inside, Named, Walk, allotted
+from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, allocated_size
 from flatwater_watch.meters.bound import thread_seconds
 
 DEEP = 12
 """Hops from the root after which paths get no longer: a chain of cells, not a place with a name."""
 
 
-class Place:
+class PathRecord:
     """A path, with what was found on it."""
 
     __slots__ = ("bytes", "capacity", "chain", "children", "depth", "key", "kind", "length", "longest", "most",
                  "parent", "path", "step", "weight")  # fmt: skip
 
-    def __init__(self, path: str, parent: "Place | None", key: tuple[str, int], depth: int) -> None:
+    def __init__(self, path: str, parent: "PathRecord | None", key: tuple[str, int], depth: int) -> None:
         self.path, self.parent, self.key, self.depth = path, parent, key, depth
         self.longest: Any = None
         """The container with the most items of those here, which stands for all: another one may be empty."""
@@ -50,10 +50,10 @@ class Place:
         self.bytes = 0.0
         self.chain = 0.0
         """Objects of a linked structure that lie below the first of it."""
-        self.children: dict[tuple[str, int], Place] = {}
+        self.children: dict[tuple[str, int], PathRecord] = {}
 
 
-class Sample:
+class ItemSample:
     """The items of a big container that were looked at."""
 
     __slots__ = ("factor", "most", "of", "sum", "taken")
@@ -89,17 +89,17 @@ def estimate(total: float, most: float, taken: int, count: int) -> float:
     return total / taken * count if most <= others else most + others * (count - 1)
 
 
-def new_place(name: str, kind: type, parent: Place) -> Place:
+def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
     """The record of a child: its own, or one of those above, as `head.next.next` is on the path `head.next`."""
     key = (name, id(kind))
-    found: Place | None = parent
+    found: PathRecord | None = parent
     while found is not None:
         alike = found.key == key and not name.startswith("[") if parent.depth < DEEP else found.key[1] == id(kind)
         if alike:
             break
         found = found.parent
     if found is None:
-        found = parent if parent.depth >= DEEP else Place(parent.path + name, parent, key, parent.depth + 1)
+        found = parent if parent.depth >= DEEP else PathRecord(parent.path + name, parent, key, parent.depth + 1)
     parent.children[key] = found
     return found
 
@@ -115,7 +115,7 @@ DRAWN, FOLDED = 1, 2
 
 
 @dataclass(slots=True)
-class Exploration:
+class HeapWalk:
     """A walk that is under way, or done. The columns have a row for each object, in the order of the walk."""
 
     walk: Walk
@@ -125,17 +125,17 @@ class Exploration:
     """None where it is not needed any more, or gone."""
     holders: "array[int]" = field(default_factory=lambda: array("l"))
     """The row of the holder; -1 for a root."""
-    places: list[Place] = field(default_factory=list)
+    places: list[PathRecord] = field(default_factory=list)
     marks: bytearray = field(default_factory=bytearray)
     weights: "array[float]" = field(default_factory=lambda: array("d"))
     """Objects that it stands for, itself included."""
     sizes: "array[float]" = field(default_factory=lambda: array("d"))
     """Its own bytes and those of its parts; of what is opened, so the length of this column is the next row."""
-    samples: dict[int, Sample] = field(default_factory=dict)
+    samples: dict[int, ItemSample] = field(default_factory=dict)
     """By row, of the containers of which items were drawn."""
-    late: list[tuple[Graph, int, Place, int, float]] = field(default_factory=list)
+    late: list[tuple[Graph, int, PathRecord, int, float]] = field(default_factory=list)
     """Rows to come: graphs are put off until everything else has its owner."""
-    records: dict[str, Place] = field(default_factory=dict)
+    records: dict[str, PathRecord] = field(default_factory=dict)
     truncated: bool = False
     step: int = 0
     """Of the program, now."""
@@ -145,7 +145,7 @@ class Exploration:
     """... rows that were there, ..."""
     checked: int = 0
     """... and the row after the last one of which it was asked whether anybody else holds its object."""
-    entered: dict[str, Place] = field(default_factory=dict)
+    entered: dict[str, PathRecord] = field(default_factory=dict)
     """By path, with a container since the last rest."""
     lightened: int = 0
     """Records up to which it was asked at the last rest."""
@@ -153,7 +153,7 @@ class Exploration:
     """By id of a class, whether its objects are held weakly."""
 
 
-def explore(roots: Roots, *, draw: int, most: int) -> Exploration:
+def begin_walk(roots: Roots, *, draw: int, most: int) -> HeapWalk:
     """A walk that stands at its roots.
 
     Args:
@@ -163,10 +163,10 @@ def explore(roots: Roots, *, draw: int, most: int) -> Exploration:
     """
     modules = user_modules(roots)
     walk = Walk(draw, lambda cls: full_name(cls)[0] in modules, most)
-    return Exploration(walk, deque(tiers(roots, modules)))
+    return HeapWalk(walk, deque(tiers(roots, modules)))
 
 
-def explore_(walking: Exploration, until: float) -> bool:
+def continue_walk_(walking: HeapWalk, until: float) -> bool:
     """Go on until a time of `thread_seconds`, or to the end. Returns whether it has ended."""
     while _open_(walking, until):
         if walking.groups and not walking.truncated:
@@ -180,19 +180,19 @@ def explore_(walking: Exploration, until: float) -> bool:
     return False
 
 
-def _begin_group_(walking: Exploration, group: Iterable[Named]) -> None:
+def _begin_group_(walking: HeapWalk, group: Iterable[Named]) -> None:
     """Append the roots that were not reached from an earlier group."""
     seen = walking.walk.seen
     for path, place in group:
-        obj = held(place)
+        obj = strong_object(place)
         small = obj is None or (id(type(obj)) in ATOMS and obj.__sizeof__() < LONG_TEXT)
         if not small and id(obj) not in seen:
             seen.add(id(obj))
-            _append_(walking, obj, -1, Place(path, None, (path, id(type(obj))), 0), 0, 1.0)
+            _append_(walking, obj, -1, PathRecord(path, None, (path, id(type(obj))), 0), 0, 1.0)
 
 
 def _append_(  # noqa: PLR0917  (a row)
-    walking: Exploration, obj: object, holder: int, record: Place, mark: int, weight: float
+    walking: HeapWalk, obj: object, holder: int, record: PathRecord, mark: int, weight: float
 ) -> None:
     walking.objects.append(obj)
     walking.holders.append(holder)
@@ -201,7 +201,7 @@ def _append_(  # noqa: PLR0917  (a row)
     walking.weights.append(weight)
 
 
-def _open_(walking: Exploration, until: float) -> bool:
+def _open_(walking: HeapWalk, until: float) -> bool:
     """Open the objects that wait, until none does or the time is over. Returns whether none does."""
     walk, objects, sizes = walking.walk, walking.objects, walking.sizes
     while len(sizes) < len(objects):
@@ -212,29 +212,29 @@ def _open_(walking: Exploration, until: float) -> bool:
             obj = objects[at]
             if type(obj) is Weak:
                 obj = obj()
-            inside = look(obj, walk)
-            sizes.append(allotted(inside.size))
+            inside = look_object(obj, walk)
+            sizes.append(allocated_size(inside.size))
             if inside is not OPAQUE:
                 walk.visited += 1
                 _enter_(walking, at, obj, inside)
                 if inside.parts:
                     _offer_(walking, at, inside.parts)
                 if inside.drawn:
-                    walking.samples[at] = Sample(len(inside.drawn) // inside.each, inside.of)
+                    walking.samples[at] = ItemSample(len(inside.drawn) // inside.each, inside.of)
                     _offer_drawn_(walking, at, inside.drawn)
         if thread_seconds() >= until:
             return len(sizes) == len(objects)
     return True
 
 
-def _enter_(walking: Exploration, at: int, obj: Any, inside: Inside) -> None:  # noqa: ANN401
+def _enter_(walking: HeapWalk, at: int, obj: Any, inside: OpenedObject) -> None:  # noqa: ANN401
     """Write down what was found in the object."""
     weight, path = walking.weights[at], walking.places[at].path
     record = walking.places[at] = walking.records.setdefault(path, walking.places[at])
     if walking.marks[at] & FOLDED:
         record.chain += weight
         return
-    gone = record.longest is None or held(record.longest) is None
+    gone = record.longest is None or strong_object(record.longest) is None
     if gone:
         record.step = walking.step
     if gone or inside.length > record.most:
@@ -245,13 +245,13 @@ def _enter_(walking: Exploration, at: int, obj: Any, inside: Inside) -> None:  #
     record.weight += weight
 
 
-def _kind(record: Place, inside: Inside) -> str:
+def _kind(record: PathRecord, inside: OpenedObject) -> str:
     if inside.kind in {"dict", "list"} and record.path.endswith("hooks"):
         return "hooks"
     return "figures" if record.path == "pyplot's figures" else inside.kind
 
 
-def _offer_(walking: Exploration, at: int, parts: Iterable[Named]) -> None:
+def _offer_(walking: HeapWalk, at: int, parts: Iterable[Named]) -> None:
     """Count atoms at once, and append the other children that were not seen."""
     above, weight, size = walking.places[at], walking.weights[at], 0
     for name, obj in parts:
@@ -260,15 +260,15 @@ def _offer_(walking: Exploration, at: int, parts: Iterable[Named]) -> None:
         if own >= 0:
             size += own
         elif kind is Graph:
-            record = above.children.get((name, id(kind))) or new_place(name, kind, above)
+            record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
             walking.late.append((obj, at, record, FOLDED * (record.depth <= above.depth), weight))
         else:
-            record = above.children.get((name, id(kind))) or new_place(name, kind, above)
+            record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
             _append_(walking, obj, at, record, FOLDED * (record.depth <= above.depth), weight)
     walking.sizes[at] += size
 
 
-def _offer_drawn_(walking: Exploration, at: int, drawn: Sequence[Named]) -> None:
+def _offer_drawn_(walking: HeapWalk, at: int, drawn: Sequence[Named]) -> None:
     """Append the drawn items of a big container, each weighted for the items that it represents."""
     above, sample = walking.places[at], walking.samples[at]
     weight = walking.weights[at] * sample.of / sample.taken
@@ -278,7 +278,7 @@ def _offer_drawn_(walking: Exploration, at: int, drawn: Sequence[Named]) -> None
         if own > 0:
             sample.add(own)
         elif own < 0:
-            record = above.children.get((name, id(kind))) or new_place(name, kind, above)
+            record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
             _append_(walking, obj, at, record, DRAWN | FOLDED * (record.depth <= above.depth), weight)
 
 
@@ -292,7 +292,7 @@ def _unseen_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
         size: int = obj.__sizeof__()
         if size < LONG_TEXT:
             walk.seen.add(id(obj))
-            return allotted(size)
+            return allocated_size(size)
     walk.seen.add(id(obj))
     return -1
 
@@ -306,12 +306,12 @@ class Weak(weakref.ref[Any]):
     __slots__ = ()
 
 
-def held(place: Any) -> Any:  # noqa: ANN401
+def strong_object(place: Any) -> Any:  # noqa: ANN401
     """The object, where a walk that has rested holds it weakly; None if it is gone."""
     return place() if type(place) is Weak else place
 
 
-def rest_(walking: Exploration) -> None:
+def release_objects_(walking: HeapWalk) -> None:
     """Hold as little as can be, until the walk goes on."""
     objects, opened = walking.objects, len(walking.sizes)
     objects[walking.rested : opened] = [None] * (opened - walking.rested)
@@ -330,7 +330,7 @@ def rest_(walking: Exploration) -> None:
     walking.walk.kept.clear()
 
 
-def _lighten_(walking: Exploration) -> None:
+def _lighten_(walking: HeapWalk) -> None:
     """Hold the longest container of each path that is new weakly, or not at all; and of some older ones, in turn."""
     records = list(walking.records.values())
     first = walking.lightened if walking.lightened < len(records) else 0
@@ -341,14 +341,14 @@ def _lighten_(walking: Exploration) -> None:
         record.longest = _lighter(walking, record.longest)
 
 
-def _is_data(walking: Exploration, kind: type) -> bool:
+def _is_data(walking: HeapWalk, kind: type) -> bool:
     weakly = walking.data.get(id(kind))
     if weakly is None:
         weakly = walking.data[id(kind)] = any(full_name(owner) in _DATA for owner in mro(kind))
     return weakly
 
 
-def _lighter(walking: Exploration, obj: Any) -> Any:  # noqa: ANN401
+def _lighter(walking: HeapWalk, obj: Any) -> Any:  # noqa: ANN401
     """What is to be held instead of an object that one place of ours has."""
     if _is_ours(obj):
         return obj
@@ -376,7 +376,7 @@ def _calibrated() -> int:
 
 def _calibrated_given() -> int:
     """The same in `_references`, for an argument of an argument."""
-    record = Place("", None, ("", 0), 0)
+    record = PathRecord("", None, ("", 0), 0)
     record.longest = object()
 
     def given(obj: object) -> int:

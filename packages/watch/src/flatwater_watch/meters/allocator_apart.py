@@ -37,18 +37,18 @@ class Allocator:
     @property
     def pending(self) -> bool:
         """Whether the first answer is not there yet: ask again."""
-        return self._last is None and self.now_() is None and self._apart is not None
+        return self._last is None and self.newest_totals_() is None and self._apart is not None
 
-    def now_(self) -> Totals | None:
+    def newest_totals_(self) -> Totals | None:
         """The newest answer; None where the C library has none, or the first one is not there yet."""
         if self._apart is not None:
-            self.hear_()
+            self.take_answer_()
         elif monotonic() >= self._due and not self._ask_apart(likely_seconds()):
             self._last = totals()
             self._wait()
         return self._last
 
-    def hear_(self) -> None:
+    def take_answer_(self) -> None:
         """Take note of an answer that has come meanwhile, so that the process that gave it is gone. Asks for none."""
         if self._apart is not None and self._apart.ended():
             self._hear(self._apart)

@@ -15,7 +15,7 @@ from typing import Any
 
 from flatwater_watch.meters.allocator import Mallinfo2, likely_seconds, main_heap, totals_of
 from flatwater_watch.meters.bound import monotonic, system
-from flatwater_watch.meters.fork import driver_beside
+from flatwater_watch.meters.fork import copy_unsafe_driver
 from flatwater_watch.meters.mappings import in_ram, note_present, pages_of
 from flatwater_watch.meters.proc import ANY_KIND, sleeps
 
@@ -53,7 +53,7 @@ class Clone:
             OSError: there is no memory for it, the system forbids it, a driver does not bear it, or this is no glibc on
                 x86-64.
         """
-        if (driver := driver_beside()) is not None:
+        if (driver := copy_unsafe_driver()) is not None:
             raise OSError(f"no copy beside {driver}")
         libc, heap = _libc(), main_heap()
         if libc is None or heap is None:

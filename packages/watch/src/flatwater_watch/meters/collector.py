@@ -18,7 +18,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 
 from flatwater_watch.meters.allocator import last_seconds, used
 from flatwater_watch.meters.bound import monotonic
-from flatwater_watch.meters.untraced import unbroken, unseen
+from flatwater_watch.meters.untraced import run_each_turn, untraced_callable
 
 KEPT = 16
 """Collections that are remembered: the newest, as those of a phase that is over say nothing of the next one."""
@@ -47,7 +47,7 @@ class Collection:
 
 
 @dataclass(frozen=True)
-class Teeth:
+class GcSawtooth:
     """Memory that rises from one full collection to the next, and falls at each: medians."""
 
     freed: float
@@ -62,7 +62,7 @@ class Teeth:
     """From one to the next."""
 
 
-class Collector:
+class CollectionListener:
     """Hears of the full collections of this process, whichever thread makes them."""
 
     def __init__(self, run: Callable[[Callable[[], None]], None], read: Callable[[], int] = used) -> None:
@@ -81,13 +81,13 @@ class Collector:
         """What was in use at the mark, as if a collection had freed nothing then."""
         self._due = 0.0
         self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
-        self._turns = unbroken(self._tell, _hand_on)
+        self._turns = run_each_turn(self._tell, _hand_on)
         next(self._turns)
-        self._callback = _of_full(unseen(partial(next, self._turns), _request_all))
+        self._callback = _of_full(untraced_callable(partial(next, self._turns), _request_all))
         self.over = False
         """Whether it hears no more."""
 
-    def listen(self) -> None:
+    def start_listening(self) -> None:
         """Begin, after all callbacks that there are."""
         self._callbacks.append(self._callback)
 
@@ -135,7 +135,7 @@ class Collector:
             return
         self._due = max(self._due, now + (monotonic() - now) / SHARE)
 
-    def teeth(self, fewest: int) -> Teeth | None:
+    def median_sawtooth(self, fewest: int) -> GcSawtooth | None:
         """What collections free; None where fewer were seen, nothing is known before one, or it takes long to see.
 
         Args:
@@ -153,7 +153,7 @@ class Collector:
             return None
         pairs = [(one, two) for one, two in pairwise(known) if two.number == one.number + 1]
         rises = [two.before - one.after for one, two in pairs]
-        return Teeth(
+        return GcSawtooth(
             freed=median(each.before - each.after for each in heard),
             rise=median(rises) if rises else inf,
             held=median(each.before for each in heard),
@@ -232,4 +232,4 @@ def _code_of(callback: object) -> CodeType | None:
     return function.__code__ if type(function) is FunctionType else None
 
 
-_TURN = unbroken.__code__
+_TURN = run_each_turn.__code__

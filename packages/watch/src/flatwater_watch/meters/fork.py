@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any, cast
 
 from flatwater_watch.meters.bound import end_process, fork, monotonic, read_file, read_to_end, system
+from flatwater_watch.meters.fork_warnings import hear_again
 from flatwater_watch.meters.proc import cpu_seconds_of
-from flatwater_watch.meters.unwarned import hear_again
 
 LONGEST = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
@@ -86,7 +86,7 @@ class Detached:
         Raises:
             OSError: there is no memory for a fork, or a library of the program does not bear one.
         """
-        if (library := not_to_fork_beside()) is not None:
+        if (library := fork_unsafe_library()) is not None:
             raise OSError(f"no fork beside {library}")
         self._owner = system.getpid()
         self._answer = b""
@@ -153,15 +153,15 @@ class Detached:
             _reap(self._pid)  # where this is process 1, as in a container, it is a child after all
 
 
-def not_to_fork_beside() -> str | None:
+def fork_unsafe_library() -> str | None:
     """A library in this process whose threads make a fork hang or its driver fail; None where none is known."""
     for module, library in LIBRARIES.items():
         if module in sys.modules:
             return library
-    return driver_beside()
+    return copy_unsafe_driver()
 
 
-def driver_beside() -> str | None:
+def copy_unsafe_driver() -> str | None:
     """A driver in this process that bears no copy of it, whatever runs in that; None where none is known."""
     mapped = read_file("/proc/self/maps")
     return next((driver for file, driver in DRIVERS.items() if file in mapped), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from flatwater_watch.meters.bound import monotonic, names_in, process_id, read_file
-from flatwater_watch.meters.proc import below, counters_of, has_children
+from flatwater_watch.meters.proc import counters_of, descendant_pids, has_children
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class Processes:
 
 def processes() -> Processes:
     """The sum over this process and its workers. Takes 11 to 17 ms per resident GB of each: not for every step."""
-    return _summed([process_id(), *below()])
+    return _summed([process_id(), *descendant_pids()])
 
 
 def descendants(pid: int | None = None) -> Processes:
@@ -64,7 +64,7 @@ def descendants(pid: int | None = None) -> Processes:
     """
     if pid is None and not has_children():
         return Processes(0, 0, 0)
-    return _summed(below(pid))
+    return _summed(descendant_pids(pid))
 
 
 def _summed(family: list[int]) -> Processes:
@@ -80,7 +80,7 @@ def _summed(family: list[int]) -> Processes:
 
 
 @dataclass
-class Seldom(Generic[T]):
+class CostlyMeter(Generic[T]):
     """A meter that costs time: read again where that is a small part of the time since."""
 
     read: Callable[[], T]

@@ -37,7 +37,7 @@ def available_bytes() -> int:
     return counters_of("/proc/meminfo")["MemAvailable"]
 
 
-def below(pid: int | None = None) -> list[int]:
+def descendant_pids(pid: int | None = None) -> list[int]:
     """The processes that one has started, this one by default, and those that these have started; in that order.
 
     Without those whose end sends no signal: they are copies that answer for a watched process (`allocator_clone`).
@@ -89,7 +89,7 @@ def sleeps(pid: int) -> bool:
         return False
 
 
-def stands_still(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process; False where it has ended."""
     try:
         return _status(pid)[0] == "T"

@@ -37,9 +37,9 @@ def free_cores(window: float = 0.2) -> int:
     Args:
         window: seconds over which the load of other processes is sampled; the call takes that long.
     """
-    before = sample()
+    before = read_cpu_sample()
     time.sleep(window)
-    return whole_cores(len(allowed_cores()), load_elsewhere(before, sample()), quota_cores())
+    return whole_cores(len(allowed_cores()), load_elsewhere(before, read_cpu_sample()), quota_cores())
 
 
 def whole_cores(allowed: int, load: float, quota: float) -> int:
@@ -69,7 +69,7 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 @dataclass(frozen=True)
-class Sample:
+class CpuSample:
     """Clocks of one moment, in seconds from some beginning."""
 
     wall: float
@@ -79,12 +79,12 @@ class Sample:
     """Work done by this process."""
 
 
-def sample() -> Sample:
+def read_cpu_sample() -> CpuSample:
     """The clocks now."""
-    return Sample(wall=time.perf_counter(), busy=_busy_seconds(), own=time.process_time())
+    return CpuSample(wall=time.perf_counter(), busy=_busy_seconds(), own=time.process_time())
 
 
-def load_elsewhere(before: Sample, after: Sample) -> float:
+def load_elsewhere(before: CpuSample, after: CpuSample) -> float:
     """Cores' worth of work that other processes did between two samples, on the cores allowed to this one."""
     return max(0.0, (after.busy - before.busy) - (after.own - before.own)) / (after.wall - before.wall)
 

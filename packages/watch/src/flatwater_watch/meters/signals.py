@@ -20,14 +20,14 @@ _module_of = vars(type)["__module__"].__get__
 """The name of a class's module, whatever its metaclass says."""
 
 
-def handlers() -> set[CodeType]:
+def signal_handler_codes() -> set[CodeType]:
     """The code of the program's signal handlers, a time limit for example."""
     known = [getsignal(number) for number in valid_signals()]
     functions = [handler.__func__ if type(handler) is MethodType else handler for handler in known]
     return {function.__code__ for function in functions if type(function) is FunctionType}
 
 
-def is_the_programs(fault: BaseException, program: Collection[CodeType] = ()) -> bool:
+def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -> bool:
     """Whether an exception that came up within the watch was raised for the program, which must get it.
 
     Args:
@@ -36,7 +36,7 @@ def is_the_programs(fault: BaseException, program: Collection[CodeType] = ()) ->
     """
     if type(fault) in _STOPS:
         return True
-    theirs, strange, trace = {*program, *handlers()}, False, fault.__traceback__
+    theirs, strange, trace = {*program, *signal_handler_codes()}, False, fault.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         if code in theirs:

@@ -24,7 +24,7 @@ suspend: Callable[[], None] = partial(next, map(_enter, map(operator.call, repea
 resume: Callable[[], None] = partial(next, map(_leave, map(operator.call, repeat(_state))))
 
 
-def untraced(work: Callable[..., R], *given: object) -> R:
+def run_untraced(work: Callable[..., R], *given: object) -> R:
     """What the work returns, done unseen."""
     suspend()
     try:
@@ -33,7 +33,7 @@ def untraced(work: Callable[..., R], *given: object) -> R:
         resume()
 
 
-def hidden(work: Callable[[], object]) -> Callable[[], bool]:
+def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
     """A function that does the work unseen, without a frame of its own: for what the interpreter calls by itself.
 
     A debugger that steps would stop in the frame, and `trace` would print it. It returns false.
@@ -49,16 +49,16 @@ def hidden(work: Callable[[], object]) -> Callable[[], bool]:
                 resume()
         return False
 
-    return unseen(done)
+    return untraced_callable(done)
 
 
-def unseen(*done: Callable[[], bool | None]) -> Callable[[], bool]:
+def untraced_callable(*done: Callable[[], bool | None]) -> Callable[[], bool]:
     """A function of C functions alone that does while tracing is suspended what raises nothing and returns false."""
     turns = map(any, map(partial(map, operator.call), repeat((suspend, *done, resume))))
     return partial(next, turns)
 
 
-def unbroken(work: Callable[[], object], failed: Callable[[BaseException], object]) -> Generator[bool, None, None]:
+def run_each_turn(work: Callable[[], object], failed: Callable[[BaseException], object]) -> Generator[bool, None, None]:
     """Work at each turn, and raise nothing: for where the interpreter would print it and go on.
 
     Python runs signal handlers at the first instruction of a function, where no `try` has begun. It runs none where a

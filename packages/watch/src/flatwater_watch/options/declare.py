@@ -11,7 +11,7 @@ from typing import Any, TypeVar, dataclass_transform, overload
 
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import check_fields
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from tyro.constructors import (
 
 from flatwater_watch.options.bounds import bounds_of, check_values
 from flatwater_watch.options.declare import field_docs
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 from flatwater_watch.streams import complaints
 from flatwater_watch.terminal import WIDTH, PrintableStream
 

@@ -20,7 +20,7 @@ from flatwater_watch.files.content import is_number
 from flatwater_watch.forms import is_specification
 from flatwater_watch.pages.blocks import Block, Card, Cards, Folded, Heading, Lines, Listing, Paragraph, Piece, Table
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Spans
-from flatwater_watch.printable import printable, shown
+from flatwater_watch.sanitize import printable, shown
 
 NAME, DATE = "is", "date"
 KINDS: Mapping[str, type] = {

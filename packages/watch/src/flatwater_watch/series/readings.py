@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from flatwater_watch.series.slope import Series, Slope, robust_slope, thinned
+from flatwater_watch.series.slope import Series, Slope, robust_slope, thin_evenly
 from flatwater_watch.thresholds import SHIPPED
 
 CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
@@ -47,12 +47,12 @@ class Reading:
         return self.resident - self.file_mapped - self.owned_bytes - (self.free or 0)
 
     @property
-    def material(self) -> float:
+    def material_bytes(self) -> float:
         """Bytes that a rise must reach to be told."""
         return max(DRIFT.least_bytes, DRIFT.least_share * self.resident)
 
     @property
-    def room(self) -> bool:
+    def has_headroom(self) -> bool:
         """Whether the limit is far enough for an investigation."""
         return self.limit is None or self.limit - self.resident >= CASE.headroom * self.limit
 
@@ -70,7 +70,7 @@ class Growth:
 
 
 @dataclass
-class Record:
+class ReadingHistory:
     """The readings so far, each series thinned."""
 
     readings: int = 0
@@ -118,11 +118,11 @@ class Record:
         return max(self.unaccounted.values) - min(self.unaccounted.values)
 
     @property
-    def fall(self) -> float:
+    def largest_fall(self) -> float:
         """Most bytes that nothing accounts for and that were freed between two readings."""
         return max((one - two for one, two in pairwise(self.unaccounted.values)), default=0.0)
 
-    def fell(self, since: int, least: float) -> bool:
+    def has_fallen(self, since: int, least: float) -> bool:
         """Whether so many bytes that nothing accounts for were freed between two readings since a step."""
         series = self.unaccounted
         first = bisect_left(series.steps, since)
@@ -138,4 +138,6 @@ def recent_slope(series: Series) -> Slope:
     if len(series.steps) <= 1:
         return Slope(0.0, 0.0, 0.0)
     first = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.unheld))
-    return robust_slope(thinned(series.steps[first:], DRIFT.judged), thinned(series.values[first:], DRIFT.judged))
+    return robust_slope(
+        thin_evenly(series.steps[first:], DRIFT.judged), thin_evenly(series.values[first:], DRIFT.judged)
+    )

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import sqrt
 from statistics import NormalDist, median, median_low
 
-from flatwater_watch.heap.raw import counted
+from flatwater_watch.heap.raw import count_values
 from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, FILLING = SHIPPED.drift, SHIPPED.filling
@@ -58,7 +58,7 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
         values: as many.
         confidence: of the interval.
     """
-    steps, values = thinned(steps), thinned(values)
+    steps, values = thin_evenly(steps), thin_evenly(values)
     n = len(steps)
     slopes = sorted(
         (values[j] - values[i]) / (steps[j] - steps[i])
@@ -74,7 +74,7 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
     return Slope(median(slopes), slopes[first], slopes[last], steps[-1] - steps[0])
 
 
-def drifting(
+def drift_slope(
     steps: Sequence[float],
     values: Sequence[float],
     *,
@@ -103,21 +103,23 @@ def drifting(
     if found is not None or late <= half:
         return found
     # What began late must stand out from all of the recent half: twelve points of mere noise often make a line.
-    noise = DRIFT.stands_out * median(beside_level(values[half:]))
+    noise = DRIFT.stands_out * median(median_residuals(values[half:]))
     return _straight(steps[late:], values[late:], max(least, noise), confidence)
 
 
 def _straight(steps: Sequence[float], values: Sequence[float], least: float, confidence: float) -> Slope | None:
     """The slope of a window if it rises throughout, materially, beyond its noise, and without slowing down."""
-    steps, values = thinned(steps, DRIFT.judged), thinned(values, DRIFT.judged)
+    steps, values = thin_evenly(steps, DRIFT.judged), thin_evenly(values, DRIFT.judged)
     if not _rises_throughout(values, least):  # the cheap condition first
         return None
     slope = robust_slope(steps, values, confidence)
-    stands_out = slope.per_step * slope.span >= max(least, DRIFT.stands_out * median(beside_line(steps, values, slope)))
+    stands_out = slope.per_step * slope.span >= max(
+        least, DRIFT.stands_out * median(line_residuals(steps, values, slope))
+    )
     return slope if slope.low > 0 and stands_out and _steady(steps, values) else None
 
 
-def filling(steps: Sequence[float], values: Sequence[float], *, now: float, least: float) -> Slope | None:
+def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float, least: float) -> Slope | None:
     """The rate at which a buffer of a known size is filled, None if it is not, or has stopped.
 
     Its touched bytes are not noisy: they rise when the program writes where it never wrote, and stay. But they rise in
@@ -149,7 +151,7 @@ def filling(steps: Sequence[float], values: Sequence[float], *, now: float, leas
     return Slope(rise / span, (rise - stair) / span, (rise + stair) / span, span)
 
 
-def stairs(steps: Sequence[float], values: Sequence[float], least: float) -> tuple[list[float], list[float]]:
+def stair_points(steps: Sequence[float], values: Sequence[float], least: float) -> tuple[list[float], list[float]]:
     """The points at which the value has changed by a part of `least`; the last one too after the longest landing.
 
     What grows once an epoch, and is read at every update, rises in stairs: most neighbours are equal, and the slopes
@@ -173,7 +175,7 @@ def rising_lately(values: Sequence[float], least: float) -> bool:
     n = len(values)
     if n < DRIFT.fewest:
         return False
-    parts = [values[-DRIFT.fewest :]] + ([thinned(values[n // 2 :], DRIFT.fewest)] if n > 2 * DRIFT.fewest else [])
+    parts = [values[-DRIFT.fewest :]] + ([thin_evenly(values[n // 2 :], DRIFT.fewest)] if n > 2 * DRIFT.fewest else [])
     rising = [part for part in parts if part[-1] - part[0] >= least / 2 and _ordered(part)]
     if not rising:
         return False
@@ -181,7 +183,7 @@ def rising_lately(values: Sequence[float], least: float) -> bool:
     return any(part[-1] - part[0] >= DRIFT.noise * usual for part in rising)
 
 
-def thinned(series: Sequence[float], most: int = POINTS) -> Sequence[float]:
+def thin_evenly(series: Sequence[float], most: int = POINTS) -> Sequence[float]:
     """At most so many values, evenly chosen, the first and the last among them."""
     n = len(series)
     return series if n <= most else [series[i * (n - 1) // (most - 1)] for i in range(most)]
@@ -200,12 +202,12 @@ def most_rise(levels: Sequence[float]) -> bool:
     return mean > 0 and rising >= DRIFT.blocks_rising
 
 
-def beside_line(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
+def line_residuals(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
     """How far each value lies from the line of that slope."""
-    return beside_level([value - slope.per_step * step for step, value in zip(steps, values, strict=True)])
+    return median_residuals([value - slope.per_step * step for step, value in zip(steps, values, strict=True)])
 
 
-def beside_level(values: Sequence[float]) -> list[float]:
+def median_residuals(values: Sequence[float]) -> list[float]:
     """How far each value lies from their median."""
     middle = median(values)
     return [abs(value - middle) for value in values]
@@ -231,4 +233,4 @@ def _ties(k: int) -> int:
 
 
 def _tied(series: Sequence[float]) -> list[int]:
-    return [k for k in counted(series).values() if k > 1]
+    return [k for k in count_values(series).values() if k > 1]

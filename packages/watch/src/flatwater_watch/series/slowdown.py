@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import median
 
-from flatwater_watch.series.slope import Series, beside_level, beside_line, most_rise, robust_slope, thinned
+from flatwater_watch.series.slope import Series, line_residuals, median_residuals, most_rise, robust_slope, thin_evenly
 from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, SLOWER = SHIPPED.drift, SHIPPED.slower
@@ -27,7 +27,7 @@ class Slowdown:
     """Over the last."""
 
 
-def slowdown(costs: Series) -> Slowdown | None:
+def find_slowdown(costs: Series) -> Slowdown | None:
     """How far a step's cost has risen and rises still; None where it does not.
 
     Args:
@@ -49,12 +49,12 @@ def _within(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
     early, late = means[DRIFT.blocks // 2] - means[0], means[-1] - means[DRIFT.blocks // 2]
     if means[-1] < (1 + SLOWER.rise) * means[0] or late < SLOWER.still * early or not most_rise(means):
         return None
-    steps, costs = thinned(steps, DRIFT.judged), thinned(costs, DRIFT.judged)
+    steps, costs = thin_evenly(steps, DRIFT.judged), thin_evenly(costs, DRIFT.judged)
     slope = robust_slope(steps, costs, DRIFT.sure)
-    beside = beside_line(steps, costs, slope)
+    beside = line_residuals(steps, costs, slope)
     if slope.low <= 0 or slope.per_step * slope.span < DRIFT.stands_out * median(beside):
         return None
-    jumps = (sum(beside_level(costs[:at])) + sum(beside_level(costs[at:])) for at in range(2, len(costs) - 1))
+    jumps = (sum(median_residuals(costs[:at])) + sum(median_residuals(costs[at:])) for at in range(2, len(costs) - 1))
     return Slowdown(means[0], means[-1]) if sum(beside) <= SLOWER.as_good * min(jumps) else None
 
 

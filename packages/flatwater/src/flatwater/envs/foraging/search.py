@@ -26,7 +26,7 @@ SIDES = {"move_north": (-1, 0), "move_south": (1, 0), "move_west": (0, -1), "mov
 NOWHERE = np.int16(2**14)
 
 
-class Seen(NamedTuple):
+class AgentView(NamedTuple):
     """What agents see in one step."""
 
     cells: Array
@@ -79,7 +79,7 @@ class SearchTeacher:
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:
         """Write the first move of each agent's way."""
-        seen = self._eyes.look(obs.reshape(len(self._heading), *self._spaces.obs))
+        seen = self._eyes.read_tokens(obs.reshape(len(self._heading), *self._spaces.obs))
         self._remember_(seen)
         wanted = np.where(seen.carries, DEPOT, MINE)[:, None]
         targets = seen.cells == wanted
@@ -91,7 +91,7 @@ class SearchTeacher:
         side[lost] = TOWARDS[self._heading[lost]]
         actions_out[...] = self._move[side].reshape(actions_out.shape)
 
-    def _remember_(self, seen: Seen) -> None:
+    def _remember_(self, seen: AgentView) -> None:
         """Carry places and goals along with the agent, and take up the nearest mine and depot that it sees."""
         self._place -= seen.shift[:, None]
         self._goal -= seen.shift
@@ -104,7 +104,7 @@ class SearchTeacher:
             self._place[sees, at, 1] = self._column[nearest[sees]]
             self._knows[sees, at] = True
 
-    def _head_for_(self, targets: Array, blind: Array, seen: Seen) -> None:
+    def _head_for_(self, targets: Array, blind: Array, seen: AgentView) -> None:
         """Give agents that do not see what they want the cell within reach nearest to where they know it, or to a goal.
 
         Where no cell is nearer than the agent itself, or it has gone to and fro behind a wall for longer than a way
@@ -159,7 +159,7 @@ class _Eyes:
         self._steps = np.array([SIDES.get(name, (0, 0)) for name in spaces.actions], np.int16)
         self._agents = np.arange(spaces.envs * spaces.agents)
 
-    def look(self, tokens: Array) -> Seen:
+    def read_tokens(self, tokens: Array) -> AgentView:
         """What tokens uint8 [N, K, 3] say."""
         position, feature, value = np.ascontiguousarray(np.moveaxis(tokens, 2, 0))
         is_tag = feature == self._features["tag"]
@@ -169,7 +169,7 @@ class _Eyes:
         has_ore = (feature == self._features["inv:ore"]) & (position == self._middle) & (value > 0)
         action = np.where(feature == self._features["last_action"], value, 0).max(1)
         moved = ((feature == self._features["last_action_move"]) & (value == 1)).any(1)
-        return Seen(cells, has_ore.any(1), self._steps[action] * moved[:, None])
+        return AgentView(cells, has_ore.any(1), self._steps[action] * moved[:, None])
 
 
 def wave(targets: Array, free: Array, beside: Array, prefers: Array, side: int) -> Array:

@@ -9,25 +9,25 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.envs.growing.lifecycle import Masks
-from flatwater.envs.growing.measures import accuracy_of
+from flatwater.envs.growing.lifecycle import OperationMasks
+from flatwater.envs.growing.measures import last_accuracy
 from flatwater.envs.growing.simulator import GrowingEnvs
 from flatwater.envs.growing.spaces import BLUEPRINT, HEADS, OPERATION, SLOT, TEMPO, Operation
-from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.stages import SlotStage
 
-Baseline = Callable[[GrowingEnvs, Masks, Tensor | None], Int[Tensor, "E 5"]]
+Baseline = Callable[[GrowingEnvs, OperationMasks, Tensor | None], Int[Tensor, "E 5"]]
 """What to do in each host; the last argument is what `noise_of` has drawn."""
 
 STARTS_AT, LEARNS_FOR, WEAK = 2, 2, 0.6
 """The heuristic: the step of the first seed, steps of a seed's training, accuracy below which a host needs more."""
 
 
-def wait(envs: GrowingEnvs, masks: Masks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
+def wait(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
     """Train the hosts as they are."""
     return torch.zeros(len(envs.seed), len(HEADS), dtype=torch.int64, device=envs.seed.device)
 
 
-def random(envs: GrowingEnvs, masks: Masks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:
+def random(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:
     """Any possible operation, each as likely as the others, and any of the choices that it leaves."""
     assert noise is not None  # noqa: S101  (it is one of `DRAWS`)
     hosts = torch.arange(len(envs.seed), device=envs.seed.device)
@@ -37,19 +37,20 @@ def random(envs: GrowingEnvs, masks: Masks, noise: Float[Tensor, "E N"] | None) 
     return torch.stack((operation, *others), 1)
 
 
-def heuristic(envs: GrowingEnvs, masks: Masks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
+def heuristic(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
     """In weak hosts grow a full seed in each slot, one after another: train it, blend it in, keep it if it helps.
 
     Of the slots whose seed is ready for something, the first is served; a seed that holds and does not help is pruned.
     """
     slots, measures, stage = envs.slots, envs.measures, envs.slots.stage
-    is_weak = (accuracy_of(measures) < WEAK) & (envs.step >= STARTS_AT)
+    is_weak = (last_accuracy(measures) < WEAK) & (envs.step >= STARTS_AT)
     helps = (measures.contributions > 0) & (measures.contribution > 0)
     ready = {
-        Operation.ADVANCE: (stage == Stage.GERMINATED) | ((stage == Stage.TRAINING) & (slots.in_stage >= LEARNS_FOR)),
-        Operation.FOSSILISE: (stage == Stage.HOLDING) & helps,
-        Operation.PRUNE: (stage == Stage.HOLDING) & ~helps & (measures.contributions > 0),
-        Operation.GERMINATE: (stage == Stage.DORMANT) & is_weak[:, None],
+        Operation.ADVANCE: (stage == SlotStage.GERMINATED)
+        | ((stage == SlotStage.TRAINING) & (slots.in_stage >= LEARNS_FOR)),
+        Operation.FOSSILISE: (stage == SlotStage.HOLDING) & helps,
+        Operation.PRUNE: (stage == SlotStage.HOLDING) & ~helps & (measures.contributions > 0),
+        Operation.GERMINATE: (stage == SlotStage.DORMANT) & is_weak[:, None],
     }
     action = torch.zeros(len(stage), len(HEADS), dtype=torch.int64, device=stage.device)
     action[:, BLUEPRINT] = 0
@@ -70,7 +71,7 @@ DRAWS = frozenset(("random",))
 """The baselines that do not do without numbers."""
 
 
-def noise_of(hosts: int, sizes: Sequence[int], rng: torch.Generator, device: torch.device) -> Float[Tensor, "E N"]:
+def draw_noise(hosts: int, sizes: Sequence[int], rng: torch.Generator, device: torch.device) -> Float[Tensor, "E N"]:
     """Exponential numbers for a draw from each list of choices, of all hosts."""
     clocks = [torch.empty(hosts, choices, device=device).exponential_(generator=rng) for choices in sizes]
     return torch.cat(clocks, dim=1)

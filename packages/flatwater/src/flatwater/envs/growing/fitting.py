@@ -10,13 +10,13 @@ from torch.nn.functional import cross_entropy
 
 from flatwater.envs.growing.config import FitConfig
 from flatwater.envs.growing.task import Task
-from flatwater.envs.growing.weights import Part, differentiable, differentiate_, update_
+from flatwater.envs.growing.weights import StackedWeights, differentiable, differentiate_, update_
 from flatwater.nets.hosts import Host
-from flatwater.nets.slots import Gates
+from flatwater.nets.slots import SlotGates
 from flatwater.nets.stack import views
 
 
-class Worth(NamedTuple):
+class ValidationResult(NamedTuple):
     """What a validation found."""
 
     loss: Float[Tensor, " E"]
@@ -26,10 +26,10 @@ class Worth(NamedTuple):
 
 
 def fit_(
-    host: Part,
-    seeds: Sequence[Part],
+    host: StackedWeights,
+    seeds: Sequence[StackedWeights],
     net: Host,
-    gates: Gates,
+    gates: SlotGates,
     *,
     task: Task,
     rows: Int[Tensor, "B E"],
@@ -57,10 +57,12 @@ def losses(logits: Float[Tensor, "B E K"], labels: Int[Tensor, "B E"]) -> Float[
     return each.view(labels.shape).mean(0)
 
 
-def validate(host: Part, seeds: Sequence[Part], net: Host, gates: Gates, task: Task) -> Worth:
+def validate(
+    host: StackedWeights, seeds: Sequence[StackedWeights], net: Host, gates: SlotGates, task: Task
+) -> ValidationResult:
     """All validation images through every host, with all its seeds and without each of them, in one pass."""
     named = [views(seed.weights, layout) for seed, layout in zip(seeds, net.seeds, strict=True)]
     logits = net.ablations(views(host.weights, net.layout), named, gates, task.valid_images)
     labels = task.valid_labels[:, None].expand(logits.shape[1:3])
     accuracy = (logits.argmax(-1) == labels).float().mean(1)
-    return Worth(losses(logits[0], labels), accuracy[0], (accuracy[0] - accuracy[1:]).T)
+    return ValidationResult(losses(logits[0], labels), accuracy[0], (accuracy[0] - accuracy[1:]).T)

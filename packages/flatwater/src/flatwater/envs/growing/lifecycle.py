@@ -16,9 +16,9 @@ from flatwater.envs.growing.spaces import (
     SLOT,
     TEMPO,
     Operation,
-    sizes,
+    head_sizes,
 )
-from flatwater.envs.growing.stages import BY_OPERATION, BY_TIME, HOSTED, MIXED_IN, Stage
+from flatwater.envs.growing.stages import BY_OPERATION, BY_TIME, HOSTED, MIXED_IN, SlotStage
 from flatwater.state.tree import state
 
 IMPOSSIBLE = -1
@@ -43,7 +43,7 @@ class Slots:
 
 
 @state
-class Tables:
+class LifecycleTables:
     """The constants of the lifecycle, on the device, where every step looks them up."""
 
     by_operation: Int[Tensor, "6 9"]
@@ -59,7 +59,7 @@ class Tables:
     paces: Float[Tensor, " T"]
 
 
-class Changed(NamedTuple):
+class OperationEffect(NamedTuple):
     """What an operation did."""
 
     success: Bool[Tensor, " E"]
@@ -68,7 +68,7 @@ class Changed(NamedTuple):
     pruned: Bool[Tensor, "E S"]
 
 
-class Masks(NamedTuple):
+class OperationMasks(NamedTuple):
     """What each host can do now."""
 
     operation: Bool[Tensor, "E 6"]
@@ -95,23 +95,23 @@ def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
     )
 
 
-def build_tables(config: LifecycleConfig, device: torch.device) -> Tables:
+def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTables:
     """The tables of `stages`, as tensors."""
-    by_operation = [[BY_OPERATION.get((o, s), IMPOSSIBLE) for s in Stage] for o in Operation]
-    patience = [config.embargo if s == Stage.EMBARGOED else 1 for s in Stage]
-    return Tables(
+    by_operation = [[BY_OPERATION.get((o, s), IMPOSSIBLE) for s in SlotStage] for o in Operation]
+    patience = [config.embargo if s == SlotStage.EMBARGOED else 1 for s in SlotStage]
+    return LifecycleTables(
         by_operation=torch.tensor(by_operation, device=device),
-        by_time=torch.tensor([BY_TIME.get(s, s) for s in Stage], device=device),
+        by_time=torch.tensor([BY_TIME.get(s, s) for s in SlotStage], device=device),
         patience=torch.tensor(patience, device=device),
-        hosted=torch.tensor([s in HOSTED for s in Stage], device=device),
-        mixed_in=torch.tensor([s in MIXED_IN for s in Stage], device=device),
+        hosted=torch.tensor([s in HOSTED for s in SlotStage], device=device),
+        mixed_in=torch.tensor([s in MIXED_IN for s in SlotStage], device=device),
         relevant=torch.tensor(RELEVANT, device=device),
         alpha_targets=torch.tensor(config.alpha_targets, device=device),
         paces=(1 / torch.tensor(config.tempos, dtype=torch.float32)).to(device),
     )
 
 
-def masks_of(slots: Slots, tables: Tables, config: LifecycleConfig) -> Masks:
+def possible_operations(slots: Slots, tables: LifecycleTables, config: LifecycleConfig) -> OperationMasks:
     """What is possible with these slots; no more than that is forbidden.
 
     Where a head does not matter, or the operation itself is impossible, choice 0 alone is left: every row of every
@@ -122,14 +122,14 @@ def masks_of(slots: Slots, tables: Tables, config: LifecycleConfig) -> Masks:
     operation[:, Operation.WAIT] = True
     matters = tables.relevant & operation[..., None]
     given = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
-    for head, choices in list(enumerate(sizes(config, slots.stage.shape[1])))[SLOT:]:
+    for head, choices in list(enumerate(head_sizes(config, slots.stage.shape[1])))[SLOT:]:
         numbers = torch.arange(choices, device=operation.device)
         some = possible if head == SLOT else numbers >= 0
         given[HEADS[head]] = torch.where(matters[..., head, None], some, numbers == 0)
-    return Masks(operation, given)
+    return OperationMasks(operation, given)
 
 
-def act_(slots: Slots, tables: Tables, action: Int[Tensor, "E 5"]) -> Changed:
+def act_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, "E 5"]) -> OperationEffect:
     """Carry out one operation in each host, and let time pass in all slots that it left alone.
 
     Args:
@@ -153,12 +153,14 @@ def act_(slots: Slots, tables: Tables, action: Int[Tensor, "E 5"]) -> Changed:
     pass_time_(slots, tables, acted=acted, leads_to=leads_to)
     slots.alpha.masked_fill_(pruned, 0)
     success = acted.any(1) | (operation[:, 0] == Operation.WAIT)
-    return Changed(success, germinated, pruned)
+    return OperationEffect(success, germinated, pruned)
 
 
-def pass_time_(slots: Slots, tables: Tables, *, acted: Bool[Tensor, "E S"], leads_to: Int[Tensor, "E S"]) -> None:
+def pass_time_(
+    slots: Slots, tables: LifecycleTables, *, acted: Bool[Tensor, "E S"], leads_to: Int[Tensor, "E S"]
+) -> None:
     """Move alphas and stages on by one step, or to where the operation leads."""
-    is_blending = (slots.stage == Stage.BLENDING) & ~acted
+    is_blending = (slots.stage == SlotStage.BLENDING) & ~acted
     way = slots.alpha_target - slots.alpha
     moved = slots.alpha + torch.minimum(way.abs(), slots.pace) * way.sign()
     # Rounding must not keep a ramp of six sixths from its end.
@@ -176,7 +178,7 @@ def pass_time_(slots: Slots, tables: Tables, *, acted: Bool[Tensor, "E S"], lead
 
 def leads_to_seed(leads_to: Int[Tensor, "E S"], acted: Bool[Tensor, "E S"]) -> Bool[Tensor, "E S"]:
     """False where the operation has just put a new seed into the slot: its age is 0."""
-    return ~(acted & (leads_to == Stage.GERMINATED))
+    return ~(acted & (leads_to == SlotStage.GERMINATED))
 
 
 def put_(values: Tensor, where: Bool[Tensor, "E S"], new: Tensor) -> None:

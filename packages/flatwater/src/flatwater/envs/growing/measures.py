@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.envs.growing.fitting import Worth
-from flatwater.envs.growing.lifecycle import Changed, put_
+from flatwater.envs.growing.fitting import ValidationResult
+from flatwater.envs.growing.lifecycle import OperationEffect, put_
 from flatwater.state.tree import derived, state
 
 
@@ -69,27 +69,29 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
     )
 
 
-def accuracy_of(measures: Measures) -> Float[Tensor, " E"]:
+def last_accuracy(measures: Measures) -> Float[Tensor, " E"]:
     """The last measured accuracy, or chance."""
     return torch.where(measures.validations > 0, measures.accuracy[:, 0], measures.chance)
 
 
-def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: Changed) -> None:
+def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: OperationEffect) -> None:
     """What was done; a seed that is new or gone has not been measured."""
     measures.operation.copy_(operation)
     measures.success.copy_(changed.success)
-    put_(measures.started_from, changed.germinated, accuracy_of(measures)[:, None])
+    put_(measures.started_from, changed.germinated, last_accuracy(measures)[:, None])
     anew = changed.germinated | changed.pruned
     for known in (measures.contribution, measures.before, measures.contributions, measures.grad_norm, measures.graded):
         known.masked_fill_(anew, 0)
 
 
-def is_good(measures: Measures, worth: Worth, spike: float) -> Bool[Tensor, " E"]:
+def is_good(measures: Measures, worth: ValidationResult, spike: float) -> Bool[Tensor, " E"]:
     """Whether a loss is a number, and no more than `spike` times the last good one + 1."""
     return worth.loss.isfinite() & (worth.loss <= spike * measures.good_loss + 1)
 
 
-def note_worth_(measures: Measures, worth: Worth, *, good: Bool[Tensor, " E"], measured: Bool[Tensor, "E S"]) -> None:
+def note_worth_(
+    measures: Measures, worth: ValidationResult, *, good: Bool[Tensor, " E"], measured: Bool[Tensor, "E S"]
+) -> None:
     """Write a validation down, where it was good; elsewhere count a rollback and keep what was known.
 
     After a rollback any loss is good, as long as it is a number: a host whose loss has a reason to be higher (a seed

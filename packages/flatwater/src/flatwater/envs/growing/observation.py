@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from flatwater.envs.growing.config import GrowingConfig
-from flatwater.envs.growing.lifecycle import Slots, Tables
+from flatwater.envs.growing.lifecycle import LifecycleTables, Slots
 from flatwater.envs.growing.measures import Measures
 from flatwater.envs.growing.spaces import BLUEPRINTS, Operation
-from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.stages import SlotStage
 
 _OF_A_VALIDATION = ("loss", "accuracy", "measured")
 _OF_A_SLOT = ("alpha", "target", "contribution", "measured", "velocity", "measured", "age", "gradient", "measured")
@@ -20,12 +20,14 @@ _OF_A_SLOT = ("alpha", "target", "contribution", "measured", "velocity", "measur
 
 def observation_size(config: GrowingConfig, slots: int) -> int:
     """D, of hosts with so many slots."""
-    host = 1 + len(_OF_A_VALIDATION) * config.history + len(Stage) + len(Operation) + len(("success", "rolled back"))
-    return host + slots * (len(Stage) + BLUEPRINTS + len(_OF_A_SLOT))
+    host = (
+        1 + len(_OF_A_VALIDATION) * config.history + len(SlotStage) + len(Operation) + len(("success", "rolled back"))
+    )
+    return host + slots * (len(SlotStage) + BLUEPRINTS + len(_OF_A_SLOT))
 
 
 def observation(
-    step: Int[Tensor, " E"], slots: Slots, measures: Measures, tables: Tables, config: GrowingConfig
+    step: Int[Tensor, " E"], slots: Slots, measures: Measures, tables: LifecycleTables, config: GrowingConfig
 ) -> Float[Tensor, "E D"]:
     """All that `host_columns` and `slot_columns` say."""
     host = host_columns(step, slots, measures, config)
@@ -37,14 +39,16 @@ def host_columns(step: Int[Tensor, " E"], slots: Slots, measures: Measures, conf
     """The share of the episode that is over; losses (log1p), accuracies; slots by stage; the last operation."""
     back = torch.arange(config.history, device=step.device)
     known = (back < measures.validations[:, None]).float()
-    by_stage = one_hot(slots.stage, len(Stage)).float().mean(1)
+    by_stage = one_hot(slots.stage, len(SlotStage)).float().mean(1)
     # Before the first step there was no operation, not even WAIT.
     operation = one_hot(measures.operation, len(Operation)) * (step > 0)[:, None]
     flags = torch.stack((step / config.steps, measures.success.float(), measures.rolled_back.float()), 1)
     return torch.cat((flags, measures.loss.log1p(), measures.accuracy, known, by_stage, operation), 1)
 
 
-def slot_columns(slots: Slots, measures: Measures, tables: Tables, config: GrowingConfig) -> Float[Tensor, "E S C"]:
+def slot_columns(
+    slots: Slots, measures: Measures, tables: LifecycleTables, config: GrowingConfig
+) -> Float[Tensor, "E S C"]:
     """Stage and blueprint; alpha and target; contribution and its change, age, gradient (log1p of its norm)."""
     has_seed = tables.hosted[slots.stage]
     blueprint = one_hot(slots.blueprint, BLUEPRINTS) * has_seed[..., None]
@@ -60,4 +64,4 @@ def slot_columns(slots: Slots, measures: Measures, tables: Tables, config: Growi
         measures.grad_norm.log1p(),
         measures.graded.float(),
     )
-    return torch.cat((one_hot(slots.stage, len(Stage)).float(), blueprint.float(), torch.stack(columns, -1)), -1)
+    return torch.cat((one_hot(slots.stage, len(SlotStage)).float(), blueprint.float(), torch.stack(columns, -1)), -1)

@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from flatwater.border import own_place
 from flatwater.envs.growing.config import HostConfig
-from flatwater.envs.growing.simulator import host_of
-from flatwater.imported import find_object
+from flatwater.envs.growing.simulator import build_host
+from flatwater.named_imports import find_object
 from flatwater.nets.grafts import ConvGraft, DenseGraft, Graft
 from flatwater.nets.hosts import TAPS, Host, Images
-from flatwater.nets.own_host import OwnHost, made
-from flatwater.nets.slots import Gates
+from flatwater.nets.own_host import OwnHost, make_network
+from flatwater.nets.slots import SlotGates
 from flatwater.nets.stack import init_, views
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 WANTED = (
     "a class of torch.nn.Module, made from (channels, height, width, classes), whose forward takes images [N, C, H, W] "
@@ -34,7 +34,7 @@ CONVOLVED, DENSE = 4, 2
 """Dimensions of a slot's output, [N, C, H, W] and [N, F]."""
 
 
-class Seen(NamedTuple):
+class ForwardTrace(NamedTuple):
     """What one network did alone."""
 
     logits: Tensor
@@ -55,7 +55,7 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
         ConfigError: there is no such class, or it cannot be stacked; says what is wrong with it, and what is wanted.
     """
     if name is None:
-        return host_of(config, images)
+        return build_host(config, images)
     given = f"host = {shown(name)}"
     if ":" not in name:
         raise ConfigError(f"{given}: must be package.module:Class. The hosts that ship are named by env.host.kind")
@@ -68,7 +68,7 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
 
 def _tried(build: Any, images: Images, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
     slots = _check_class(build, images)
-    one, again, other = (made(build, images, seed) for seed in (SEEDS[0], *SEEDS))
+    one, again, other = (make_network(build, images, seed) for seed in (SEEDS[0], *SEEDS))
     _check_weights(one, again)
     rng = torch.Generator().manual_seed(0)
     shown_ = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
@@ -83,13 +83,13 @@ def _tried(build: Any, images: Images, rank: int, device: torch.device) -> OwnHo
         _check_stacked(host, [one, other], [each.logits for each in alone], shown_)
     except RuntimeError as refused:
         raise ConfigError(
-            f"it computes alone, but not stacked for many hosts by torch.func.vmap: {what_torch_says(refused)}. Leave "
+            f"it computes alone, but not stacked for many hosts by torch.func.vmap: {torch_error_text(refused)}. Leave "
             "dropout and other random numbers, branches on values and .item() out of its forward"
         ) from refused
     return replace(host, constants=constants)
 
 
-def what_torch_says(error: Exception) -> str:
+def torch_error_text(error: Exception) -> str:
     """Without its advice, and with the line of the user's that asked for it."""
     said, place = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!"), own_place(error)
     return said if place is None else f"{said} ({place.file}, line {place.line})"
@@ -131,7 +131,7 @@ def _check_weights(one: nn.Module, again: nn.Module) -> None:
             )
 
 
-def _alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> Seen:
+def _alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> ForwardTrace:
     """One network on some images, and what passed its slots."""
     places, outputs = dict(network.named_modules()), {slot: list[Any]() for slot in slots}
     for slot, seen in outputs.items():
@@ -140,7 +140,7 @@ def _alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> Seen:
             raise ConfigError(f"its slot {shown(slot)} is no submodule: it has {known}")
         places[slot].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
     with torch.no_grad():
-        return Seen(network(images), outputs)
+        return ForwardTrace(network(images), outputs)
 
 
 def _check_constants(before: Mapping[str, Tensor], one: nn.Module, other: nn.Module) -> None:
@@ -197,7 +197,7 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor]
     host.ablations(own, seeds, gates, flat)
 
 
-def _arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], Gates]:
+def _arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], SlotGates]:
     """Weights of a few hosts and seeds, and gates that shut these out."""
     slots, layouts = len(host.grafts), (host.layout, *host.seeds)
     blocks = [torch.zeros(hosts, layout.size) for layout in layouts]
@@ -206,4 +206,4 @@ def _arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str,
     host.draw_(blocks[0], torch.tensor(SEEDS))
     own, *seeds = [views(block.requires_grad_(), layout) for block, layout in zip(blocks, layouts, strict=True)]
     shut = torch.zeros(hosts, slots)
-    return own, seeds, Gates(torch.ones(hosts, TAPS), shut.long(), shut, shut)
+    return own, seeds, SlotGates(torch.ones(hosts, TAPS), shut.long(), shut, shut)

@@ -1,6 +1,7 @@
 """What a step pays: a pure function of what was measured, and of what hosts reach in which nothing is grown.
 
-`Alone` has sums over hosts that were left alone, by kind and by step: a seed is paid for what they do not reach.
+`UngrownAccuracy` has sums over hosts that were left alone, by kind and by step: a seed is paid for
+what they do not reach.
 """
 
 import torch
@@ -34,7 +35,7 @@ def credit(
     return torch.minimum(contribution, gained)
 
 
-def reward_of(
+def step_reward(
     config: GrowRewardConfig,
     *,
     credits_: Float[Tensor, "E S"],
@@ -58,7 +59,7 @@ def reward_of(
 
 
 @state
-class Alone:
+class UngrownAccuracy:
     """Sums over the hosts of each kind, capable and impaired. All zero until `note_alone_` is called."""
 
     accuracy: Float[Tensor, "2 T"]
@@ -66,17 +67,17 @@ class Alone:
     """Hosts that were added up."""
 
 
-def build_alone(steps: int, device: torch.device) -> Alone:
+def build_alone(steps: int, device: torch.device) -> UngrownAccuracy:
     """Nothing known."""
 
     def zeros() -> Tensor:
         return torch.empty(2, steps, dtype=torch.float32, device=device).fill_(0)
 
-    return Alone(accuracy=zeros(), hosts=zeros())
+    return UngrownAccuracy(accuracy=zeros(), hosts=zeros())
 
 
 def note_alone_(
-    alone: Alone, accuracy: Float[Tensor, " E"], *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
+    alone: UngrownAccuracy, accuracy: Float[Tensor, " E"], *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> None:
     """Add hosts in which nothing was grown.
 
@@ -91,7 +92,9 @@ def note_alone_(
     alone.hosts.index_put_(at, torch.ones_like(accuracy), accumulate=True)
 
 
-def accuracy_alone(alone: Alone, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]) -> Float[Tensor, " E"]:
+def accuracy_alone(
+    alone: UngrownAccuracy, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
+) -> Float[Tensor, " E"]:
     """The mean accuracy of such hosts after that many steps, 1 or more; 0 where none is known."""
     at = (impaired.long(), (step - 1).clamp(max=alone.hosts.shape[1] - 1))
     return alone.accuracy[at] / alone.hosts[at].clamp(min=1)

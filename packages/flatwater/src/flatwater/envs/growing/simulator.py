@@ -16,26 +16,34 @@ from torch import Tensor
 
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.fitting import fit_, validate
-from flatwater.envs.growing.lifecycle import Masks, Slots, Tables, act_, build_slots, build_tables, masks_of
+from flatwater.envs.growing.lifecycle import (
+    LifecycleTables,
+    OperationMasks,
+    Slots,
+    act_,
+    build_slots,
+    build_tables,
+    possible_operations,
+)
 from flatwater.envs.growing.measures import (
     Measures,
-    accuracy_of,
     build_measures,
     is_good,
+    last_accuracy,
     note_gradients_,
     note_operation_,
     note_worth_,
 )
 from flatwater.envs.growing.observation import observation
-from flatwater.envs.growing.reward import Alone, accuracy_alone, build_alone, credit, reward_of
-from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.reward import UngrownAccuracy, accuracy_alone, build_alone, credit, step_reward
+from flatwater.envs.growing.stages import SlotStage
 from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, image_numbers, key
 from flatwater.envs.growing.task import Task
-from flatwater.envs.growing.weights import Part, build_part, forget_
+from flatwater.envs.growing.weights import StackedWeights, build_part, forget_
 from flatwater.nets.host_mlp import MLPHost
 from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Host, Images
 from flatwater.nets.own_host import OwnHost
-from flatwater.nets.slots import Gates
+from flatwater.nets.slots import SlotGates
 from flatwater.state.tree import derived, leaves, state
 from flatwater_watch.errors import ConfigError
 
@@ -44,8 +52,8 @@ from flatwater_watch.errors import ConfigError
 class GrowingEnvs:
     """The pool: E hosts with their slots, optimizers, streams and measures."""
 
-    host: Part
-    seeds: list[Part]
+    host: StackedWeights
+    seeds: list[StackedWeights]
     """The seeds of each slot."""
     slots: Slots
     measures: Measures
@@ -57,19 +65,19 @@ class GrowingEnvs:
     """Images drawn since the reset."""
     kernel: Float[Tensor, "E 9"]
     """Taps of each host's kernels that exist."""
-    alone: Alone
+    alone: UngrownAccuracy
     """What hosts reach in which nothing is grown. The same for all episodes: a reset leaves it."""
     constants: dict[str, Tensor] = derived()
     """What a host of the user's computes with besides weights."""
     seed_share: Float[Tensor, "S 3"] = derived()
     """Weights of a seed as a share of the host's own, by slot and blueprint."""
-    tables: Tables = derived()
+    tables: LifecycleTables = derived()
     task: Task = derived()
     config: GrowingConfig = derived()
 
 
 @cache
-def host_of(config: HostConfig, images: Images) -> Host:
+def build_host(config: HostConfig, images: Images) -> Host:
     """What computes with the weights of hosts that ship with Flatwater, for such images."""
     if config.kind == "conv":
         return ConvHost(images, config.channels)
@@ -93,7 +101,7 @@ def build_envs(
         device: `meta` makes a plan.
         net: hosts of the user's, for such images; None for those of `config.host`.
     """
-    net, adam = net or host_of(config.host, data.images), config.fit.optimizer == "adam"
+    net, adam = net or build_host(config.host, data.images), config.fit.optimizer == "adam"
     slots = len(net.seeds)
 
     def whole() -> Tensor:
@@ -130,7 +138,7 @@ OF_EACH = ("host", "seeds", "slots", "measures", "seed", "step", "drawn", "kerne
 """Fields of a pool that have a row for each of its hosts."""
 
 
-def part_of(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
+def sub_pool(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
     """Hosts [low, high) of a pool as a pool of their own, in the same storage."""
 
     def rows(branch: Any) -> Any:  # noqa: ANN401  (whatever a state holds)
@@ -203,9 +211,9 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     envs.step.add_(1)
     measures, slots = envs.measures, envs.slots
     share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
-    alone = accuracy_alone(envs.alone, impaired=is_impaired(envs), step=envs.step)
+    alone = accuracy_alone(envs.alone, impaired=impaired_hosts(envs), step=envs.step)
     credits_ = credit(measures.contribution, accuracy=accuracy, started_from=measures.started_from, alone=alone)
-    return reward_of(
+    return step_reward(
         envs.config.reward,
         credits_=credits_ * mixed_in,
         weights=share * envs.tables.hosted[slots.stage],
@@ -228,17 +236,17 @@ def plant_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: Bool[T
         forget_(part, new | gone)
 
 
-def gates_of(envs: GrowingEnvs) -> Gates:
+def gates_of(envs: GrowingEnvs) -> SlotGates:
     """What tells the hosts apart now."""
     slots = envs.slots
-    return Gates(envs.kernel, slots.blueprint, slots.alpha, (slots.stage == Stage.TRAINING).float())
+    return SlotGates(envs.kernel, slots.blueprint, slots.alpha, (slots.stage == SlotStage.TRAINING).float())
 
 
 def train_(envs: GrowingEnvs) -> None:
     """The step's updates of every host and of its live seeds."""
     config, stage = envs.config.fit, envs.slots.stage
     net, gates = net_of(envs), gates_of(envs)
-    learns = envs.tables.hosted[stage] & (stage != Stage.GERMINATED)
+    learns = envs.tables.hosted[stage] & (stage != SlotStage.GERMINATED)
     images, wanted = len(envs.task.train_labels), config.updates * config.batch_size
     drawn = image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images)
     envs.drawn.add_(wanted)
@@ -262,10 +270,10 @@ def measure_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"
         part.weights.copy_(part.good)
         forget_(part, ~good)
     note_worth_(envs.measures, worth, good=good, measured=mixed_in)
-    return accuracy_of(envs.measures), mixed_in
+    return last_accuracy(envs.measures), mixed_in
 
 
-def is_impaired(envs: GrowingEnvs) -> Bool[Tensor, " E"]:
+def impaired_hosts(envs: GrowingEnvs) -> Bool[Tensor, " E"]:
     """Which hosts lack taps of their kernels."""
     return envs.kernel.sum(1) < TAPS
 
@@ -275,6 +283,6 @@ def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:
     return observation(envs.step, envs.slots, envs.measures, envs.tables, envs.config)
 
 
-def masks(envs: GrowingEnvs) -> Masks:
+def masks(envs: GrowingEnvs) -> OperationMasks:
     """What each host can do now."""
-    return masks_of(envs.slots, envs.tables, envs.config.lifecycle)
+    return possible_operations(envs.slots, envs.tables, envs.config.lifecycle)

@@ -34,6 +34,6 @@ RELEVANT = tuple(tuple(h in (OPERATION, *_MATTERS[o]) for h in range(len(HEADS))
 """[6 operations, 5 heads]: whether a head matters for an operation. The operation's own always does."""
 
 
-def sizes(lifecycle: LifecycleConfig, slots: int) -> tuple[int, ...]:
+def head_sizes(lifecycle: LifecycleConfig, slots: int) -> tuple[int, ...]:
     """Choices of each head, of hosts with so many slots."""
     return (len(Operation), slots, BLUEPRINTS, len(lifecycle.alpha_targets), len(lifecycle.tempos))

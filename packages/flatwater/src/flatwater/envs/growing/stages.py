@@ -10,7 +10,7 @@ from enum import IntEnum
 from flatwater.envs.growing.spaces import Operation
 
 
-class Stage(IntEnum):
+class SlotStage(IntEnum):
     """Where a slot is in its life."""
 
     DORMANT = 0
@@ -33,29 +33,29 @@ class Stage(IntEnum):
     """The last step before it is empty again."""
 
 
-BY_OPERATION: dict[tuple[Operation, Stage], Stage] = {
-    (Operation.GERMINATE, Stage.DORMANT): Stage.GERMINATED,
-    (Operation.ADVANCE, Stage.GERMINATED): Stage.TRAINING,
-    (Operation.ADVANCE, Stage.TRAINING): Stage.BLENDING,
-    (Operation.SET_ALPHA_TARGET, Stage.BLENDING): Stage.BLENDING,
-    (Operation.SET_ALPHA_TARGET, Stage.HOLDING): Stage.BLENDING,
-    (Operation.FOSSILISE, Stage.HOLDING): Stage.FOSSILISED,
-    (Operation.PRUNE, Stage.GERMINATED): Stage.PRUNED,
-    (Operation.PRUNE, Stage.TRAINING): Stage.PRUNED,
-    (Operation.PRUNE, Stage.BLENDING): Stage.PRUNED,
-    (Operation.PRUNE, Stage.HOLDING): Stage.PRUNED,
+BY_OPERATION: dict[tuple[Operation, SlotStage], SlotStage] = {
+    (Operation.GERMINATE, SlotStage.DORMANT): SlotStage.GERMINATED,
+    (Operation.ADVANCE, SlotStage.GERMINATED): SlotStage.TRAINING,
+    (Operation.ADVANCE, SlotStage.TRAINING): SlotStage.BLENDING,
+    (Operation.SET_ALPHA_TARGET, SlotStage.BLENDING): SlotStage.BLENDING,
+    (Operation.SET_ALPHA_TARGET, SlotStage.HOLDING): SlotStage.BLENDING,
+    (Operation.FOSSILISE, SlotStage.HOLDING): SlotStage.FOSSILISED,
+    (Operation.PRUNE, SlotStage.GERMINATED): SlotStage.PRUNED,
+    (Operation.PRUNE, SlotStage.TRAINING): SlotStage.PRUNED,
+    (Operation.PRUNE, SlotStage.BLENDING): SlotStage.PRUNED,
+    (Operation.PRUNE, SlotStage.HOLDING): SlotStage.PRUNED,
 }
 """Where an operation leads. What is not here is impossible, and masked."""
 
-BY_TIME: dict[Stage, Stage] = {
-    Stage.BLENDING: Stage.HOLDING,
-    Stage.PRUNED: Stage.EMBARGOED,
-    Stage.EMBARGOED: Stage.RESETTING,
-    Stage.RESETTING: Stage.DORMANT,
+BY_TIME: dict[SlotStage, SlotStage] = {
+    SlotStage.BLENDING: SlotStage.HOLDING,
+    SlotStage.PRUNED: SlotStage.EMBARGOED,
+    SlotStage.EMBARGOED: SlotStage.RESETTING,
+    SlotStage.RESETTING: SlotStage.DORMANT,
 }
 """Where a slot goes by itself: from blending when alpha is at its target, from the others when their time is over."""
 
-HOSTED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILISED)
+HOSTED = (SlotStage.GERMINATED, SlotStage.TRAINING, SlotStage.BLENDING, SlotStage.HOLDING, SlotStage.FOSSILISED)
 """A seed is there, and rent is due."""
-MIXED_IN = (Stage.BLENDING, Stage.HOLDING, Stage.FOSSILISED)
+MIXED_IN = (SlotStage.BLENDING, SlotStage.HOLDING, SlotStage.FOSSILISED)
 """The seed can change the host's output, so its contribution is measured."""

@@ -9,11 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.border import Border
-from flatwater.imported import find_object
+from flatwater.named_imports import find_object
 from flatwater.nets.hosts import Images
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 SHIPPED = {"digits": "flatwater.envs.growing.digits:digits"}
 """Tasks that have a short name."""

@@ -14,7 +14,7 @@ MOMENTUM = 0.9
 
 
 @state
-class Moments:
+class StackedMoments:
     """The optimizer of one part: every host's row has moments and a count of updates of its own."""
 
     exp_avg: Float[Tensor, "E n"]
@@ -26,34 +26,38 @@ class Moments:
 
 
 @state
-class Part:
+class StackedWeights:
     """Weights of every host, and what is needed to train them and to take them back."""
 
     weights: Float[Tensor, "E n"]
     good: Float[Tensor, "E n"]
     """The weights after the last step whose losses were good."""
-    moments: Moments
+    moments: StackedMoments
     grad: Float[Tensor, "E n"] = derived()
     """Of the last update."""
 
 
-def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) -> Part:
+def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) -> StackedWeights:
     """Zeros, their pages touched."""
 
     def zeros(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=device).fill_(0)
 
     size = layout.size
-    moments = Moments(exp_avg=zeros(hosts, size), exp_avg_sq=zeros(hosts, size if adam else 0), updates=zeros(hosts))
-    return Part(weights=zeros(hosts, size), good=zeros(hosts, size), moments=moments, grad=zeros(hosts, size))
+    moments = StackedMoments(
+        exp_avg=zeros(hosts, size), exp_avg_sq=zeros(hosts, size if adam else 0), updates=zeros(hosts)
+    )
+    return StackedWeights(weights=zeros(hosts, size), good=zeros(hosts, size), moments=moments, grad=zeros(hosts, size))
 
 
-def differentiable(part: Part, layout: Layout) -> dict[str, Tensor]:
+def differentiable(part: StackedWeights, layout: Layout) -> dict[str, Tensor]:
     """The weights by name, on the same storage, for a graph of their own."""
     return {name: weight.detach().requires_grad_() for name, weight in views(part.weights, layout).items()}
 
 
-def differentiate_(parts: Sequence[Part], layouts: Sequence[Layout], weights: Sequence[Params], loss: Tensor) -> None:
+def differentiate_(
+    parts: Sequence[StackedWeights], layouts: Sequence[Layout], weights: Sequence[Params], loss: Tensor
+) -> None:
     """Write the gradients of a loss to each part's `grad`."""
     found = iter(torch.autograd.grad(loss, [weight for named in weights for weight in named.values()]))
     for part, layout in zip(parts, layouts, strict=True):
@@ -61,7 +65,7 @@ def differentiate_(parts: Sequence[Part], layouts: Sequence[Layout], weights: Se
             place.copy_(next(found))
 
 
-def forget_(part: Part, chosen: Bool[Tensor, " E"]) -> None:
+def forget_(part: StackedWeights, chosen: Bool[Tensor, " E"]) -> None:
     """Zero the moments of the chosen hosts."""
     moments = part.moments
     moments.exp_avg.masked_fill_(chosen[:, None], 0)
@@ -69,7 +73,7 @@ def forget_(part: Part, chosen: Bool[Tensor, " E"]) -> None:
     moments.updates.masked_fill_(chosen, 0)
 
 
-def update_(part: Part, *, lr: float, learns: Bool[Tensor, " E"]) -> None:
+def update_(part: StackedWeights, *, lr: float, learns: Bool[Tensor, " E"]) -> None:
     """One optimizer update of every row, by torch's fused kernels, which need no memory of their own.
 
     Rows that do not learn have zero gradients and zero moments, which both kernels turn into a step of exactly zero.

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from flatwater.border import name_of, source_of
+from flatwater.border import dotted_name, find_source_line
 from flatwater.envs.world import Array
 from flatwater_watch.errors import UserCodeError
 
@@ -17,12 +17,12 @@ REFUSED = (TypeError, ValueError, KeyError, IndexError, OverflowError)
 """What writing raises of something that is not what was announced."""
 
 
-def not_finite(part: str, number: float) -> ValueError:
+def not_finite_error(part: str, number: float) -> ValueError:
     """Of an observation."""
     return ValueError(f"{part} is {number}: expected are finite numbers. {ANYWAY}")
 
 
-def flag_of(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an environment gives)
+def check_flag(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an environment gives)
     """Whether an episode is over.
 
     Raises:
@@ -36,7 +36,7 @@ def flag_of(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an enviro
     return bool(found.ravel()[0])
 
 
-def reward_of(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (same)
+def check_reward(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (same)
     """A reward that a float32 can hold; anything that is a number, where NaN and infinities are allowed.
 
     Raises:
@@ -56,7 +56,7 @@ def reward_of(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (same)
     return np.inf if paid > 0 else -np.inf if paid < 0 else np.nan
 
 
-def row_of(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (same)
+def check_observation(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (same)
     """An observation of a box, in the shape of its space.
 
     Raises:
@@ -71,7 +71,7 @@ def row_of(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (same)
     return row
 
 
-def info_of(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
+def check_info(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
     """The info of a reset or a step.
 
     Raises:
@@ -87,15 +87,16 @@ def unlike(env: object, method: str, wrong: Exception, when: str = "") -> UserCo
     parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
     said = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
     return UserCodeError(
-        f"environment {name_of(env)}: {type(env).__name__}.{method}() does not give {parts}, with an observation of "
-        f"its observation_space{f', {when}' if when else ''}: {said}{at(env, method)}. "
+        f"environment {dotted_name(env)}: {type(env).__name__}.{method}() does not give {parts}, with an "
+        "observation of "
+        f"its observation_space{f', {when}' if when else ''}: {said}{source_location(env, method)}. "
         "flatwater.check_env_conformance looks at an environment before a run"
     )
 
 
-def at(env: object, method: str = "") -> str:
+def source_location(env: object, method: str = "") -> str:
     """` (boat.py, line 12, in Boat.step)`; nothing where no text is to be had."""
-    place = source_of(env, method)
+    place = find_source_line(env, method)
     return f" ({place})" if place else ""
 
 

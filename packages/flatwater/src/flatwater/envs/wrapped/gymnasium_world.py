@@ -6,14 +6,22 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from flatwater.border import Border, name_of
-from flatwater.envs.kept import Beginnings
+from flatwater.border import Border, dotted_name
+from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.checks import REFUSED, at, flag_of, info_of, not_finite, reward_of, unlike
+from flatwater.envs.wrapped.checks import (
+    REFUSED,
+    check_flag,
+    check_info,
+    check_reward,
+    not_finite_error,
+    source_location,
+    unlike,
+)
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.spaces import MASK, actions_of, reader_of, write_mask
+from flatwater.envs.wrapped.spaces import MASK, make_action_spec, make_reader, write_mask
 from flatwater.envs.wrapped.step_limit import StepLimit
-from flatwater.imported import import_named
+from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError, UserCodeError
 
 REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
@@ -54,20 +62,20 @@ class GymnasiumWorld:
         first = self.copies[0]
         called = self._name = name if isinstance(name, str) else name.__name__
         env = first.unwrapped if isinstance(name, str) else first
-        what = f"environment {name if isinstance(name, str) else name_of(name)}"
+        what = f"environment {name if isinstance(name, str) else dotted_name(name)}"
         self._stepping, self._closing = Border(what, env, "step"), Border(what, env, "close")
         self._resetting = Border(what, env, "reset", wanted="reset(self, *, seed=None, options=None)")
         self._seeding = Border(what, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._own, self._allow_nan = env, allow_nan
         seen, done = self._given_spaces = self._spaces_of(first)
-        self._reader = reader_of(seen, called, config.form)
-        self._actions = actions_of(done, first.unwrapped, called)
+        self._reader = make_reader(seen, called, config.form)
+        self._actions = make_action_spec(done, first.unwrapped, called)
         for copy in self.copies[1:]:
             self._check_spaces(copy)
         steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         masked = bounds is None and MASK in self._reset(first, 0)[1]
-        reader, self.beginnings = self._reader, Beginnings(self.copies, make)
+        reader, self.beginnings = self._reader, EpisodeStarts(self.copies, make)
         first_six = envs, 1, reader.form, reader.shape, names, steps
         self._spaces = Spaces(*first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.room)
         self._looks = not allow_nan and bool(reader.measures)
@@ -96,8 +104,9 @@ class GymnasiumWorld:
         for before, now in zip(self._given_spaces, self._spaces_of(copy), strict=True):
             if now is not before and now != before:
                 raise UserCodeError(
-                    f"environment {name_of(self._own)}: a space is {now} now, and was {before}: expected are the same "
-                    f"spaces of each instance, in each episode{at(self._own)}"
+                    f"environment {dotted_name(self._own)}: a space is {now} now, and was {before}: "
+                    "expected are the same "
+                    f"spaces of each instance, in each episode{source_location(self._own)}"
                 )
 
     def _reset(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:
@@ -105,7 +114,7 @@ class GymnasiumWorld:
             given: Any = copy.reset(seed=seed)
         try:
             observation, info = given
-            return observation, info_of(info)
+            return observation, check_info(info)
         except (TypeError, ValueError) as wrong:
             raise unlike(self._own, "reset", wrong) from wrong
 
@@ -138,15 +147,17 @@ class GymnasiumWorld:
         """Step every copy."""
         self.executed[...] = actions
         write, stepping = self._reader.write, self._stepping
-        for env, (copy, action) in enumerate(zip(self.copies, self._actions.given(actions[:, 0]), strict=True)):
+        for env, (copy, action) in enumerate(
+            zip(self.copies, self._actions.to_env_actions(actions[:, 0]), strict=True)
+        ):
             with stepping:
                 given = copy.step(action)
             try:
                 seen, paid, terminal, cut, info = given
-                reward[env] = reward_of(paid, allow_nan=self._allow_nan)
-                terminated[env], truncated[env] = flag_of("terminated", terminal), flag_of("truncated", cut)
+                reward[env] = check_reward(paid, allow_nan=self._allow_nan)
+                terminated[env], truncated[env] = check_flag("terminated", terminal), check_flag("truncated", cut)
                 write(seen, obs[env, 0])
-                info_of(info)
+                check_info(info)
             except REFUSED as wrong:
                 raise unlike(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
             if legal is not None:
@@ -162,7 +173,7 @@ class GymnasiumWorld:
         if np.isfinite(obs).all():
             return
         env, _, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
-        wrong = not_finite(self._reader.part(number), obs[env, 0, number])
+        wrong = not_finite_error(self._reader.part(number), obs[env, 0, number])
         raise unlike(self._own, method, wrong, self._limit.place(env, method))
 
     def close(self) -> None:
@@ -174,7 +185,7 @@ class GymnasiumWorld:
 
 def _made(name: type[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
     wanted = "a class that is made without arguments"
-    with Border(f"environment {name_of(name)}", name, "__init__", call=f"{name.__name__}()", wanted=wanted):
+    with Border(f"environment {dotted_name(name)}", name, "__init__", call=f"{name.__name__}()", wanted=wanted):
         return name()
 
 

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from flatwater.border import Border, name_of
-from flatwater.envs.kept import Keeps
+from flatwater.border import Border, dotted_name
+from flatwater.envs.kept_state import StateKeeper
 from flatwater.envs.world import Array, Spaces, Teacher, World
-from flatwater.envs.wrapped.checks import ANYWAY, at
+from flatwater.envs.wrapped.checks import ANYWAY, source_location
 from flatwater_watch.errors import ConfigError, UserCodeError
 
 
@@ -26,7 +26,7 @@ class OwnWorld:
         Raises:
             ConfigError: it does not say what its agents see and do.
         """
-        self._what = f"environment {name_of(build)}"
+        self._what = f"environment {dotted_name(build)}"
         with Border(self._what, build, "__init__", call=f"{cast('Any', build).__name__}({envs})"):
             self.inner = build(envs)
             """What the class has made."""
@@ -74,9 +74,9 @@ class OwnWorld:
             self._keeper.load_state_dict(state)
 
     @property
-    def _keeper(self) -> Keeps:
+    def _keeper(self) -> StateKeeper:
         """The class may promise too much."""
-        if not isinstance(self.inner, Keeps):
+        if not isinstance(self.inner, StateKeeper):
             raise ConfigError(
                 f"{type(self.inner).__name__}: its spaces say kept = {self._spaces.kept}: give it state_dict and "
                 "load_state_dict"
@@ -95,7 +95,8 @@ class OwnWorld:
         env, agent, *number = place
         raise UserCodeError(
             f"{self._what}: {method} wrote the {name} {written[place]} for agent {agent} of environment {env}"
-            f"{f', in number {number[0]}' if number else ''}{at(self.inner, method)}: expected are finite numbers. "
+            f"{f', in number {number[0]}' if number else ''}{source_location(self.inner, method)}: "
+            "expected are finite numbers. "
             f"{ANYWAY}"
         )
 
@@ -105,7 +106,7 @@ class OwnTeacher:
 
     def __init__(self, build: Callable[[World], Teacher], world: World) -> None:
         """Make the teacher."""
-        what, known = f"teacher {name_of(build)}", world.inner if isinstance(world, OwnWorld) else world
+        what, known = f"teacher {dotted_name(build)}", world.inner if isinstance(world, OwnWorld) else world
         with Border(what, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
             self.inner = build(known)
             """What the class has made."""

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 from flatwater.border import Border
-from flatwater.envs.kept import Beginnings
+from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.checks import REFUSED, flag_of, info_of, not_finite, reward_of, unlike
+from flatwater.envs.wrapped.checks import REFUSED, check_flag, check_info, check_reward, not_finite_error, unlike
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import MOST_STEPS
-from flatwater.envs.wrapped.spaces import MASK, actions_of, reader_of, write_mask
+from flatwater.envs.wrapped.spaces import MASK, make_action_spec, make_reader, write_mask
 from flatwater.envs.wrapped.step_limit import StepLimit
-from flatwater.imported import import_named
+from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
 
 
@@ -44,12 +44,12 @@ class PettingZooWorld:
         seen, done = (
             _common(each, name, module) for each, name in zip(spaces, ("observations", "actions"), strict=True)
         )
-        self._reader = reader_of(seen, module, config.form)
-        self._actions = actions_of(done, first.unwrapped, module)
+        self._reader = make_reader(seen, module, config.form)
+        self._actions = make_action_spec(done, first.unwrapped, module)
         shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         masked = bounds is None and any(MASK in info for info in self._reset(first, 0)[1].values())
-        reader, self.beginnings = self._reader, Beginnings(self._copies, lambda: _make(module))
+        reader, self.beginnings = self._reader, EpisodeStarts(self._copies, lambda: _make(module))
         self._spaces = Spaces(
             *shape,
             reader.form,
@@ -99,17 +99,17 @@ class PettingZooWorld:
     ) -> None:
         """Step every copy with the actions of the agents that are still in it."""
         for env, copy in enumerate(self._copies):
-            given = self._actions.given(actions[env])
+            given = self._actions.to_env_actions(actions[env])
             acts = {a: given[at] for at, a in enumerate(self._agents) if a in copy.agents}
             with self._stepping:
                 parts = copy.step(acts)
             try:
-                seen, paid, ended, cut, infos = (info_of(each) for each in parts)
+                seen, paid, ended, cut, infos = (check_info(each) for each in parts)
                 self._write_(obs[env], seen)
                 for at, agent in enumerate(self._agents):
-                    reward[env, at] = reward_of(paid.get(agent, 0.0), allow_nan=self._allow_nan)
-                    self._over[0, env, at] |= flag_of("terminated", ended.get(agent, False))
-                    self._over[1, env, at] |= flag_of("truncated", cut.get(agent, False))
+                    reward[env, at] = check_reward(paid.get(agent, 0.0), allow_nan=self._allow_nan)
+                    self._over[0, env, at] |= check_flag("terminated", ended.get(agent, False))
+                    self._over[1, env, at] |= check_flag("truncated", cut.get(agent, False))
             except REFUSED as wrong:
                 raise unlike(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
             if legal is not None:
@@ -130,7 +130,7 @@ class PettingZooWorld:
             given = copy.reset(seed=seed)
         try:
             seen, infos = given
-            return info_of(seen), info_of(infos)
+            return check_info(seen), check_info(infos)
         except (TypeError, ValueError) as wrong:
             raise unlike(self._own, "reset", wrong) from wrong
 
@@ -139,7 +139,7 @@ class PettingZooWorld:
         if np.isfinite(obs).all():
             return
         env, agent, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
-        wrong = not_finite(f"{self._agents[agent]}'s {self._reader.part(number)}", obs[env, agent, number])
+        wrong = not_finite_error(f"{self._agents[agent]}'s {self._reader.part(number)}", obs[env, agent, number])
         raise unlike(self._own, method, wrong, self._limit.place(env, method))
 
     def _write_(self, obs: Array, seen: dict[str, Any]) -> None:

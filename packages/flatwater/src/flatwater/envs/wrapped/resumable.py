@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from flatwater.envs.kept import keeps, load_state_, state_of
+from flatwater.envs.kept_state import keeps_state, load_state_, read_env_state
 from flatwater_watch.errors import CheckpointError
 
 
@@ -31,7 +31,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._seed: int | None = None
         self._actions: list[np.ndarray[Any, Any]] = []
         self._seen: np.ndarray[Any, Any] | None = None
-        self._keeps = keeps(env)
+        self._keeps = keeps_state(env)
         self._kept: list[Any] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -86,7 +86,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
 
     def _note_kept(self) -> None:
-        self._kept = deepcopy(state_of(self.env)) if self._keeps else None
+        self._kept = deepcopy(read_env_state(self.env)) if self._keeps else None
 
     def _note(self, seen: object) -> None:
         self._seen = np.array(seen) if isinstance(seen, np.ndarray | int | float | np.generic) else None

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces as gym
 
 from flatwater.envs.world import PADDING, Array
-from flatwater.envs.wrapped.checks import row_of
+from flatwater.envs.wrapped.checks import check_observation
 from flatwater_watch.errors import ConfigError, RunError
 
 # What no float32 can hold becomes an infinity, and the world says so in a sentence of its own.
@@ -30,7 +30,7 @@ _RANKS = (1, 2, 3)
 """A row of pixels, an image of one channel, an image with its channels last."""
 
 
-class Reader(NamedTuple):
+class ObservationReader(NamedTuple):
     """How an observation is written."""
 
     form: Literal["tokens", "vector"]
@@ -57,7 +57,7 @@ class Reader(NamedTuple):
         return PADDING if self.form == "tokens" else 0
 
 
-def reader_of(space: gym.Space[Any], name: str, form: Form = "auto") -> Reader:
+def make_reader(space: gym.Space[Any], name: str, form: Form = "auto") -> ObservationReader:
     """How observations of a space are written.
 
     Args:
@@ -91,7 +91,7 @@ def _may_be_tokens(space: gym.Space[Any]) -> bool:
     return _is_image(space) and len(space.shape or ()) == TOKEN_AXES and (space.shape or ())[1] == TOKEN
 
 
-def _as_they_are(space: gym.Space[Any], name: str) -> Reader:
+def _as_they_are(space: gym.Space[Any], name: str) -> ObservationReader:
     """Tokens that the environment itself gives."""
     shape = space.shape or ()
     if not isinstance(space, gym.Box) or space.dtype != np.uint8 or len(shape) != TOKEN_AXES or shape[1] != TOKEN:
@@ -101,12 +101,12 @@ def _as_they_are(space: gym.Space[Any], name: str) -> Reader:
         )
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
-        out[...] = row_of(observation, shape)
+        out[...] = check_observation(observation, shape)
 
-    return Reader("tokens", (shape[0], TOKEN), write)
+    return ObservationReader("tokens", (shape[0], TOKEN), write)
 
 
-def _vector(space: gym.Space[Any], name: str) -> Reader:
+def _vector(space: gym.Space[Any], name: str) -> ObservationReader:
     """All numbers in a row."""
     if not space.is_np_flattenable or _has_words(space):
         raise ConfigError(
@@ -124,10 +124,10 @@ def _vector(space: gym.Space[Any], name: str) -> Reader:
             part.write(part.of(observation), out[part.begins : part.ends])
 
     alone = parts[0].write if len(parts) == 1 and parts[0].key == "" else write
-    return Reader("vector", (size,), alone, measures, tuple((part.ends, part.key) for part in parts))
+    return ObservationReader("vector", (size,), alone, measures, tuple((part.ends, part.key) for part in parts))
 
 
-class _Part(NamedTuple):
+class _VectorPart(NamedTuple):
     """What is written of an observation in one go."""
 
     key: str
@@ -140,7 +140,7 @@ class _Part(NamedTuple):
     write: Callable[[Any, Array], None]
 
 
-def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: int) -> Iterator[_Part]:
+def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: int) -> Iterator[_VectorPart]:
     """Of a vector, as Gymnasium's flattening orders them."""
     if isinstance(space, gym.Dict | gym.Tuple):
         inside = space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
@@ -153,7 +153,7 @@ def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: in
             yield from _parts(each, f"{key}[{name!r}]", asked, begins)
             begins += size
     elif size := gym.flatdim(space):
-        yield _Part(key, of, begins, begins + size, _writer(space))
+        yield _VectorPart(key, of, begins, begins + size, _writer(space))
 
 
 def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
@@ -162,7 +162,7 @@ def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
 
     def write_box(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
         # Gymnasium's flattening of a Box is the same, and takes five times as long.
-        out[:] = row_of(observation, shape).ravel()
+        out[:] = check_observation(observation, shape).ravel()
 
     def write_flat(observation: Any, out: Array) -> None:  # noqa: ANN401  (same)
         if not space.contains(observation):
@@ -213,7 +213,7 @@ class Actions(NamedTuple):
     choices: tuple[int, ...] | None = None
     """Length of each list, where an action is several choices at once."""
 
-    def given(self, actions: Array) -> Sequence[Any]:
+    def to_env_actions(self, actions: Array) -> Sequence[Any]:
         """Actions [N], [N, H] or [N, D] as environments take them."""
         if self.bounds is not None:
             return list(actions.clip(*np.array(self.bounds, np.float32).T))
@@ -229,7 +229,7 @@ class NamesActions(Protocol):
     actions: EnumType
 
 
-def actions_of(space: gym.Space[Any], env: object, name: str) -> Actions:
+def make_action_spec(space: gym.Space[Any], env: object, name: str) -> Actions:
     """The actions, with the environment's own names, if it has an enum of them, or numbers.
 
     Raises:
@@ -285,7 +285,7 @@ def _numbers(space: gym.Dict) -> dict[str, int]:
     return {key: int(each.start) for key, each in beside.items()}
 
 
-def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Reader:
+def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> ObservationReader:
     """An image, and discrete numbers beside it."""
     pixels, channels = _size(space)
     if pixels > BESIDE:
@@ -302,14 +302,14 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Reader
 
     def write(observation: dict[str, Any], out: Array) -> None:
         out[:, :2] = known
-        out[:size, 2] = row_of(observation["image"], shape).ravel()
+        out[:size, 2] = check_observation(observation["image"], shape).ravel()
         for at, (key, least) in enumerate(numbers.items()):
             out[size + at, 2] = observation[key] - least
 
-    return Reader("tokens", (len(known), 3), write)
+    return ObservationReader("tokens", (len(known), 3), write)
 
 
-def _image(space: gym.Space[Any], name: str) -> Reader:
+def _image(space: gym.Space[Any], name: str) -> ObservationReader:
     reader = _tokens(space, {}, name)
     return reader._replace(write=lambda observation, out: reader.write({"image": observation}, out))
 

@@ -9,35 +9,35 @@ from dataclasses import dataclass, replace
 import torch
 
 from flatwater.envs.foraging.config import ForagingConfig
-from flatwater.envs.world import Spaces, World, described
+from flatwater.envs.world import Spaces, World, describe_spaces
 from flatwater.envs.worlds import build_world
 from flatwater.memory.planner import Plan
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.runs.planning import META, Alternative, advised, planned
+from flatwater.runs.planning import META, Alternative, planned, with_advice
 from flatwater.state.tree import nbytes
 from flatwater.trainers.evolve.play import bind_learning
-from flatwater.trainers.evolve.state import Population, Setup, build_population, build_setup
+from flatwater.trainers.evolve.state import EvolveSetup, Population, build_population, build_setup
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 
 @dataclass(frozen=True)
-class Worlds:
+class EvolveWorlds:
     """What a run steps."""
 
     training: World
     trial: World
 
 
-def build_worlds(config: EvolveRunConfig) -> Worlds:
+def build_worlds(config: EvolveRunConfig) -> EvolveWorlds:
     """Both worlds, of the same kind; nothing is begun in them."""
     members = config.population.size
-    training = build_one(config, members * config.population.envs)
-    return Worlds(training, build_one(config, (members + 1) * config.evaluation.episodes))
+    training = build_run_world(config, members * config.population.envs)
+    return EvolveWorlds(training, build_run_world(config, (members + 1) * config.evaluation.episodes))
 
 
-def build_one(config: EvolveRunConfig, envs: int) -> World:
+def build_run_world(config: EvolveRunConfig, envs: int) -> World:
     """A world of this kind.
 
     Raises:
@@ -56,7 +56,7 @@ def build_one(config: EvolveRunConfig, envs: int) -> World:
 def _check(spaces: Spaces) -> None:
     if spaces.bounds is None:
         raise ConfigError(
-            f"actions are choices ({described(spaces)}): wanted are numbers within bounds, which members "
+            f"actions are choices ({describe_spaces(spaces)}): wanted are numbers within bounds, which members "
             "are trained to give. Use `flatwater train ppo` for this environment"
         )
     if spaces.agents != 1:
@@ -68,7 +68,7 @@ def _check(spaces: Spaces) -> None:
         raise ConfigError(f"observations are {spaces.form} of the shape {list(spaces.obs)}: wanted is a vector [N]")
 
 
-def plan_population(config: EvolveRunConfig, worlds: Worlds, device: torch.device) -> Plan:
+def plan_population(config: EvolveRunConfig, worlds: EvolveWorlds, device: torch.device) -> Plan:
     """What a run with this configuration will hold, besides its simulators: these are not ours to allocate.
 
     Args:
@@ -79,10 +79,12 @@ def plan_population(config: EvolveRunConfig, worlds: Worlds, device: torch.devic
     setup, run = outline(config, worlds)
     owners = nbytes(run)
     plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
-    return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other))[1]))
+    return with_advice(
+        plan, _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other))[1])
+    )
 
 
-def outline(config: EvolveRunConfig, worlds: Worlds) -> tuple[Setup, Population]:
+def outline(config: EvolveRunConfig, worlds: EvolveWorlds) -> tuple[EvolveSetup, Population]:
     """The run on the meta device."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
@@ -90,7 +92,7 @@ def outline(config: EvolveRunConfig, worlds: Worlds) -> tuple[Setup, Population]
     return setup, build_population(setup)
 
 
-def transients(setup: Setup, run: Population) -> dict[str, int]:
+def transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
     learn_, own = bind_learning(setup, run), setup.config.learner.own
     run.learner.tally.updates = own.cycle - 1

@@ -14,7 +14,7 @@ from flatwater.nets.mlp import MLPActor
 from flatwater.nets.stack import joined, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.portable import Portable, observed
+from flatwater.runs.portable import Portable, observation_rows
 from flatwater_watch.files.content import convert_to
 
 Bounds = tuple[tuple[float, float], ...]
@@ -66,7 +66,7 @@ class Champion:
         Raises:
             ConfigError: an observation has another shape than those that were learned from.
         """
-        rows, alone = observed(obs, (self._actor.obs,))
+        rows, alone = observation_rows(obs, (self._actor.obs,))
         shown = torch.from_numpy(np.array(rows, np.float32)).to(self._weights.device)
         with torch.no_grad():
             found: Array = self._module(shown).cpu().numpy()
@@ -95,7 +95,7 @@ class Champion:
 
 
 @dataclass(frozen=True)
-class _Header:
+class _ChampionHeader:
     """What an exported champion says besides its weights."""
 
     obs: int
@@ -106,6 +106,6 @@ class _Header:
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Champion:
     """The champion of a .safetensors file."""
-    said = convert_to(dict(header), _Header)
+    said = convert_to(dict(header), _ChampionHeader)
     actor = MLPActor(said.obs, len(said.bounds), said.hidden, drawn=said.drawn)
     return Champion(actor, said.bounds, joined(tensors, actor.layout))

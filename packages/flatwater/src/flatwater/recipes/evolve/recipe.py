@@ -1,8 +1,8 @@
 """The recipe `evolve`: a population of members in any environment with continuous actions."""
 
-from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, whole
+from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, format_whole
 from flatwater.metrics.figures import short_seconds
-from flatwater.recipe import OF_RETURNS, Headline, Recipe, later
+from flatwater.recipe import OF_RETURNS, Headline, Recipe, lazy_function
 from flatwater.recipes.evolve.config import EvolveRunConfig
 
 LAYOUT = Layout(
@@ -15,13 +15,13 @@ LAYOUT = Layout(
         Column("return", "champ", 8, "champion/return"),
         Column("return", "train", 8, "return/mean"),
         Column("", "q", 7, "train/q"),
-        Column("", "steps", 9, "transitions", whole),
+        Column("", "steps", 9, "transitions", format_whole),
         Column("seconds", "train", 6, "time/train", short_seconds),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
         WHOLE,
     ),
     dispensable=frozenset({"dev", "q"}),
-    glance=(Column("", "transitions", 9, "transitions", whole), BUFFER),
+    glance=(Column("", "transitions", 9, "transitions", format_whole), BUFFER),
 )
 
 EVOLVE = Recipe(
@@ -31,10 +31,10 @@ EVOLVE = Recipe(
     Without options: 4 members of TD3 in Pendulum, 10 generations, two minutes on one core. --env takes any
     environment of Gymnasium by its name, and a class of yours as package.module:Class.
     """,
-    plan=later("flatwater.recipes.evolve.run:plan"),
-    compose=later("flatwater.recipes.evolve.run:compose"),
-    policy=later("flatwater.recipes.evolve.policy:policy_of"),
-    rebuild=later("flatwater.recipes.evolve.policy:rebuild_champion"),
+    plan=lazy_function("flatwater.recipes.evolve.run:plan"),
+    compose=lazy_function("flatwater.recipes.evolve.run:compose"),
+    policy=lazy_function("flatwater.recipes.evolve.policy:policy_of"),
+    rebuild=lazy_function("flatwater.recipes.evolve.policy:rebuild_champion"),
     layout=LAYOUT,
     curves={"fitness, mean": "fitness/mean", "champion": "champion/return"},
     journal="lineage",

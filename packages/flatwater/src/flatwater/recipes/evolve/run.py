@@ -5,21 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.envs.world import World, described
+from flatwater.envs.world import World, describe_spaces
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.alarms import Alarm, not_finite, not_finite_metrics, skipped_steps
+from flatwater.metrics.alarms import Alarm, array_alarms, not_finite_metrics, skipped_steps
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.recipes.evolve.plan import build_one, build_worlds, plan_population
+from flatwater.recipes.evolve.plan import build_run_world, build_worlds, plan_population
 from flatwater.recipes.evolve.score import as_json, score_champion
-from flatwater.runs.in_world import WorldRun
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocated
-from flatwater.runs.run import efforts_of
-from flatwater.trainers.evolve.play import PARTS, Player
+from flatwater.runs.planning import allocate_planned
+from flatwater.runs.run import part_efforts
+from flatwater.runs.world_run import WorldRun
+from flatwater.trainers.evolve.play import PARTS, PopulationCollector
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, keep_worlds_, lineage_record, rebuild_
 from flatwater.trainers.evolve.state import build_population, build_setup
-from flatwater.trainers.evolve.trial import Stage
+from flatwater.trainers.evolve.trial import MemberEvaluator
 from flatwater.trainers.profile import Profile
 
 
@@ -35,7 +35,7 @@ class EvolveRun(WorldRun):
         """Members, algorithm and world."""
         config = self.config
         members = f"{config.population.size} members ({config.learner.algorithm})"
-        return f"{members} in {config.env}: {described(self.trainer.setup.spaces)}"
+        return f"{members} in {config.env}: {describe_spaces(self.trainer.setup.spaces)}"
 
     def data(self) -> dict[str, Any]:
         """What is seen and done: a world of another version may differ."""
@@ -49,7 +49,7 @@ class EvolveRun(WorldRun):
 
     def build_world(self, envs: int) -> World:
         """With its settings."""
-        return build_one(self.config, envs)
+        return build_run_world(self.config, envs)
 
     def keep_worlds_(self) -> str:
         """Of both worlds."""
@@ -66,14 +66,14 @@ class EvolveRun(WorldRun):
         skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
         taken = config.steps * config.learner.own.updates * len(learner.trained)
         return [
-            *not_finite(round_, weights),
+            *array_alarms(round_, weights),
             *not_finite_metrics(round_, dict(metrics)),
             *skipped_steps(round_, skipped, taken),
         ]
 
     def parts(self) -> Mapping[str, Effort]:
         """Of a step of this round."""
-        return efforts_of(self.trainer.profile)
+        return part_efforts(self.trainer.profile)
 
     def record(self) -> Mapping[str, Any]:
         """Who is in each slot."""
@@ -103,9 +103,9 @@ def compose(config: EvolveRunConfig) -> EvolveRun:
     if not config.start_over_budget:
         refuse(plan)
     setup = build_setup(config, worlds.training.spaces, worlds.trial.spaces, device)
-    run = allocated(lambda: build_population(setup), plan)
+    run = allocate_planned(lambda: build_population(setup), plan)
     profile = Profile(PARTS)
-    player, stage = Player(setup, run, worlds.training, profile), Stage(setup, run, worlds.trial)
+    player, stage = PopulationCollector(setup, run, worlds.training, profile), MemberEvaluator(setup, run, worlds.trial)
     return EvolveRun(config, plan, build_trainer(setup, run, player, stage, profile))
 
 

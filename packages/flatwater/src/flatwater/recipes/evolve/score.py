@@ -7,7 +7,7 @@ import numpy as np
 
 from flatwater.envs.split_seeds import NOTES
 from flatwater.envs.worlds import build_teacher
-from flatwater.metrics.figures import finite
+from flatwater.metrics.figures import finite_or_none
 from flatwater.recipes.evolve.config import EvolveRunConfig
 from flatwater.runs.fingerprint import versions
 from flatwater.trainers.evolve.round import EvolveTrainer
@@ -54,10 +54,10 @@ def as_json(
         "steps": spaces.steps,
         "players": {
             name: {
-                "return": finite(float(paid.mean())),
-                "deviation": finite(float(paid.std())),
-                "worst": finite(float(paid.min())),
-                "best": finite(float(paid.max())),
+                "return": finite_or_none(float(paid.mean())),
+                "deviation": finite_or_none(float(paid.std())),
+                "worst": finite_or_none(float(paid.min())),
+                "best": finite_or_none(float(paid.max())),
             }
             for name, paid in players.items()
         },

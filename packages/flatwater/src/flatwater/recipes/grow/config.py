@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from flatwater.cluster.share import Span, shares
+from flatwater.cluster.share import Span, worker_shares
 from flatwater.runs.config import CrewConfig, check_crew
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater_watch.errors import require
@@ -42,7 +42,7 @@ class GrowRunConfig(CrewConfig, GrowConfig):
         return self.evaluation.every
 
 
-def shares_of(config: GrowConfig, workers: int) -> list[Span]:
+def split_environments(config: GrowConfig, workers: int) -> list[Span]:
     """The environments of each worker: whole groups."""
     groups = config.groups
-    return [(groups[low][0], groups[high - 1][1]) for low, high in shares(len(groups), workers)]
+    return [(groups[low][0], groups[high - 1][1]) for low, high in worker_shares(len(groups), workers)]

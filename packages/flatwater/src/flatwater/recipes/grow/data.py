@@ -3,7 +3,7 @@
 import hashlib
 
 from flatwater.envs.growing.task import Task
-from flatwater.sources import texts_of
+from flatwater.sources import text_hashes
 from flatwater.trainers.grow.config import GrowConfig
 
 
@@ -11,4 +11,4 @@ def fingerprints(config: GrowConfig, task: Task) -> tuple[str, str]:
     """SHA-256 of the images and their order; hashes of the text of the user's host, empty for hosts that ship."""
     parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
     images = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
-    return images, "" if config.host is None else ",".join(texts_of(config.host.partition(":")[0]).values())
+    return images, "" if config.host is None else ",".join(text_hashes(config.host.partition(":")[0]).values())

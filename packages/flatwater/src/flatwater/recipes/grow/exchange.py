@@ -15,16 +15,16 @@ from dataclasses import dataclass
 
 from flatwater.cluster.share import Span
 from flatwater.envs.growing.baselines import BASELINES, DRAWS
-from flatwater.envs.growing.spaces import HEADS, sizes
-from flatwater.trainers.grow.crew import EXPLORED
-from flatwater.trainers.grow.state import Grow, Setup, rows_of
+from flatwater.envs.growing.spaces import HEADS, head_sizes
+from flatwater.trainers.grow.executor import EXPLORED
+from flatwater.trainers.grow.state import GrowSetup, GrowState, env_rows
 
 PLACE, NUMBER, FLAG = 8, 4, 1
 """Bytes of a position, a number and a flag."""
 
 
 @dataclass(frozen=True)
-class Exchange:
+class WireBytes:
     """The bytes on the wire between a run and its workers, both ways."""
 
     collected: int
@@ -36,12 +36,12 @@ class Exchange:
     largest: int
     """Of the largest message: a share of the pool, which a worker is sent that takes another's place."""
 
-    def of_round(self, round_: int, every: int) -> int:
+    def round_bytes(self, round_: int, every: int) -> int:
         """In the round of that number, the first one being 1, with an evaluation in every n-th."""
         return self.collected + self.evaluated * (round_ % every == 0) + self.compared * (round_ == 1)
 
 
-def exchange_of(setup: Setup, run: Grow, shares: Sequence[Span]) -> Exchange:
+def measure_wire_bytes(setup: GrowSetup, run: GrowState, shares: Sequence[Span]) -> WireBytes:
     """The bytes on the wire; only sizes are read, so the run may be one of the meta device.
 
     Args:
@@ -52,14 +52,14 @@ def exchange_of(setup: Setup, run: Grow, shares: Sequence[Span]) -> Exchange:
     config, slots = setup.config, len(setup.net.seeds)
     policy = run.learner.block.nbytes + sum(each.nbytes for each in run.learner.statistics.values())
     told = policy + run.envs.alone.accuracy.nbytes + run.envs.alone.hosts.nbytes
-    row = sum(leaf.nbytes for _, leaf in rows_of(run.envs, run.memory)) // config.envs
+    row = sum(leaf.nbytes for _, leaf in env_rows(run.envs, run.memory)) // config.envs
     around = len(shares) * told + config.envs * (PLACE + row)
     steps = config.envs * config.env.steps
     explored = NUMBER * setup.student.actions.noise * steps + sum(run.rollout[name].nbytes for name in EXPLORED)
     played = steps * (PLACE * len(HEADS) + 2 * FLAG + 2 * NUMBER + slots * (PLACE + NUMBER))
-    drawn = steps * NUMBER * sum(sizes(config.env.lifecycle, slots))
+    drawn = steps * NUMBER * sum(head_sizes(config.env.lifecycle, slots))
     turns, players = config.held_out_turns, 1 + len(BASELINES)
-    return Exchange(
+    return WireBytes(
         collected=around + explored,
         evaluated=turns * (around + played),
         compared=turns * (players * (around + played) + len(DRAWS) * drawn),

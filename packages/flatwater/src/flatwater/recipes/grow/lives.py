@@ -8,9 +8,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from flatwater.rundir.results import damaged
+from flatwater.rundir.results import damaged_file_error
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.regular import RESULT_BYTES, read_regular
+from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
 NAME = "lives.npz"
 COLUMNS = ("player", "env_seed", "stage", "accuracy", "impaired")
@@ -41,7 +41,7 @@ def read_lives(folder: Path) -> Lives | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, EOFError, AttributeError, BadZipFile) as fault:
-        raise damaged(path, fault) from fault
+        raise damaged_file_error(path, fault) from fault
     return found
 
 

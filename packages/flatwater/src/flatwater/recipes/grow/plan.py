@@ -6,23 +6,23 @@ from dataclasses import replace
 import torch
 
 from flatwater.cluster.share import Span
-from flatwater.envs.growing.own_host import what_torch_says
-from flatwater.envs.growing.simulator import GrowingEnvs, measure_, part_of, train_
+from flatwater.envs.growing.own_host import torch_error_text
+from flatwater.envs.growing.simulator import GrowingEnvs, measure_, sub_pool, train_
 from flatwater.envs.growing.stream import image_numbers
 from flatwater.envs.growing.task import load_task
-from flatwater.memory.nodes import room_of
+from flatwater.memory.nodes import worker_capacity
 from flatwater.memory.planner import Plan
-from flatwater.recipes.grow.config import GrowRunConfig, shares_of
-from flatwater.recipes.grow.exchange import exchange_of
-from flatwater.runs.planning import META, Alternative, advised, planned
-from flatwater.runs.team import placed
+from flatwater.recipes.grow.config import GrowRunConfig, split_environments
+from flatwater.recipes.grow.exchange import measure_wire_bytes
+from flatwater.runs.planning import META, Alternative, planned, with_advice
+from flatwater.runs.team import place_workers
 from flatwater.state.tree import nbytes
 from flatwater.trainers.grow.round import build_trainer
-from flatwater.trainers.grow.state import Grow, Setup, build_grow, build_setup, build_share, rows_of
+from flatwater.trainers.grow.state import GrowSetup, GrowState, build_grow, build_setup, build_share, env_rows
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.meters.torch_ops import peak_bytes
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 
 def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
@@ -35,7 +35,7 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
     setup, run = outline(config)
     owners, dealt, exchange = nbytes(run), dealt_of(config), {}
     if dealt:
-        found = exchange_of(setup, run, dealt)
+        found = measure_wire_bytes(setup, run, dealt)
         exchange = {"round": found.collected, "evaluation": found.evaluated, "largest": found.largest}
     plan = planned(
         owners,
@@ -47,11 +47,11 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         exchange=exchange,
     )
     if plan.apart and dealt:
-        plan = placed(plan, config)
-        room = room_of(plan.nodes)
+        plan = place_workers(plan, config)
+        room = worker_capacity(plan.nodes)
         if not isinstance(config.workers, int) and room < len(dealt):
             return plan_grow(replace(config, workers=max(1, room)), device)
-    return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other)[1]))
+    return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(outline(other)[1]))
 
 
 def dealt_of(config: GrowRunConfig) -> list[Span]:
@@ -59,24 +59,24 @@ def dealt_of(config: GrowRunConfig) -> list[Span]:
     workers = config.workers
     if not isinstance(workers, int):
         workers = len(config.groups) if config.cluster else free_cores()
-    found = shares_of(config, workers)
+    found = split_environments(config, workers)
     return found if len(found) > 1 else []
 
 
-def outline(config: GrowRunConfig) -> tuple[Setup, Grow]:
+def outline(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
     """The run on the meta device."""
     task = load_task(config.task, META)
     setup = build_setup(config, task.images, META)
     return setup, build_grow(setup, task)
 
 
-def transients(setup: Setup, run: Grow) -> dict[str, int]:
+def transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device.
 
     Raises:
         ConfigError: the host of the user's cannot leave the CPU.
     """
-    group = part_of(run.envs, *max(setup.config.groups, key=lambda span: span[1] - span[0]))
+    group = sub_pool(run.envs, *max(setup.config.groups, key=lambda span: span[1] - span[0]))
     update_ = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}["update"]
 
     def worked() -> None:
@@ -90,16 +90,16 @@ def transients(setup: Setup, run: Grow) -> dict[str, int]:
         if setup.config.host is None:
             raise
         raise ConfigError(
-            f"host = {shown(setup.config.host)}: it computes on the CPU alone: {what_torch_says(refused)}. What its "
+            f"host = {shown(setup.config.host)}: it computes on the CPU alone: {torch_error_text(refused)}. What its "
             "forward makes must lie where its input does, as in torch.arange(n, device=x.device); what is always the "
             "same is a buffer (register_buffer)"
         ) from refused
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
 
 
-def messages(run: Grow) -> dict[str, int]:
+def messages(run: GrowState) -> dict[str, int]:
     """Bytes of the pool's rows that have come home in messages, before they are written into the state."""
-    return {"exchange": sum(leaf.nbytes for _, leaf in rows_of(run.envs, run.memory))}
+    return {"exchange": sum(leaf.nbytes for _, leaf in env_rows(run.envs, run.memory))}
 
 
 TRIED = 8

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flatwater.metrics.console import WHOLE, Column, Layout, percent
+from flatwater.metrics.console import WHOLE, Column, Layout, format_percent
 from flatwater.metrics.figures import short_seconds
-from flatwater.recipe import Headline, Number, Recipe, later
+from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater.recipes.grow.config import GrowRunConfig
 
 LAYOUT = Layout(
@@ -18,9 +18,9 @@ LAYOUT = Layout(
         Column("held-out return", "policy", 7, "evaluation/policy"),
         Column("held-out return", "wait", 6, "evaluation/wait"),
         Column("held-out return", "heur", 6, "evaluation/heuristic"),
-        Column("", "wait%", 6, "operation/wait", percent),
+        Column("", "wait%", 6, "operation/wait", format_percent),
         Column("", "entropy", 8, "train/entropy"),
-        Column("", "expl%", 6, "critic/explained", percent),
+        Column("", "expl%", 6, "critic/explained", format_percent),
         Column("seconds", "play", 5, "time/collect", short_seconds),
         Column("seconds", "learn", 6, "time/update", short_seconds),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
@@ -42,8 +42,8 @@ GROW = Recipe(
     Without options: 16 small convolutional networks learn the digits that come with scikit-learn, a few minutes on 2
     cores. `--task module:function` takes images and classes of yours.
     """,
-    plan=later("flatwater.recipes.grow.run:plan"),
-    compose=later("flatwater.recipes.grow.run:compose"),
+    plan=lazy_function("flatwater.recipes.grow.run:plan"),
+    compose=lazy_function("flatwater.recipes.grow.run:compose"),
     layout=LAYOUT,
     curves={"return, mean": "return/mean", "held out": "evaluation/policy"},
     journal="episodes",
@@ -63,6 +63,6 @@ GROW = Recipe(
         Number("fossilised", "fossilised", "{:.1f}"),
     ),
     trained_on=_task,
-    picture=later("flatwater.recipes.grow.sections:growth_picture"),
-    sections=later("flatwater.recipes.grow.sections:growth_sections"),
+    picture=lazy_function("flatwater.recipes.grow.sections:growth_picture"),
+    sections=lazy_function("flatwater.recipes.grow.sections:growth_sections"),
 )

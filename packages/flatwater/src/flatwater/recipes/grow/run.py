@@ -9,20 +9,20 @@ from flatwater.envs.growing.task import load_task
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.alarms import Alarm, of_learner
-from flatwater.recipes.grow.config import GrowRunConfig, shares_of
+from flatwater.metrics.alarms import Alarm, learner_alarms
+from flatwater.recipes.grow.config import GrowRunConfig, split_environments
 from flatwater.recipes.grow.data import fingerprints
-from flatwater.recipes.grow.exchange import exchange_of
+from flatwater.recipes.grow.exchange import measure_wire_bytes
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.score import as_json, score_policy, write_result
-from flatwater.recipes.grow.workers import Workers
+from flatwater.recipes.grow.workers import GrowWorkers
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocated
+from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import CrewRun
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer, episodes_record
 from flatwater.trainers.grow.state import build_grow, build_setup
-from flatwater_watch.forms import counted, noun_of
+from flatwater_watch.forms import count_phrase, noun_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GrowRun(CrewRun):
             size = f"vectors of {seen.width}"
         task = f"{len(envs.task.train_labels):,} {size} in {seen.classes} classes to learn"
         kind = config.host or config.env.host.kind
-        workers = f", {counted(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
+        workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
         hosts = f"{config.envs} {kind} {noun_of(config.envs, 'host')}"
         return f"{hosts} of up to {weights:,} weights, {task}, batches of one episode{workers}"
 
@@ -56,7 +56,7 @@ class GrowRun(CrewRun):
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Numbers and weights that are not finite, and updates that were not taken."""
         config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
-        return of_learner(round_, "policy", largest, metrics, config.epochs * config.minibatches)
+        return learner_alarms(round_, "policy", largest, metrics, config.epochs * config.minibatches)
 
     def record(self) -> Mapping[str, Any]:
         """What each environment's episode came to."""
@@ -90,12 +90,12 @@ def compose(config: GrowRunConfig) -> GrowRun:
         refuse(plan)
     task = load_task(config.task, device)
     setup = build_setup(config, task.images, device)
-    run = allocated(lambda: build_grow(setup, task), plan)
+    run = allocate_planned(lambda: build_grow(setup, task), plan)
     fingerprint, host = fingerprints(config, task)
     crew = None
     if plan.workers:
-        exchange = exchange_of(setup, run, shares_of(config, len(plan.workers)))
-        crew = Workers(config, setup, run, plan=plan, exchange=exchange, fingerprint=f"{fingerprint}:{host}")
+        exchange = measure_wire_bytes(setup, run, split_environments(config, len(plan.workers)))
+        crew = GrowWorkers(config, setup, run, plan=plan, exchange=exchange, fingerprint=f"{fingerprint}:{host}")
     return GrowRun(config, plan, build_trainer(setup, run, crew), fingerprint)
 
 

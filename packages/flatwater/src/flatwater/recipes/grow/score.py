@@ -10,20 +10,20 @@ import torch
 
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
-from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.stages import SlotStage
 from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
-from flatwater.metrics.figures import finite
+from flatwater.metrics.figures import finite_or_none
 from flatwater.recipes.grow.lives import Lives, write_lives
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.fingerprint import versions
 from flatwater.trainers.grow.collect import noise_for
-from flatwater.trainers.grow.crew import POLICY, Crew
-from flatwater.trainers.grow.round import GrowTrainer, here
+from flatwater.trainers.grow.executor import POLICY, GroupExecutor
+from flatwater.trainers.grow.round import GrowTrainer, local_executor
 from flatwater_watch.files.directory import write_object
 
 
 @dataclass(frozen=True)
-class Score:
+class GrowScore:
     """What the players reached, all on the same episodes."""
 
     first_seed: int
@@ -34,7 +34,7 @@ class Score:
     """Columns of a table with a row for each player, episode and step: what was done, and where each slot is."""
 
 
-def score_policy(trainer: GrowTrainer, first_seed: int) -> Score:
+def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
     """Let the policy and each baseline play the episodes of one evaluation in the run's own pool.
 
     Args:
@@ -47,7 +47,7 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> Score:
     rng.set_state(before)
     columns = list(next(iter(tables.values())))
     steps = {name: len(table["step"]) for name, table in tables.items()}
-    return Score(
+    return GrowScore(
         first_seed=first_seed,
         episodes=trainer.setup.config.held_out_turns * trainer.setup.config.envs,
         players={name: numbers_of(table) for name, table in tables.items()},
@@ -59,7 +59,7 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> Score:
 def lives_of(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
     """A player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
     config, device = trainer.setup.config, trainer.setup.device
-    crew = here(trainer.setup, trainer.run)
+    crew = local_executor(trainer.setup, trainer.run)
     turns = []
     for turn in range(config.held_out_turns):
         seeds = first_seed + turn * config.envs + torch.arange(config.envs, device=device)
@@ -76,7 +76,7 @@ def lives_of(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np
 
 
 def _step_(
-    trainer: GrowTrainer, crew: Crew, player: str, seeds: torch.Tensor, t: int
+    trainer: GrowTrainer, crew: GroupExecutor, player: str, seeds: torch.Tensor, t: int
 ) -> dict[str, np.ndarray[Any, Any]]:
     found = crew.step_(player, noise_for(trainer.setup, trainer.run, player))
     action = found["action"]
@@ -109,7 +109,7 @@ def numbers_of(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
         "accuracy_impaired": _mean(accuracy[impaired]),
         "germinated": times(Operation.GERMINATE),
         "pruned": times(Operation.PRUNE),
-        "fossilised": float((table["stage"][last] == Stage.FOSSILISED).sum() / len(returns)),
+        "fossilised": float((table["stage"][last] == SlotStage.FOSSILISED).sum() / len(returns)),
     }
 
 
@@ -125,7 +125,7 @@ def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> No
     write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
 
 
-def as_json(trainer: GrowTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
+def as_json(trainer: GrowTrainer, score: GrowScore, split: str, *, threads: int) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
     config = trainer.setup.config
     return {
@@ -135,7 +135,9 @@ def as_json(trainer: GrowTrainer, score: Score, split: str, *, threads: int) -> 
         "episodes": score.episodes,
         "steps": config.env.steps,
         "slots": len(trainer.setup.net.seeds),
-        "players": {name: {key: finite(value) for key, value in row.items()} for name, row in score.players.items()},
+        "players": {
+            name: {key: finite_or_none(value) for key, value in row.items()} for name, row in score.players.items()
+        },
         "batches": trainer.progress.round,
         "envs": config.envs,
         "seed": config.seed,

@@ -5,9 +5,9 @@ from itertools import groupby
 from typing import Any
 
 from flatwater.recipes.grow.lives import Lives, read_lives
-from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, shares
+from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, share_lines
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing, result_table
+from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_watch.forms import fill_form
 from flatwater_watch.pages.blocks import Block, Paragraph
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Grid, Line, Mark, Picture, Spans, round_axis
@@ -54,7 +54,7 @@ def growth_picture(run: RunRecords) -> Picture:
 def learning(run: RunRecords) -> Iterator[Block]:
     """Returns against the baselines, and what the policy does."""
     if not run.metrics.get("round"):
-        yield missing("batch", "metrics.jsonl", run.state, "after each batch")
+        yield missing_paragraph("batch", "metrics.jsonl", run.state, "after each batch")
         return
     yield returns_chart(run)
     yield operations_chart(run)
@@ -63,7 +63,7 @@ def learning(run: RunRecords) -> Iterator[Block]:
 def growth(run: RunRecords) -> Iterator[Block]:
     """The policy against the baselines, and its episodes slot by slot."""
     if run.result is None:
-        yield missing("result", "result.json", run.state)
+        yield missing_paragraph("result", "result.json", run.state)
         return
     yield accuracy_chart(run.result)
     yield result_table(run.recipe, run.result)
@@ -98,7 +98,7 @@ def operations_chart(run: RunRecords) -> Chart:
         title="What the policy does",
         reading="Share of each operation in the training episodes, in percent. Some are drawn at random, so that "
         "none dies out; a policy that only waits has learned nothing.",
-        marks=shares(run.metrics, shown),
+        marks=share_lines(run.metrics, shown),
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         y=Axis(unit="%", from_zero=True),
     )

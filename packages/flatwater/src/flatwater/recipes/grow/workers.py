@@ -9,23 +9,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.cluster.asking import Worker
-from flatwater.cluster.share import spans
+from flatwater.cluster.share import split_spans
+from flatwater.cluster.worker_client import Worker
 from flatwater.envs.growing.task import load_task
 from flatwater.memory.planner import Plan
-from flatwater.recipes.grow.config import GrowRunConfig, shares_of
+from flatwater.recipes.grow.config import GrowRunConfig, split_environments
 from flatwater.recipes.grow.data import fingerprints
-from flatwater.recipes.grow.exchange import Exchange
+from flatwater.recipes.grow.exchange import WireBytes
 from flatwater.runs.fingerprint import versions
-from flatwater.runs.team import Arrays, Assignment, Bench, Team, tensors_of
-from flatwater.trainers.grow.crew import Columns, Here
-from flatwater.trainers.grow.state import Grow, Setup, build_setup, build_share, rows_of
+from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, to_tensors
+from flatwater.trainers.grow.executor import Columns, LocalGroupExecutor
+from flatwater.trainers.grow.state import GrowSetup, GrowState, build_setup, build_share, env_rows
 from flatwater_watch.errors import RunError
 
-DESK = "flatwater.recipes.grow.workers:Desk"
+DESK = "flatwater.recipes.grow.workers:GrowService"
 
 
-class Desk(Bench):
+class GrowService(WorkerService):
     """A worker's side: the environments of its share, brought up to date by messages."""
 
     def __init__(self, given: Assignment) -> None:
@@ -42,7 +42,7 @@ class Desk(Bench):
         setup, count = build_setup(config, task.images, here), given.share[1] - given.share[0]
         self._share = share = build_share(setup, task, count)
         # A share begins with a group, and only the last group of all may be smaller.
-        self._here = Here(setup, share.policy, share.envs, share.memory, spans(count, config.group))
+        self._here = LocalGroupExecutor(setup, share.policy, share.envs, share.memory, split_spans(count, config.group))
         self.hold_(share)
 
     def begin(self, policy: Arrays, alone: Arrays, seeds: np.ndarray) -> None:
@@ -53,7 +53,7 @@ class Desk(Bench):
     def load(self, policy: Arrays, alone: Arrays, rows: Arrays) -> None:
         """The episode has come to here."""
         self._know_(policy, alone)
-        for name, leaf in rows_of(self._share.envs, self._share.memory):
+        for name, leaf in env_rows(self._share.envs, self._share.memory):
             leaf.copy_(torch.from_numpy(rows[name]))
 
     def step(self, player: str, noise: np.ndarray | None) -> Arrays:
@@ -63,7 +63,7 @@ class Desk(Bench):
 
     def rows(self) -> Arrays:
         """The environments as they are."""
-        return {name: leaf.numpy() for name, leaf in rows_of(self._share.envs, self._share.memory)}
+        return {name: leaf.numpy() for name, leaf in env_rows(self._share.envs, self._share.memory)}
 
     def _know_(self, policy: Arrays, alone: Arrays) -> None:
         acting, known = self._share.policy, self._share.envs.alone
@@ -74,11 +74,18 @@ class Desk(Bench):
         known.hosts.copy_(torch.from_numpy(alone["hosts"]))
 
 
-class Workers(Team):
-    """The run's side: a crew (`trainers.grow.crew.Crew`) whose processes are started when they are first needed."""
+class GrowWorkers(WorkerPool):
+    """The run's side: a `trainers.grow.executor.GroupExecutor` whose processes start when they are first needed."""
 
     def __init__(
-        self, config: GrowRunConfig, setup: Setup, run: Grow, *, plan: Plan, exchange: Exchange, fingerprint: str
+        self,
+        config: GrowRunConfig,
+        setup: GrowSetup,
+        run: GrowState,
+        *,
+        plan: Plan,
+        exchange: WireBytes,
+        fingerprint: str,
     ) -> None:
         """Nothing is started yet.
 
@@ -91,7 +98,7 @@ class Workers(Team):
             fingerprint: of the task and the host.
         """
         self._setup, self._run, self._exchange = setup, run, exchange
-        self.shares = shares_of(config, len(plan.workers))
+        self.shares = split_environments(config, len(plan.workers))
         super().__init__(
             config, plan, DESK, [Assignment(config, share, fingerprint, versions(), ()) for share in self.shares]
         )
@@ -101,7 +108,7 @@ class Workers(Team):
 
     def formula(self) -> int:
         """Of the batch that has ended."""
-        return self._exchange.of_round(self._run.progress.round, self._setup.config.evaluation.every)
+        return self._exchange.round_bytes(self._run.progress.round, self._setup.config.evaluation.every)
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
         """All shares at once."""
@@ -121,7 +128,7 @@ class Workers(Team):
             self._stale = False
         for worker in self.workers:
             worker.post("step", player, self._of(worker, noise))
-        found = [tensors_of(worker.take()) for worker in self.workers]
+        found = [to_tensors(worker.take()) for worker in self.workers]
         self._played.append((player, noise))
         if self._progress_ends():
             self.gather_()
@@ -133,7 +140,7 @@ class Workers(Team):
             return
         found = self.ask_all("rows")
         for span, rows in zip(self.shares, found, strict=True):
-            for name, leaf in rows_of(self._run.envs, self._run.memory):
+            for name, leaf in env_rows(self._run.envs, self._run.memory):
                 leaf[slice(*span)] = torch.from_numpy(rows[name])
         self._seeds, self._played = None, []
 
@@ -159,7 +166,7 @@ class Workers(Team):
 
     def _load_(self, worker: Worker) -> None:
         low, high = self.shares[worker.number]
-        rows = {name: leaf[low:high].numpy() for name, leaf in rows_of(self._run.envs, self._run.memory)}
+        rows = {name: leaf[low:high].numpy() for name, leaf in env_rows(self._run.envs, self._run.memory)}
         worker.ask("load", *self._known(), rows)
 
     def tell_(self, worker: Worker) -> None:

@@ -8,40 +8,40 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from flatwater.algorithms.ppo import bound_weights, look
+from flatwater.algorithms.ppo import bound_weights, forward_step
 from flatwater.envs.world import World
 from flatwater.envs.worlds import build_world
 from flatwater.memory.planner import Plan
 from flatwater.recipes.ppo.config import BlocksRunConfig
-from flatwater.runs.planning import META, Alternative, advised, planned
+from flatwater.runs.planning import META, Alternative, planned, with_advice
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.round import bind_learning
-from flatwater.trainers.blocks.state import Blocks, Setup, build_blocks, build_setup
+from flatwater.trainers.blocks.state import BlocksSetup, BlocksState, build_blocks, build_setup
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 
 @dataclass(frozen=True)
-class Worlds:
+class BlocksWorlds:
     """What a run steps."""
 
     training: World
     held_out: World
 
 
-def build_worlds(config: BlocksRunConfig) -> Worlds:
+def build_worlds(config: BlocksRunConfig) -> BlocksWorlds:
     """Both worlds, of the same kind; nothing is begun in them."""
-    training, held_out = (build_one(config, envs) for envs in (config.envs, config.evaluation.envs))
+    training, held_out = (build_run_world(config, envs) for envs in (config.envs, config.evaluation.envs))
     agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
     sequences = agents * config.block // config.learner.unroll
     near = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
     each = config.block // config.learner.unroll
     dealt = f"a divisor of {sequences}, such as {near}: {agents} agents have {each} sequences each"
     require(sequences % parts == 0, "learner.minibatches", parts, dealt)
-    return Worlds(training, held_out)
+    return BlocksWorlds(training, held_out)
 
 
-def build_one(config: BlocksRunConfig, envs: int) -> World:
+def build_run_world(config: BlocksRunConfig, envs: int) -> World:
     """A world of this kind.
 
     Raises:
@@ -56,7 +56,7 @@ def build_one(config: BlocksRunConfig, envs: int) -> World:
         raise ConfigError(f"{config.place} = {name!r}: {wrong}") from wrong
 
 
-def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool) -> Plan:
+def plan_blocks(config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.device, *, taught: bool) -> Plan:
     """What a run with this configuration will hold, besides its simulators: these are not ours to allocate.
 
     Args:
@@ -68,23 +68,23 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *
     setup, run = outline(config, worlds, taught=taught)
     owners = nbytes(run)
     plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
-    return advised(
+    return with_advice(
         plan, _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other), taught=taught)[1])
     )
 
 
-def outline(config: BlocksRunConfig, worlds: Worlds, *, taught: bool) -> tuple[Setup, Blocks]:
+def outline(config: BlocksRunConfig, worlds: BlocksWorlds, *, taught: bool) -> tuple[BlocksSetup, BlocksState]:
     """The run on the meta device."""
     setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, META, taught=taught)
     return setup, build_blocks(setup)
 
 
-def transients(setup: Setup, run: Blocks) -> dict[str, int]:
+def transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
 
     def acted(obs: torch.Tensor, memory: torch.Tensor) -> None:
         starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
-        look(setup.student, bound_weights(setup.student, run.learner), obs=obs, memory=memory, starts=starts)
+        forward_step(setup.student, bound_weights(setup.student, run.learner), obs=obs, memory=memory, starts=starts)
 
     learn_ = bind_learning(setup, run)
     played = peak_bytes(lambda: acted(run.held_out.obs, run.held_out.memory))

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from flatwater.algorithms.ppo import bound_weights, look
+from flatwater.algorithms.ppo import bound_weights, forward_step
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Array, Spaces
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, build_statistics
 from flatwater.nets.stack import Layout, Weight, joined, views
-from flatwater.nets.student import Student, rows_of
+from flatwater.nets.student import Student, token_rows
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.portable import Portable, observed
-from flatwater.trainers.blocks.state import student_of
+from flatwater.runs.portable import Portable, observation_rows
+from flatwater.trainers.blocks.state import build_student
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to
 
@@ -40,7 +40,9 @@ class PolicyModule(nn.Module):
         self._student, self._names = student, tuple(weights)
         for at, name in enumerate(self._names):
             self.register_buffer(f"weight_{at}", weights[name])
-        student.actions.given(torch.zeros(1, student.actions.outputs))  # keeps what follows from the bounds: untraced
+        student.actions.distribution(
+            torch.zeros(1, student.actions.outputs)
+        )  # keeps what follows from the bounds: untraced
         self._bounded = spaces.bounds is not None
         low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32).T
         self.register_buffer("low", low.contiguous())
@@ -52,7 +54,7 @@ class PolicyModule(nn.Module):
         begun = torch.zeros(2, obs.shape[0], 0) if memory is None else memory
         starts = torch.zeros(obs.shape[0], dtype=torch.bool)
         choice = self._student.choose_read(weights, self._read(weights, obs), begun, starts)
-        action, after = self._student.actions.given(choice.logits).likeliest(), (choice.memory,)
+        action, after = self._student.actions.distribution(choice.logits).mode(), (choice.memory,)
         remembered = after if memory is not None else ()
         if self._bounded:
             low, high = self.get_buffer("low"), self.get_buffer("high")
@@ -64,7 +66,7 @@ class PolicyModule(nn.Module):
         student = self._student
         if not student.sees_tokens:
             return student.read(weights, obs.unsqueeze(0))
-        rows = rows_of(obs, student.config.rows, student.padding)
+        rows = token_rows(obs, student.config.rows, student.padding)
         summed = (weights["tokens"][rows] * (rows != student.config.rows).unsqueeze(-1)).sum(1)
         return layer_norm(summed, summed.shape[-1:]).relu().unsqueeze(0)
 
@@ -101,7 +103,7 @@ class TrainedPolicy:
             ConfigError: an observation has another shape than those that were learned from, or there are other agents
                 than before.
         """
-        rows, alone = observed(obs, self._spaces.obs, "several agents")
+        rows, alone = observation_rows(obs, self._spaces.obs, "several agents")
         if self._memory.shape[1] == 0:
             self._memory = self._memory.new_zeros(2, len(rows), self._memory.shape[2])
         if self._memory.shape[1] != len(rows):
@@ -111,9 +113,9 @@ class TrainedPolicy:
         kind = np.uint8 if self._spaces.form == "tokens" else np.float32
         shown = torch.from_numpy(np.ascontiguousarray(rows, kind)).to(self._device)
         starts = torch.zeros(len(rows), dtype=torch.bool, device=self._device)
-        given = look(self._student, self._weights, obs=shown, memory=self._memory, starts=starts)
+        given = forward_step(self._student, self._weights, obs=shown, memory=self._memory, starts=starts)
         self._memory = given.memory
-        action = self._student.actions.given(given.logits[0], self._mask(legal, len(rows))).likeliest().cpu().numpy()
+        action = self._student.actions.distribution(given.logits[0], self._mask(legal, len(rows))).mode().cpu().numpy()
         if self._spaces.bounds is not None:
             action = np.clip(action, *np.array(self._spaces.bounds, np.float32).T)
         found: Array = action[0] if alone else action
@@ -142,7 +144,7 @@ class TrainedPolicy:
                 "flatwater.load(RUN).act(obs, legal)"
             )
         cpu, spaces, config = torch.device("cpu"), self._spaces, self._student.config
-        student = student_of(spaces, config, cpu)
+        student = build_student(spaces, config, cpu)
         weights = {name: weight.cpu().contiguous() for name, weight in self._weights.items()}
         cells, tokens = student.policy.cells, spaces.form == "tokens"
         shape = [*spaces.obs]
@@ -184,7 +186,7 @@ def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
 
 
 @dataclass(frozen=True)
-class _Header:
+class _PolicyHeader:
     """What an exported policy says besides its weights."""
 
     form: Literal["tokens", "vector"]
@@ -198,11 +200,11 @@ class _Header:
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """The policy of a .safetensors file."""
-    said = convert_to(dict(header), _Header)
+    said = convert_to(dict(header), _PolicyHeader)
     config = from_mapping(StudentConfig, said.student, "student")
     acts = (said.actions, 1, said.bounds, said.choices)
     spaces = Spaces(1, 1, said.form, said.obs, *acts, measures=said.measures)
-    student = student_of(spaces, config, torch.device("cpu"))
+    student = build_student(spaces, config, torch.device("cpu"))
     statistics = build_statistics(spaces.obs[0], student.measures, torch.device("cpu")) if student.measures else {}
     moments = {name: Weight(spaces.obs, 0) for name in (MEAN, VARIANCE) if statistics}
     layout = Layout(dict(student.layout.weights) | moments)

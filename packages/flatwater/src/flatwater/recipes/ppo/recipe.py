@@ -1,8 +1,8 @@
 """The recipe `ppo`."""
 
-from flatwater.metrics.console import WHOLE, Column, Layout, percent
+from flatwater.metrics.console import WHOLE, Column, Layout, format_percent
 from flatwater.metrics.figures import short_seconds
-from flatwater.recipe import OF_RETURNS, Headline, Recipe, later
+from flatwater.recipe import OF_RETURNS, Headline, Recipe, lazy_function
 from flatwater.recipes.ppo.config import PpoRunConfig
 
 LAYOUT = Layout(
@@ -14,7 +14,7 @@ LAYOUT = Layout(
         Column("held-out return", "random", 8, "evaluation/random"),
         Column("", "entropy", 8, "train/entropy"),
         Column("", "kl", 7, "train/kl"),
-        Column("", "expl%", 6, "critic/explained", percent),
+        Column("", "expl%", 6, "critic/explained", format_percent),
         Column("", "steps/s", 8, "train/sps"),
         Column("seconds", "play", 5, "time/collect", short_seconds),
         Column("seconds", "learn", 6, "time/update", short_seconds),
@@ -31,10 +31,10 @@ PPO = Recipe(
     Gymnasium or PettingZoo by its name, and a class of yours as package.module:Class. Actions are a choice from a list
     or a vector of numbers. `student.memory` above 0 gives the policy an LSTM.
     """,
-    plan=later("flatwater.recipes.ppo.run:plan"),
-    compose=later("flatwater.recipes.ppo.run:compose"),
-    policy=later("flatwater.recipes.ppo.policy:policy_of"),
-    rebuild=later("flatwater.recipes.ppo.policy:rebuild_policy"),
+    plan=lazy_function("flatwater.recipes.ppo.run:plan"),
+    compose=lazy_function("flatwater.recipes.ppo.run:compose"),
+    policy=lazy_function("flatwater.recipes.ppo.policy:policy_of"),
+    rebuild=lazy_function("flatwater.recipes.ppo.policy:rebuild_policy"),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/policy"},
     journal="episodes",

@@ -7,22 +7,22 @@ from typing import Any
 import torch
 
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.envs.world import Teacher, World, described
+from flatwater.envs.world import Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.alarms import Alarm, of_learner
+from flatwater.metrics.alarms import Alarm, learner_alarms
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
-from flatwater.recipes.ppo.plan import Worlds, build_one, build_worlds, plan_blocks
+from flatwater.recipes.ppo.plan import BlocksWorlds, build_run_world, build_worlds, plan_blocks
 from flatwater.recipes.ppo.score import as_json, score_policy
-from flatwater.runs.in_world import WorldRun
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocated
-from flatwater.runs.run import efforts_of
+from flatwater.runs.planning import allocate_planned
+from flatwater.runs.run import part_efforts
+from flatwater.runs.world_run import WorldRun
 from flatwater.trainers.blocks.collect import Collector
-from flatwater.trainers.blocks.held_out import Stage
+from flatwater.trainers.blocks.held_out import HeldOutEvaluator
 from flatwater.trainers.blocks.round import PARTS, BlocksTrainer, build_trainer, keep_worlds_, rebuild_
-from flatwater.trainers.blocks.state import RANDOM, Blocks, Setup, build_blocks, build_setup
+from flatwater.trainers.blocks.state import RANDOM, BlocksSetup, BlocksState, build_blocks, build_setup
 from flatwater.trainers.profile import Profile
 
 
@@ -36,7 +36,7 @@ class BlocksRun(WorldRun):
 
     def describe(self) -> str:
         """The world and its agents."""
-        return f"{self.config.env_name}: {described(self.trainer.setup.spaces)}"
+        return f"{self.config.env_name}: {describe_spaces(self.trainer.setup.spaces)}"
 
     def data(self) -> dict[str, Any]:
         """What agents see and do: a world of another version may differ."""
@@ -55,7 +55,7 @@ class BlocksRun(WorldRun):
 
     def build_world(self, envs: int) -> World:
         """With its settings."""
-        return build_one(self.config, envs)
+        return build_run_world(self.config, envs)
 
     def keep_worlds_(self) -> str:
         """Of both worlds."""
@@ -69,11 +69,13 @@ class BlocksRun(WorldRun):
         """Numbers and weights that are not finite, and updates that were not taken."""
         config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
         numbers = {name: value for name, value in metrics.items() if not name.startswith("evaluation/")}
-        return of_learner(round_, self.trainer.setup.players[0], largest, numbers, config.epochs * config.minibatches)
+        return learner_alarms(
+            round_, self.trainer.setup.players[0], largest, numbers, config.epochs * config.minibatches
+        )
 
     def parts(self) -> Mapping[str, Effort]:
         """Of a step of this round."""
-        return efforts_of(self.trainer.profile)
+        return part_efforts(self.trainer.profile)
 
     def pace(self, efforts: Mapping[str, Effort]) -> Mapping[str, float]:  # noqa: ARG002  (the trainer has its own)
         """Steps of agents are counted by the trainer, where they are known."""
@@ -106,23 +108,23 @@ class BlocksRun(WorldRun):
 
 
 def allocate(
-    config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool
-) -> tuple[Plan, Setup, Blocks]:
+    config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.device, *, taught: bool
+) -> tuple[Plan, BlocksSetup, BlocksState]:
     """The plan of a run that fits, what never changes in it, and its state, allocated whole."""
     plan = plan_blocks(config, worlds, device, taught=taught)
     if not config.start_over_budget:
         refuse(plan)
     setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, device, taught=taught)
-    return plan, setup, allocated(lambda: build_blocks(setup), plan)
+    return plan, setup, allocate_planned(lambda: build_blocks(setup), plan)
 
 
 def bind(
-    setup: Setup, run: Blocks, worlds: Worlds, teacher: Teacher | None, others: dict[str, Teacher]
+    setup: BlocksSetup, run: BlocksState, worlds: BlocksWorlds, teacher: Teacher | None, others: dict[str, Teacher]
 ) -> BlocksTrainer:
     """The trainer of a state."""
     profile = Profile([part for part in PARTS if part != "teacher" or setup.taught])
     collector = Collector(setup, run, worlds.training, teacher, profile)
-    return build_trainer(setup, run, collector, Stage(setup, run, worlds.held_out, others), profile)
+    return build_trainer(setup, run, collector, HeldOutEvaluator(setup, run, worlds.held_out, others), profile)
 
 
 def compose(config: PpoRunConfig) -> BlocksRun:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from flatwater.envs.split_seeds import HELD_OUT, NOTES
-from flatwater.metrics.figures import finite
+from flatwater.metrics.figures import finite_or_none
 from flatwater.recipes.ppo.config import BlocksRunConfig
 from flatwater.runs.fingerprint import versions
 from flatwater.trainers.blocks.round import BlocksTrainer
@@ -14,7 +14,7 @@ from flatwater.trainers.blocks.state import RANDOM, TEACHER
 
 
 @dataclass(frozen=True)
-class Score:
+class PlayersScore:
     """What the players were paid, all on the same episodes."""
 
     first_seed: int
@@ -35,7 +35,7 @@ class Score:
         return rows
 
 
-def score_policy(trainer: BlocksTrainer, first_seed: int) -> Score:
+def score_policy(trainer: BlocksTrainer, first_seed: int) -> PlayersScore:
     """Let each player play the held-out world's episodes.
 
     Args:
@@ -56,10 +56,10 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> Score:
         run.generators[name].set_state(state)
     for name, scored in scores.items():
         run.held_out.scores[name].copy_(scored)
-    return Score(first_seed, players)
+    return PlayersScore(first_seed, players)
 
 
-def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: Score, split: str) -> dict[str, Any]:
+def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: PlayersScore, split: str) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
     spaces = trainer.setup.held_out
     rows = score.rows()
@@ -71,7 +71,7 @@ def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: Score, split
         "episodes": spaces.envs,
         "agents": spaces.agents,
         "steps": spaces.steps,
-        "players": {name: {key: finite(value) for key, value in row.items()} for name, row in rows.items()},
+        "players": {name: {key: finite_or_none(value) for key, value in row.items()} for name, row in rows.items()},
         "blocks": trainer.progress.round,
         "agent_steps": trainer.run.agent_steps,
         "seed": config.seed,

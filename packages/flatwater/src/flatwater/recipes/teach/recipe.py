@@ -1,7 +1,7 @@
 """The recipe `teach`."""
 
-from flatwater.metrics.console import WHOLE, Column, Layout, percent
-from flatwater.recipe import OF_RETURNS, Headline, Number, Recipe, later
+from flatwater.metrics.console import WHOLE, Column, Layout, format_percent
+from flatwater.recipe import OF_RETURNS, Headline, Number, Recipe, lazy_function
 from flatwater.recipes.teach.config import TeachRunConfig
 
 LAYOUT = Layout(
@@ -11,9 +11,9 @@ LAYOUT = Layout(
         Column("return", "train", 6, "return/mean"),
         Column("held-out return", "student", 8, "evaluation/student"),
         Column("held-out return", "teacher", 8, "evaluation/teacher"),
-        Column("", "agree%", 7, "train/agreement", percent),
-        Column("", "led%", 5, "lead/share", percent),
-        Column("", "expl%", 6, "critic/explained", percent),
+        Column("", "agree%", 7, "train/agreement", format_percent),
+        Column("", "led%", 5, "lead/share", format_percent),
+        Column("", "expl%", 6, "critic/explained", format_percent),
         Column("µs a step of an agent", "env", 6, "profile/env_us"),
         Column("µs a step of an agent", "teach", 6, "profile/teacher_us"),
         Column("µs a step of an agent", "stud", 6, "profile/student_us"),
@@ -31,10 +31,10 @@ TEACH = Recipe(
     Without options: 128 agents in 32 foraging worlds learn from one that searches, three minutes on 2 cores. The plan
     does not count simulators.
     """,
-    plan=later("flatwater.recipes.teach.run:plan"),
-    compose=later("flatwater.recipes.teach.run:compose"),
-    policy=later("flatwater.recipes.ppo.policy:policy_of"),
-    rebuild=later("flatwater.recipes.ppo.policy:rebuild_policy"),
+    plan=lazy_function("flatwater.recipes.teach.run:plan"),
+    compose=lazy_function("flatwater.recipes.teach.run:compose"),
+    policy=lazy_function("flatwater.recipes.ppo.policy:policy_of"),
+    rebuild=lazy_function("flatwater.recipes.ppo.policy:rebuild_policy"),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/student"},
     journal="lessons",
@@ -50,7 +50,7 @@ TEACH = Recipe(
         Number("x random", "times_random", "{:.1f}"),
     ),
     trained_on=lambda settings: str(settings.get("world")),
-    picture=later("flatwater.recipes.teach.sections:teaching_picture"),
-    sections=later("flatwater.recipes.teach.sections:teaching_sections"),
-    tables=later("flatwater.recipes.teach.sections:profile_tables"),
+    picture=lazy_function("flatwater.recipes.teach.sections:teaching_picture"),
+    sections=lazy_function("flatwater.recipes.teach.sections:teaching_sections"),
+    tables=lazy_function("flatwater.recipes.teach.sections:profile_tables"),
 )

@@ -15,17 +15,17 @@ from flatwater.algorithms.ppo import bound_weights, build
 from flatwater.checkpoints.reader import newest_intact, restore_
 from flatwater.config.toml import load_config
 from flatwater.envs.exact import WorldPlayer
-from flatwater.envs.world import Array, Teacher, World, described
+from flatwater.envs.world import Array, Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher
 from flatwater.memory.planner import Plan
-from flatwater.recipes.ppo.plan import Worlds, build_worlds, plan_blocks
+from flatwater.recipes.ppo.plan import BlocksWorlds, build_worlds, plan_blocks
 from flatwater.recipes.ppo.policy import TrainedPolicy
 from flatwater.recipes.ppo.run import BlocksRun, allocate, bind
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.rundir.layout import open_folder
 from flatwater.runs.machine import find_device
 from flatwater.state.random import generator
-from flatwater.trainers.blocks.state import RANDOM, TEACHER, student_of
+from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_student
 from flatwater_watch.errors import CheckpointError, ConfigError
 
 
@@ -43,7 +43,7 @@ class TeachRun(BlocksRun):
         """That PPO has no weight in the whole run, where it is so."""
         spaces, config = self.trainer.setup.spaces, self.config
         steps = config.rounds * config.block * spaces.envs * spaces.agents
-        if config.learner.reinforcement.at(steps):
+        if config.learner.reinforcement.value_at(steps):
             return super().about()
         alone = f"PPO has weight 0 in all of the {steps:,} agent steps: the student learns from the teacher alone"
         return (*super().about(), f"{alone}. learner.reinforcement.begins says when that ends.")
@@ -86,7 +86,7 @@ def plan(config: TeachRunConfig) -> Plan:
     return plan_blocks(config, worlds, device, taught=True)
 
 
-def worlds_of(config: TeachRunConfig) -> Worlds:
+def worlds_of(config: TeachRunConfig) -> BlocksWorlds:
     """The worlds to learn in and to be judged in.
 
     Raises:
@@ -95,7 +95,8 @@ def worlds_of(config: TeachRunConfig) -> Worlds:
     worlds = build_worlds(config)
     if worlds.training.spaces.action_shape:
         raise ConfigError(
-            f"world = {config.world!r}: has {described(worlds.training.spaces)}; a student chooses from one list. "
+            f"world = {config.world!r}: has {describe_spaces(worlds.training.spaces)}; "
+            "a student chooses from one list. "
             "Train without a teacher: flatwater train ppo --env ..."
         )
     return worlds
@@ -127,7 +128,7 @@ class StudentTeacher:
         folder = open_folder(run)
         config = load_config(TeachRunConfig, folder.config)
         self._agents = world.spaces.agents
-        student = student_of(world.spaces, config.student, device)
+        student = build_student(world.spaces, config.student, device)
         learner = build(student, sequences=1, rng=generator(0, "unused", device), device=device)
         intact = newest_intact(folder.checkpoints, say=lambda _: None)
         if intact is None:

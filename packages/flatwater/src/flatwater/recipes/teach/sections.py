@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from flatwater.metrics.jsonl import known
+from flatwater.metrics.jsonl import finite_points
 from flatwater.recipe import ShownTable
-from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, shares
+from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, share_lines
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing, result_table
+from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_watch.forms import fill_form
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture, round_axis
@@ -47,12 +47,12 @@ def teaching_picture(run: RunRecords) -> Picture:
 def learning(run: RunRecords) -> Iterator[Block]:
     """Returns against teacher and random actions, and the hand-over."""
     if not run.metrics.get("round"):
-        yield missing("block", "metrics.jsonl", run.state, "after each block")
+        yield missing_paragraph("block", "metrics.jsonl", run.state, "after each block")
         return
     yield learned_chart(run)
     yield handover_chart(run)
     if run.result is None:
-        yield missing("result", "result.json", run.state)
+        yield missing_paragraph("result", "result.json", run.state)
         return
     yield Heading("Against the teacher")
     yield players_chart(run.result)
@@ -67,7 +67,7 @@ def profile(run: RunRecords) -> Iterator[Block]:
     """The parts of a step: medians over the run, and their course."""
     rows = profile_rows(run.metrics)
     if not rows:
-        yield missing("profile", "metrics.jsonl", run.state, "after each block")
+        yield missing_paragraph("profile", "metrics.jsonl", run.state, "after each block")
         return
     yield Table(TITLES, rows)
     yield profile_chart(run)
@@ -75,7 +75,7 @@ def profile(run: RunRecords) -> Iterator[Block]:
 
 def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str, str]]:
     """Part of a step, microseconds of an agent's step, share: medians over the blocks. Empty where nothing is known."""
-    found = {part: known(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
+    found = {part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
     medians = {part: median(values) for part, values in found.items() if values}
     whole = sum(medians.values())
     rows = [(part, f"{each:.1f}", f"{each / whole:.0%}") for part, each in medians.items()]
@@ -105,7 +105,7 @@ def handover_chart(run: RunRecords) -> Chart:
     return Chart(
         title="From the teacher to the student",
         reading="Shares of steps, and weights of the two losses, in percent. The hand-over is where they cross.",
-        marks=shares(run.metrics, HANDOVER),
+        marks=share_lines(run.metrics, HANDOVER),
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         y=Axis(unit="%", from_zero=True),
     )

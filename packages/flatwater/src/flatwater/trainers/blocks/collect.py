@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import bound_weights, look, make_act, make_judge
+from flatwater.algorithms.ppo import bind_evaluation, bound_weights, forward_step, make_act
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
-from flatwater.rollouts.block import write_
-from flatwater.trainers.blocks.state import COMING, CPU, Blocks, Setup
+from flatwater.rollouts.block import write_step_
+from flatwater.trainers.blocks.state import COMING, CPU, BlocksSetup, BlocksState
 from flatwater.trainers.episodes import begin_, show_, step_
 from flatwater.trainers.profile import Profile
 from flatwater_watch.errors import RunError
@@ -23,14 +23,16 @@ TRUNCATED = 2
 class Collector:
     """The world of a run, and its teacher, with the arrays that they write into, bound once."""
 
-    def __init__(self, setup: Setup, run: Blocks, world: World, teacher: Teacher | None, profile: Profile) -> None:
+    def __init__(
+        self, setup: BlocksSetup, run: BlocksState, world: World, teacher: Teacher | None, profile: Profile
+    ) -> None:
         """Bind views; nothing is begun. Where the run is in an episode, the world has to be as well (`play_again_`)."""
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
         config, bound = setup.config.learner, (setup.config.learner, setup.student, run.learner)
         self._act = make_act(*bound, masked=setup.spaces.masked, taught=setup.taught)
-        self._judge_ = make_judge(*bound, rollout=run.rollout, parts=config.minibatches)
+        self._judge_ = bind_evaluation(*bound, rollout=run.rollout, parts=config.minibatches)
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
@@ -62,7 +64,7 @@ class Collector:
         taught = self._teach_(t)
         action = self._act_(t, taught)
         if taught is not None:
-            write_(run.rollout, t, taught=taught, led=run.led)
+            write_step_(run.rollout, t, taught=taught, led=run.led)
         profile.mark_("student")
         chosen = action.reshape(*self._grid, *action.shape[1:])
         if (legal := self._legal[t]) is not None:
@@ -107,7 +109,7 @@ class Collector:
         np.logical_not(self._over, out=alive)
         starts[...] = self._starts
         if acted.log_prob is not None and acted.value is not None:
-            write_(run.rollout, t, log_prob=acted.log_prob, value=acted.value)
+            write_step_(run.rollout, t, log_prob=acted.log_prob, value=acted.value)
             run.memory.copy_(acted.memory)
         return action
 
@@ -122,14 +124,14 @@ class Collector:
             run.rollout["legal"][0].copy_(run.legal[COMING])
         if isinstance(config.learner, TeachingConfig):
             drawn = torch.rand(len(run.led), generator=run.generators["lead"])
-            torch.lt(drawn, config.learner.lead.at(run.agent_steps), out=run.led)
+            torch.lt(drawn, config.learner.lead.value_at(run.agent_steps), out=run.led)
 
     def _value_(self, t: int) -> None:
         """What follows step `t`, before any episode begins anew."""
         run, setup = self._run, self._setup
         following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
         none = torch.zeros(len(following), dtype=torch.bool, device=setup.device)
-        seen = look(setup.student, self._weights, obs=following, memory=run.memory, starts=none)
+        seen = forward_step(setup.student, self._weights, obs=following, memory=run.memory, starts=none)
         run.rollout["next_value"][t].copy_(seen.value[0])
 
     def _end_block_(self) -> None:

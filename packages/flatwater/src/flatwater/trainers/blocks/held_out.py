@@ -8,14 +8,14 @@ from flatwater.algorithms.ppo import bound_weights
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.trainers.blocks.collect import ask_
-from flatwater.trainers.blocks.state import CPU, HELD, Blocks, Setup
-from flatwater.trainers.episodes import begin_, build_outcome, count_
+from flatwater.trainers.blocks.state import CPU, HELD, BlocksSetup, BlocksState
+from flatwater.trainers.episodes import begin_, build_outcome, step_counted_
 
 
-class Stage:
+class HeldOutEvaluator:
     """The world of the held-out episodes, and who can play them."""
 
-    def __init__(self, setup: Setup, run: Blocks, world: World, teachers: dict[str, Teacher]) -> None:
+    def __init__(self, setup: BlocksSetup, run: BlocksState, world: World, teachers: dict[str, Teacher]) -> None:
         """Bind views."""
         self._setup, self._run = setup, run
         self._weights = bound_weights(setup.student, run.learner)
@@ -43,7 +43,7 @@ class Stage:
         if self._legal is not None:
             check_actions(self._setup.held_out, self._legal, action, of=f"the {player}")
         given, paid = (self.world, held.episodes, action, self.obs, self._outcome), held.scores[player]
-        ended = count_(*given, done=held.done, paid=paid, legal=self._legal)
+        ended = step_counted_(*given, done=held.done, paid=paid, legal=self._legal)
         if ended.any():
             self._begin_(ended)
 
@@ -64,8 +64,8 @@ class Stage:
         held.memory.copy_(choice.memory)
         masks = self._run.legal.get(HELD)
         legal = None if masks is None else masks.to(self._setup.device)
-        policy = self._setup.student.actions.given(choice.logits, legal)
-        chosen = policy.draw(self._drawn()) if self._setup.taught else policy.likeliest()
+        policy = self._setup.student.actions.distribution(choice.logits, legal)
+        chosen = policy.sample(self._drawn()) if self._setup.taught else policy.mode()
         action = chosen.to(CPU)
         return action.view(*self._grid, *action.shape[1:]).numpy()
 

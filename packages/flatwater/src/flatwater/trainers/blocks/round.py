@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import torch
 
 from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import assess_, make_update, read_learner_, weigh
+from flatwater.algorithms.ppo import compute_advantages_, loss_weights, make_update, read_learner_
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.nets.policy import absorb_
+from flatwater.nets.policy import update_running_stats_
 from flatwater.nets.student import symlog
 from flatwater.trainers.blocks.collect import Collector
-from flatwater.trainers.blocks.held_out import Stage
-from flatwater.trainers.blocks.state import TEACHER, Blocks, Setup
-from flatwater.trainers.episodes import Episodes, bring_, give_back_, is_begun, keep_
+from flatwater.trainers.blocks.held_out import HeldOutEvaluator
+from flatwater.trainers.blocks.state import TEACHER, BlocksSetup, BlocksState
+from flatwater.trainers.episodes import Episodes, give_back_, is_begun, replay_episodes_, save_world_state_
 from flatwater.trainers.loop import Phase, Progress
 from flatwater.trainers.profile import Profile
 
@@ -22,10 +22,10 @@ from flatwater.trainers.profile import Profile
 class BlocksTrainer:
     """The phases of a round over a run's state; what the loop drives."""
 
-    setup: Setup
-    run: Blocks
+    setup: BlocksSetup
+    run: BlocksState
     collector: Collector
-    stage: Stage
+    stage: HeldOutEvaluator
     profile: Profile
     phases: Sequence[Phase]
 
@@ -39,7 +39,9 @@ class BlocksTrainer:
         return read_numbers_(self.setup, self.run, self.profile)
 
 
-def build_trainer(setup: Setup, run: Blocks, collector: Collector, stage: Stage, profile: Profile) -> BlocksTrainer:
+def build_trainer(
+    setup: BlocksSetup, run: BlocksState, collector: Collector, stage: HeldOutEvaluator, profile: Profile
+) -> BlocksTrainer:
     """Bind the phases to the state."""
     config, steps = setup.config, setup.held_out.steps
     update_ = bind_learning(setup, run)
@@ -67,25 +69,25 @@ def build_trainer(setup: Setup, run: Blocks, collector: Collector, stage: Stage,
     return BlocksTrainer(setup, run, collector, stage, profile, phases)
 
 
-def bind_learning(setup: Setup, run: Blocks) -> Callable[[int], None]:
+def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]:
     """The update by its number in the round; the first one assesses the block, after the last one it is absorbed."""
     config, rollout = setup.config.learner, run.rollout
-    weighing = weigh(setup.device)
+    weighing = loss_weights(setup.device)
     update_ = make_update(config, setup.student, run.learner, rollout=rollout, begun=run.begun, weighing=weighing)
 
     def learn_(number: int) -> None:
         if number == 0:
-            assess_(rollout, config)
+            compute_advantages_(rollout, config)
         if isinstance(config, TeachingConfig):
-            weighing.supervision.fill_(config.supervision.at(run.agent_steps))
-            weighing.reinforcement.fill_(config.reinforcement.at(run.agent_steps))
+            weighing.supervision.fill_(config.supervision.value_at(run.agent_steps))
+            weighing.reinforcement.fill_(config.reinforcement.value_at(run.agent_steps))
         update_(number)
         if number == config.epochs * config.minibatches - 1 and setup.student.measures:
             parts = (rollout[name].flatten(0, 1).chunk(config.minibatches) for name in ("obs", "alive"))
             for obs, alive in zip(*parts, strict=True):  # no more room than an update takes
                 seen = alive & obs.isfinite().all(1)
                 rows = obs.clone() if obs.is_meta else obs[seen]  # how many they are, a plan cannot know: all, at most
-                absorb_(run.learner.statistics, symlog(rows.to(setup.device)))
+                update_running_stats_(run.learner.statistics, symlog(rows.to(setup.device)))
 
     return learn_
 
@@ -94,7 +96,7 @@ PARTS = ("env", "teacher", "student", "store", "update")
 """Of a step, in the order in which the profile shows them."""
 
 
-def read_numbers_(setup: Setup, run: Blocks, profile: Profile) -> dict[str, float]:
+def read_numbers_(setup: BlocksSetup, run: BlocksState, profile: Profile) -> dict[str, float]:
     """Named numbers of the round that is complete. Clears what the run sums up over a round."""
     config = setup.config
     episodes, paid, led = run.ended.tolist()
@@ -103,8 +105,8 @@ def read_numbers_(setup: Setup, run: Blocks, profile: Profile) -> dict[str, floa
     if isinstance(config.learner, TeachingConfig):
         numbers |= {
             "lead/share": led / (config.block * setup.agents),
-            "weight/supervision": config.learner.supervision.at(run.agent_steps),
-            "weight/reinforcement": config.learner.reinforcement.at(run.agent_steps),
+            "weight/supervision": config.learner.supervision.value_at(run.agent_steps),
+            "weight/reinforcement": config.learner.reinforcement.value_at(run.agent_steps),
         }
     numbers["critic/explained"] = _explained(run)
     if episodes:
@@ -117,7 +119,7 @@ def read_numbers_(setup: Setup, run: Blocks, profile: Profile) -> dict[str, floa
     return numbers | _profile(profile, config.block * setup.agents)
 
 
-def _explained(run: Blocks) -> float:
+def _explained(run: BlocksState) -> float:
     rollout = run.rollout
     target, missed = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
     return 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12))
@@ -137,7 +139,9 @@ def _profile(profile: Profile, steps: int) -> dict[str, float]:
 def keep_worlds_(trainer: BlocksTrainer) -> str:
     """Write down what both worlds keep over episodes, before a checkpoint. Returns why that cannot be, or nothing."""
     run = trainer.run
-    return keep_(trainer.collector.world, run.episodes) or keep_(trainer.stage.world, run.held_out.episodes)
+    return save_world_state_(trainer.collector.world, run.episodes) or save_world_state_(
+        trainer.stage.world, run.held_out.episodes
+    )
 
 
 def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
@@ -179,6 +183,6 @@ def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
 def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> str:
     """Arrive where `saved` is what is seen. A teacher that draws has drawn already what it draws on the way."""
     drawn = rng.get_state()
-    why = bring_(world, teacher, episodes, saved)
+    why = replay_episodes_(world, teacher, episodes, saved)
     rng.set_state(drawn)
     return why

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.ppo import Learner, build, columns_of
+from flatwater.algorithms.ppo import Learner, build, step_columns
 from flatwater.envs.world import PADDING, Spaces
-from flatwater.nets.actions import Actions, Choices, MultiChoice, Numbers
+from flatwater.nets.actions import Actions, ContinuousActions, DiscreteActions, MultiDiscreteActions
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.student import Student
-from flatwater.rollouts.block import Column, Rollout, build_rollout
+from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
 from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.blocks.config import BlocksConfig
@@ -29,7 +29,7 @@ DRAWERS = ("actions", "held out actions")
 
 
 @state
-class HeldOut:
+class HeldOutEpisodes:
     """Episodes that nobody learns from, in a world of their own: the same seeds for every player."""
 
     episodes: Episodes
@@ -43,7 +43,7 @@ class HeldOut:
 
 
 @state
-class Blocks:
+class BlocksState:
     """The root of the state tree."""
 
     progress: Progress
@@ -63,7 +63,7 @@ class Blocks:
     begun: Float[Tensor, "C 2 B M"]
     """... and what it did before the first step of each of the block's sequences."""
     episodes: Episodes
-    held_out: HeldOut
+    held_out: HeldOutEpisodes
     ended: Float[Tensor, "3"]
     """Since they were last read, float64: agents' episodes that ended, what they were paid, steps that were led."""
     generators: dict[str, torch.Generator]
@@ -72,7 +72,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Setup:
+class BlocksSetup:
     """What never changes during a run, and is not state: configuration, the student as functions."""
 
     config: BlocksConfig
@@ -97,13 +97,13 @@ class Setup:
 
 def build_setup(
     config: BlocksConfig, spaces: Spaces, held_out: Spaces, device: torch.device, *, taught: bool = True
-) -> Setup:
+) -> BlocksSetup:
     """The policy for what the world's agents see and do."""
-    student = replace(student_of(spaces, config.student, device), lowered=config.learner.autocast == "bf16")
-    return Setup(config, spaces, held_out, student, device, taught)
+    student = replace(build_student(spaces, config.student, device), lowered=config.learner.autocast == "bf16")
+    return BlocksSetup(config, spaces, held_out, student, device, taught)
 
 
-def student_of(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
+def build_student(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
     """The network for what a world's agents see and do."""
     measures = spaces.measures if config.observations == "stretched" else ()
     return Student(spaces.obs, actions_of(spaces, device), PADDING, config, device, measures)
@@ -112,11 +112,11 @@ def student_of(spaces: Spaces, config: StudentConfig, device: torch.device) -> S
 def actions_of(spaces: Spaces, device: torch.device) -> Actions:
     """What the policy's numbers say."""
     if spaces.bounds is not None:
-        return Numbers(spaces.bounds, device)
-    return Choices(len(spaces.actions)) if spaces.choices is None else MultiChoice(spaces.choices)
+        return ContinuousActions(spaces.bounds, device)
+    return DiscreteActions(len(spaces.actions)) if spaces.choices is None else MultiDiscreteActions(spaces.choices)
 
 
-def build_blocks(setup: Setup) -> Blocks:
+def build_blocks(setup: BlocksSetup) -> BlocksState:
     """Allocate a run whole. On the meta device this is its plan.
 
     Columns lie where the world is, on the CPU; the network, its moments and its memory on the student's device.
@@ -134,7 +134,7 @@ def build_blocks(setup: Setup) -> Blocks:
 
     others = setup.held_out.envs * setup.held_out.agents
     rng = generator(config.seed, "initial weights", device)
-    return Blocks(
+    return BlocksState(
         progress=Progress(),
         learner=build(
             setup.student,
@@ -155,7 +155,7 @@ def build_blocks(setup: Setup) -> Blocks:
         memory=memory(agents),
         begun=zeros(config.block // config.learner.unroll, 2, agents, config.student.memory, on=device),
         episodes=build_episodes(spaces, host),
-        held_out=HeldOut(
+        held_out=HeldOutEpisodes(
             episodes=build_episodes(setup.held_out, host),
             obs=zeros(others, *spaces.obs, dtype=kind),
             memory=memory(others),
@@ -168,15 +168,15 @@ def build_blocks(setup: Setup) -> Blocks:
     )
 
 
-def rollout_columns(setup: Setup) -> dict[str, Column]:
+def rollout_columns(setup: BlocksSetup) -> dict[str, ColumnSpec]:
     """What is kept of each step: what the world writes, what the policy did, and what is made of both."""
     spaces = setup.spaces
     written = {
-        "obs": Column(spaces.obs, torch.uint8 if spaces.form == "tokens" else torch.float32),
-        "reward": Column(),
-        "terminated": Column((), torch.bool),
-        "truncated": Column((), torch.bool),
+        "obs": ColumnSpec(spaces.obs, torch.uint8 if spaces.form == "tokens" else torch.float32),
+        "reward": ColumnSpec(),
+        "terminated": ColumnSpec((), torch.bool),
+        "truncated": ColumnSpec((), torch.bool),
     }
-    return written | columns_of(
-        Column(spaces.action_shape, spaces.action_dtype), legal=spaces.legal, taught=setup.taught
+    return written | step_columns(
+        ColumnSpec(spaces.action_shape, spaces.action_dtype), legal=spaces.legal, taught=setup.taught
     )

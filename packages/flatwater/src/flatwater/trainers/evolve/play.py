@@ -14,14 +14,14 @@ from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
 from flatwater.trainers.episodes import begin_, build_outcome, step_
-from flatwater.trainers.evolve.state import Population, Setup
+from flatwater.trainers.evolve.state import EvolveSetup, Population
 from flatwater.trainers.profile import Profile
 
 PARTS = ("actor", "env", "store", "update")
 """Of a step, in the order in which the profile shows them."""
 
 
-class Scale:
+class ActionScale:
     """From actions in [-1, 1] to those of a world."""
 
     def __init__(self, spaces: Spaces) -> None:
@@ -35,17 +35,17 @@ class Scale:
         return found
 
 
-class Player:
+class PopulationCollector:
     """The world that a population learns in, with the arrays that it writes into, bound once."""
 
-    def __init__(self, setup: Setup, run: Population, world: World, profile: Profile) -> None:
+    def __init__(self, setup: EvolveSetup, run: Population, world: World, profile: Profile) -> None:
         """Bind views; nothing is begun. Where the run is in an episode, the world has to be as well (`rebuild_`)."""
         self._setup, self._run, self._profile = setup, run, profile
         self.world = world
         self.seen: Array = run.coming.numpy()[:, None]
         self._outcome = build_outcome(setup.spaces.envs, 1)
         self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
-        self._scale = Scale(setup.spaces)
+        self._scale = ActionScale(setup.spaces)
         self._learn_ = bind_learning(setup, run)
 
     def step_(self, number: int) -> None:
@@ -101,7 +101,7 @@ class Player:
         start_(run.ring, envs.to(self._setup.device), run.coming[envs])
 
 
-def bind_learning(setup: Setup, run: Population) -> Callable[[], None]:
+def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     """One update of every member, each from a draw of its own from what all have played."""
     config = setup.config
     update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, config.population.size)])

@@ -6,10 +6,10 @@ from typing import Any
 
 from flatwater.algorithms.api import read_tally_
 from flatwater.evolution.generation import crown_best_, evolve_
-from flatwater.trainers.episodes import bring_, give_back_, is_begun, keep_
-from flatwater.trainers.evolve.play import Player
-from flatwater.trainers.evolve.state import Population, Setup
-from flatwater.trainers.evolve.trial import Stage
+from flatwater.trainers.episodes import give_back_, is_begun, replay_episodes_, save_world_state_
+from flatwater.trainers.evolve.play import PopulationCollector
+from flatwater.trainers.evolve.state import EvolveSetup, Population
+from flatwater.trainers.evolve.trial import MemberEvaluator
 from flatwater.trainers.loop import Phase, Progress
 from flatwater.trainers.profile import Profile
 
@@ -18,10 +18,10 @@ from flatwater.trainers.profile import Profile
 class EvolveTrainer:
     """The phases of a generation over a run's state; what the loop drives."""
 
-    setup: Setup
+    setup: EvolveSetup
     run: Population
-    player: Player
-    stage: Stage
+    player: PopulationCollector
+    stage: MemberEvaluator
     profile: Profile
     phases: Sequence[Phase]
 
@@ -35,7 +35,9 @@ class EvolveTrainer:
         return read_numbers_(self.setup, self.run, self.profile)
 
 
-def build_trainer(setup: Setup, run: Population, player: Player, stage: Stage, profile: Profile) -> EvolveTrainer:
+def build_trainer(
+    setup: EvolveSetup, run: Population, player: PopulationCollector, stage: MemberEvaluator, profile: Profile
+) -> EvolveTrainer:
     """Bind the phases to the state. Fitness is that of members that have learned, before others replace them."""
     phases = (
         Phase("train", lambda: setup.config.steps, player.step_),
@@ -45,7 +47,7 @@ def build_trainer(setup: Setup, run: Population, player: Player, stage: Stage, p
     return EvolveTrainer(setup, run, player, stage, profile, phases)
 
 
-def select_(setup: Setup, run: Population) -> None:
+def select_(setup: EvolveSetup, run: Population) -> None:
     """The best member is crowned where it beats the champion on the same episodes; the next generation is made."""
     scores, values = run.scores, run.scores.values
     values.copy_(run.trial.paid.view(len(values), -1).mean(1))
@@ -66,7 +68,9 @@ def select_(setup: Setup, run: Population) -> None:
 def keep_worlds_(trainer: EvolveTrainer) -> str:
     """Write down what both worlds keep over episodes, before a checkpoint. Returns why that cannot be, or nothing."""
     run = trainer.run
-    return keep_(trainer.player.world, run.episodes) or keep_(trainer.stage.world, run.trial.episodes)
+    return save_world_state_(trainer.player.world, run.episodes) or save_world_state_(
+        trainer.stage.world, run.trial.episodes
+    )
 
 
 def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
@@ -82,7 +86,7 @@ def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
     run, progress, player, stage = trainer.run, trainer.progress, trainer.player, trainer.stage
     why = ""
     if run.transitions:
-        why = bring_(player.world, None, run.episodes, player.seen) if exact else ""
+        why = replay_episodes_(player.world, None, run.episodes, player.seen) if exact else ""
         if why or not exact:
             give_back_(player.world, run.episodes)
             player.renew_()
@@ -90,14 +94,14 @@ def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
     if between and not is_begun(run.trial.episodes):
         return why
     exact = exact and not why
-    why = bring_(stage.world, None, run.trial.episodes, stage.seen) if exact else why
+    why = replay_episodes_(stage.world, None, run.trial.episodes, stage.seen) if exact else why
     if why or not exact:
         give_back_(stage.world, run.trial.episodes)
         progress.step = progress.step if between else 0  # the members' episodes begin again
     return why
 
 
-def read_numbers_(setup: Setup, run: Population, profile: Profile) -> dict[str, float]:
+def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict[str, float]:
     """Named numbers of the round. Clears what the run sums up over a round."""
     values = run.scores.values.double()
     fitness, (episodes, paid) = values[:-1], run.ended.tolist()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, build_members, find_algorithm
 from flatwater.envs.world import Spaces
-from flatwater.evolution.generation import Lineage, Schedule, build_schedule, first_generation
+from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.ring import Ring, build_ring
 from flatwater.state.random import generator
@@ -23,7 +23,7 @@ from flatwater_watch.errors import require
 CPU = torch.device("cpu")
 
 
-class Vector(NamedTuple):
+class VectorSpace(NamedTuple):
     """Numbers in a row, as the replay stores them."""
 
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Vector(NamedTuple):
 
 
 @state
-class Trial:
+class EvaluationEpisodes:
     """Episodes without noise in a world of their own: H of every member, then H of the champion."""
 
     episodes: Episodes
@@ -44,7 +44,7 @@ class Trial:
 
 
 @state
-class Scores:
+class GenerationScores:
     """What this generation's members reached."""
 
     values: Float[Tensor, "P+1"]
@@ -66,10 +66,10 @@ class Population:
     coming: Float[Tensor, "N O"]
     """What is seen now, member by member."""
     episodes: Episodes
-    trial: Trial
-    schedule: Schedule
+    trial: EvaluationEpisodes
+    schedule: MutationSchedule
     lineage: Lineage
-    scores: Scores
+    scores: GenerationScores
     ended: Float[Tensor, "2"]
     """Since they were last read, float64: episodes that ended, and what they were paid."""
     generators: dict[str, torch.Generator]
@@ -78,7 +78,7 @@ class Population:
 
 
 @dataclass(frozen=True)
-class Setup:
+class EvolveSetup:
     """What never changes during a run, and is not state: configuration, networks as functions, spaces."""
 
     config: EvolveConfig
@@ -91,7 +91,7 @@ class Setup:
     device: torch.device
 
 
-def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: torch.device) -> Setup:
+def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: torch.device) -> EvolveSetup:
     """The networks for what the world's agents see and do."""
     algorithm = find_algorithm(config.learner)
     require(
@@ -103,7 +103,7 @@ def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: tor
     (seen,), acts = spaces.obs, len(spaces.actions)
     hidden = (config.net.hidden,) * config.net.layers
     nets = Networks(MLPActor(seen, acts, hidden, drawn=algorithm.gaussian), MLPCritic(seen, acts, hidden))
-    return Setup(config, spaces, trial, nets, algorithm, device)
+    return EvolveSetup(config, spaces, trial, nets, algorithm, device)
 
 
 WORLDS = ("world seeds", "trial seeds", "random")
@@ -112,7 +112,7 @@ DRAWERS = ("exploration", "warmup", "replay", "evolution")
 """... and on the device of the networks."""
 
 
-def build_population(setup: Setup) -> Population:
+def build_population(setup: EvolveSetup) -> Population:
     """Allocate a run whole. On the meta device this is its plan.
 
     What worlds write lies on the CPU; networks, moments and replay on the device.
@@ -130,14 +130,14 @@ def build_population(setup: Setup) -> Population:
         ),
         ring=build_ring(
             config.replay,
-            Vector(setup.spaces.obs),
-            Vector(setup.spaces.action_shape),
+            VectorSpace(setup.spaces.obs),
+            VectorSpace(setup.spaces.action_shape),
             envs=setup.spaces.envs,
             device=device,
         ),
         coming=zeros(setup.spaces.envs, *setup.spaces.obs),
         episodes=build_episodes(setup.spaces, host),
-        trial=Trial(
+        trial=EvaluationEpisodes(
             episodes=build_episodes(setup.trial, host),
             obs=zeros(setup.trial.envs, *setup.trial.obs),
             done=zeros(setup.trial.envs, dtype=torch.bool),
@@ -145,7 +145,7 @@ def build_population(setup: Setup) -> Population:
         ),
         schedule=build_schedule(config.evolution),
         lineage=first_generation(members, device),
-        scores=Scores(values=zeros(members + 1).fill_(torch.nan), crowned=False, plateau=False),
+        scores=GenerationScores(values=zeros(members + 1).fill_(torch.nan), crowned=False, plateau=False),
         ended=zeros(2, dtype=torch.float64),
         generators={name: generator(config.seed, name, host) for name in WORLDS}
         | {name: generator(config.seed, name, device) for name in DRAWERS},

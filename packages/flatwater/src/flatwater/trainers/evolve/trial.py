@@ -7,22 +7,22 @@ from flatwater.algorithms.api import Actor
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.nets.stack import Params, views
-from flatwater.trainers.episodes import begin_, build_outcome, count_
-from flatwater.trainers.evolve.play import Scale
-from flatwater.trainers.evolve.state import Population, Setup
+from flatwater.trainers.episodes import begin_, build_outcome, step_counted_
+from flatwater.trainers.evolve.play import ActionScale
+from flatwater.trainers.evolve.state import EvolveSetup, Population
 
 
-class Stage:
+class MemberEvaluator:
     """The world of these episodes."""
 
-    def __init__(self, setup: Setup, run: Population, world: World) -> None:
+    def __init__(self, setup: EvolveSetup, run: Population, world: World) -> None:
         """Bind views."""
         self._setup, self._run = setup, run
         self.world = world
         self.seen: Array = run.trial.obs.numpy()[:, None]
         self._outcome = build_outcome(setup.trial.envs, 1)
         self._actors = views(run.learner.actor, setup.nets.actor.layout)
-        self._scale = Scale(setup.spaces)
+        self._scale = ActionScale(setup.spaces)
         self._random = np.zeros((setup.trial.envs, 1, *setup.trial.action_shape), np.float32)
 
     def fitness_step_(self, number: int) -> None:
@@ -61,6 +61,8 @@ class Stage:
         trial = self._run.trial
         if bool(trial.done.all()):
             return
-        ended = count_(self.world, trial.episodes, action, self.seen, self._outcome, done=trial.done, paid=trial.paid)
+        ended = step_counted_(
+            self.world, trial.episodes, action, self.seen, self._outcome, done=trial.done, paid=trial.paid
+        )
         if ended.any() and not bool(trial.done.all()):
             begin_(self.world, trial.episodes, ended, trial.episodes.seeds.numpy().copy(), self.seen)

@@ -10,16 +10,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.envs.growing.baselines import DRAWS, noise_of
+from flatwater.envs.growing.baselines import DRAWS, draw_noise
 from flatwater.envs.growing.reward import note_alone_
-from flatwater.envs.growing.spaces import sizes
+from flatwater.envs.growing.spaces import head_sizes
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.rollouts.block import write_
-from flatwater.trainers.grow.crew import EXPLORED, EXPLORER, POLICY, Crew
-from flatwater.trainers.grow.state import Grow, Setup
+from flatwater.rollouts.block import write_step_
+from flatwater.trainers.grow.executor import EXPLORED, EXPLORER, POLICY, GroupExecutor
+from flatwater.trainers.grow.state import GrowSetup, GrowState
 
 
-def collect_(setup: Setup, run: Grow, crew: Crew, t: int) -> None:
+def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> None:
     """Step `t` of this round's episodes: the policy acts, with its floor, and the step goes to row `t`.
 
     An episode ends with step T - 1 because its time is over. The observation shows the time, so the critic knows that
@@ -33,7 +33,7 @@ def collect_(setup: Setup, run: Grow, crew: Crew, t: int) -> None:
     noise = actions.noise_(run.memory.new_empty(config.envs, actions.noise), run.generators["actions"])
     found = crew.step_(EXPLORER, noise)
     rollout, last = run.rollout, t == config.env.steps - 1
-    write_(rollout, t, **{name: found[name] for name in EXPLORED})
+    write_step_(rollout, t, **{name: found[name] for name in EXPLORED})
     rollout["starts"][t].fill_(t == 0)
     rollout["alive"][t].fill_(1)
     rollout["terminated"][t].fill_(last)
@@ -43,20 +43,20 @@ def collect_(setup: Setup, run: Grow, crew: Crew, t: int) -> None:
         rollout["next_value"][t].fill_(0)
 
 
-def noise_for(setup: Setup, run: Grow, player: str) -> Float[Tensor, "E N"] | None:
+def noise_for(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor, "E N"] | None:
     """What a player of held-out episodes draws from in a step: the policy's likeliest action needs nothing."""
     if player not in DRAWS:
         return None
-    choices = sizes(setup.config.env.lifecycle, len(setup.net.seeds))
-    return noise_of(setup.config.envs, choices, run.generators["held out"], setup.device)
+    choices = head_sizes(setup.config.env.lifecycle, len(setup.net.seeds))
+    return draw_noise(setup.config.envs, choices, run.generators["held out"], setup.device)
 
 
-def steps_of_all(setup: Setup) -> int:
+def steps_of_all(setup: GrowSetup) -> int:
     """Steps of the pool for one player's held-out episodes."""
     return setup.config.held_out_turns * setup.config.env.steps
 
 
-def play_(setup: Setup, run: Grow, crew: Crew, player: str, number: int) -> None:
+def play_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, player: str, number: int) -> None:
     """Step `number` of a player's held-out episodes; its rewards are added to their returns."""
     returns = run.scores.policy if player == POLICY else run.scores.baselines[player]
     turn, t = divmod(number, setup.config.env.steps)
@@ -68,7 +68,7 @@ def play_(setup: Setup, run: Grow, crew: Crew, player: str, number: int) -> None
     mine.add_(crew.step_(player, noise_for(setup, run, player))["reward"])
 
 
-def leave_alone_(setup: Setup, run: Grow, crew: Crew, number: int) -> None:
+def leave_alone_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
     """Step `number` of as many episodes, on the first seeds of those trained on, in which nothing is grown."""
     turn, t = divmod(number, setup.config.env.steps)
     first, envs = turn * setup.config.envs, setup.config.envs

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Annotated
 
 from flatwater.algorithms.config import EpisodeConfig
-from flatwater.cluster.share import Span, spans
+from flatwater.cluster.share import Span, split_spans
 from flatwater.config.code import Code
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.spaces import Operation
@@ -64,7 +64,7 @@ class GrowConfig:
     @property
     def groups(self) -> list[Span]:
         """First environment and end of each."""
-        return spans(self.envs, self.group)
+        return split_spans(self.envs, self.group)
 
     @property
     def held_out_turns(self) -> int:

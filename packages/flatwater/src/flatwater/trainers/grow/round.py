@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from flatwater.algorithms.ppo import assess_, make_update, read_learner_, weigh
+from flatwater.algorithms.ppo import compute_advantages_, loss_weights, make_update, read_learner_
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.spaces import Operation
-from flatwater.envs.growing.stages import Stage
-from flatwater.nets.policy import absorb_
+from flatwater.envs.growing.stages import SlotStage
+from flatwater.nets.policy import update_running_stats_
 from flatwater.rollouts.block import Rollout
 from flatwater.trainers.grow.collect import collect_, leave_alone_, play_, steps_of_all
-from flatwater.trainers.grow.crew import POLICY, Crew, Here
-from flatwater.trainers.grow.state import Grow, Setup
+from flatwater.trainers.grow.executor import POLICY, GroupExecutor, LocalGroupExecutor
+from flatwater.trainers.grow.state import GrowSetup, GrowState
 from flatwater.trainers.loop import Phase, Progress
 
 
@@ -22,10 +22,10 @@ from flatwater.trainers.loop import Phase, Progress
 class GrowTrainer:
     """The phases of a round over a run's state; what the loop drives."""
 
-    setup: Setup
-    run: Grow
+    setup: GrowSetup
+    run: GrowState
     phases: Sequence[Phase]
-    crew: Crew
+    crew: GroupExecutor
 
     @property
     def progress(self) -> Progress:
@@ -37,12 +37,12 @@ class GrowTrainer:
         return read_numbers_(self.setup, self.run)
 
 
-def here(setup: Setup, run: Grow) -> Here:
+def local_executor(setup: GrowSetup, run: GrowState) -> LocalGroupExecutor:
     """This process as the crew of a run."""
-    return Here(setup, run.learner, run.envs, run.memory, setup.config.groups)
+    return LocalGroupExecutor(setup, run.learner, run.envs, run.memory, setup.config.groups)
 
 
-def build_trainer(setup: Setup, run: Grow, crew: Crew | None = None) -> GrowTrainer:
+def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None = None) -> GrowTrainer:
     """Bind the phases to the state.
 
     Args:
@@ -51,9 +51,9 @@ def build_trainer(setup: Setup, run: Grow, crew: Crew | None = None) -> GrowTrai
         crew: plays its episodes; this process where left out.
     """
     config, whole = setup.config, steps_of_all(setup)
-    crew = crew or here(setup, run)
+    crew = crew or local_executor(setup, run)
     bound = config.learner, setup.student, run.learner
-    update_ = make_update(*bound, rollout=run.rollout, begun=run.begun, weighing=weigh(setup.device))
+    update_ = make_update(*bound, rollout=run.rollout, begun=run.begun, weighing=loss_weights(setup.device))
     updates = config.learner.epochs * config.learner.minibatches
 
     def baselines_due() -> int:
@@ -71,7 +71,7 @@ def build_trainer(setup: Setup, run: Grow, crew: Crew | None = None) -> GrowTrai
     return GrowTrainer(setup, run, phases, crew)
 
 
-def compare_(setup: Setup, run: Grow, crew: Crew, number: int) -> None:
+def compare_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
     """One step of what growing is compared with: hosts left alone, by which it is paid, then baseline by baseline."""
     turn, step = divmod(number, steps_of_all(setup))
     if turn == 0:
@@ -81,22 +81,22 @@ def compare_(setup: Setup, run: Grow, crew: Crew, number: int) -> None:
     play_(setup, run, crew, name, step)
 
 
-def learn_(setup: Setup, run: Grow, update_: Callable[[int], None], number: int) -> None:
+def learn_(setup: GrowSetup, run: GrowState, update_: Callable[[int], None], number: int) -> None:
     """One update. Advantages are taken before the first one; observations are absorbed after the last one."""
     config = setup.config.learner
     if number == 0:
-        assess_(run.rollout, config)
+        compute_advantages_(run.rollout, config)
     update_(number)
     if number == config.epochs * config.minibatches - 1:
-        absorb_(run.learner.statistics, run.rollout["obs"])
+        update_running_stats_(run.learner.statistics, run.rollout["obs"])
 
 
-def evaluate_(setup: Setup, run: Grow, crew: Crew, number: int) -> None:
+def evaluate_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
     """One step of the policy's held-out episodes."""
     play_(setup, run, crew, POLICY, number)
 
 
-def read_numbers_(setup: Setup, run: Grow) -> dict[str, float]:
+def read_numbers_(setup: GrowSetup, run: GrowState) -> dict[str, float]:
     """Named numbers of the round that is complete. Clears the sums that the learner keeps over a round."""
     numbers = _training(run.rollout) | read_learner_(run.learner) | {"updates": float(run.learner.updates)}
     numbers |= {f"evaluation/{name}": float(returns.double().mean()) for name, returns in run.scores.baselines.items()}
@@ -118,14 +118,14 @@ def _training(rollout: Rollout) -> dict[str, float]:
         "return/min": float(returns.min()),
         "return/deviation": float(returns.std(correction=0)),
         "host/accuracy": float(rollout["accuracy"][-1].double().mean()),
-        "host/fossilised": float((rollout["stage"][-1] == Stage.FOSSILISED).double().sum(1).mean()),
+        "host/fossilised": float((rollout["stage"][-1] == SlotStage.FOSSILISED).double().sum(1).mean()),
         "host/rollbacks": float(rollout["rolled_back"].sum()),
         **{f"operation/{op.name.lower()}": float(share) for op, share in zip(Operation, shares, strict=True)},
         "critic/explained": 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12)),
     }
 
 
-def episodes_record(run: Grow) -> dict[str, Any]:
+def episodes_record(run: GrowState) -> dict[str, Any]:
     """The round's episodes, a number for each environment: seed, return, accuracy at the end, operations."""
     rollout = run.rollout
     operation = rollout["action"][..., 0]
@@ -134,5 +134,5 @@ def episodes_record(run: Grow) -> dict[str, Any]:
         "return": rollout["reward"].sum(0).tolist(),
         "accuracy": rollout["accuracy"][-1].tolist(),
         **{op.name.lower(): (operation == op).sum(0).tolist() for op in Operation},
-        "fossilised": (rollout["stage"][-1] == Stage.FOSSILISED).sum(1).tolist(),
+        "fossilised": (rollout["stage"][-1] == SlotStage.FOSSILISED).sum(1).tolist(),
     }

@@ -7,20 +7,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.algorithms.ppo import Learner, bound_weights, build, columns_of
+from flatwater.algorithms.ppo import Learner, bound_weights, build, step_columns
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.own_host import find_host
 from flatwater.envs.growing.simulator import OF_EACH, GrowingEnvs, build_envs
-from flatwater.envs.growing.spaces import HEADS, RELEVANT, Operation, sizes
+from flatwater.envs.growing.spaces import HEADS, RELEVANT, Operation, head_sizes
 from flatwater.envs.growing.task import Task
 from flatwater.envs.world import PADDING
-from flatwater.nets.actions import Operations
+from flatwater.nets.actions import OperationActions
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.hosts import Host, Images
 from flatwater.nets.policy import build_statistics
 from flatwater.nets.student import Student
-from flatwater.rollouts.block import Column, Rollout, build_rollout
+from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
 from flatwater.state.random import generator
 from flatwater.state.tree import Leaf, leaves, state
 from flatwater.trainers.grow.config import GrowConfig
@@ -28,7 +28,7 @@ from flatwater.trainers.loop import Progress
 
 
 @state
-class Scores:
+class HeldOutScores:
     """Returns of the held-out episodes, on the device until the round is settled."""
 
     policy: Float[Tensor, "K"]
@@ -38,7 +38,7 @@ class Scores:
 
 
 @state
-class Grow:
+class GrowState:
     """The root of the state tree."""
 
     progress: Progress
@@ -53,12 +53,12 @@ class Grow:
     """What the policy remembers of the episodes being played, ..."""
     begun: Float[Tensor, "1 2 E M"]
     """... and what it did before their first step: nothing."""
-    scores: Scores
+    scores: HeldOutScores
     generators: dict[str, torch.Generator]
 
 
 @state
-class Acting:
+class ActingWeights:
     """A copy of what a learner acts with."""
 
     block: Float[Tensor, "1 n"]
@@ -66,16 +66,16 @@ class Acting:
 
 
 @state
-class Share:
+class WorkerShare:
     """What a worker holds: some of the environments, and the policy that acts in them."""
 
-    policy: Acting
+    policy: ActingWeights
     envs: GrowingEnvs
     memory: Float[Tensor, "2 E M"]
 
 
 @dataclass(frozen=True)
-class Setup:
+class GrowSetup:
     """What never changes during a run, and is not state: configuration, the policy as functions."""
 
     config: GrowConfig
@@ -88,34 +88,34 @@ class Setup:
 CONSUMERS = ("env seeds", "actions", "held out")
 
 
-def build_setup(config: GrowConfig, images: Images, device: torch.device) -> Setup:
+def build_setup(config: GrowConfig, images: Images, device: torch.device) -> GrowSetup:
     """The hosts for images of such sizes, and the policy for their observations and actions."""
     net = find_host(config.host, config.env.host, images, device)
-    _, *choices = sizes(config.env.lifecycle, len(net.seeds))
+    _, *choices = head_sizes(config.env.lifecycle, len(net.seeds))
     relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
-    actions = Operations(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
+    actions = OperationActions(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
     obs, width = observation_size(config.env, len(net.seeds)), config.policy
     shape = StudentConfig(hidden=width.hidden, memory=width.memory)
     lowered = config.learner.autocast == "bf16"
     student = Student((obs,), actions, PADDING, shape, device, tuple(range(obs)), deviations=True, lowered=lowered)
-    return Setup(config, student, net, device)
+    return GrowSetup(config, student, net, device)
 
 
-def host_columns(setup: Setup) -> dict[str, Column]:
+def host_columns(setup: GrowSetup) -> dict[str, ColumnSpec]:
     """What a rollout keeps of the hosts: what is seen of them, and what a step did to them."""
     slots = len(setup.net.seeds)
     return {
-        "obs": Column(setup.student.obs),
-        "reward": Column(),
-        "terminated": Column((), torch.bool),
-        "truncated": Column((), torch.bool),  # never
-        "stage": Column((slots,), torch.int64),
-        "accuracy": Column(),
-        "rolled_back": Column((), torch.bool),
+        "obs": ColumnSpec(setup.student.obs),
+        "reward": ColumnSpec(),
+        "terminated": ColumnSpec((), torch.bool),
+        "truncated": ColumnSpec((), torch.bool),  # never
+        "stage": ColumnSpec((slots,), torch.int64),
+        "accuracy": ColumnSpec(),
+        "rolled_back": ColumnSpec((), torch.bool),
     }
 
 
-def build_grow(setup: Setup, data: Task) -> Grow:
+def build_grow(setup: GrowSetup, data: Task) -> GrowState:
     """Allocate a run whole. On the meta device this is its plan."""
     config, student, device = setup.config, setup.student, setup.device
 
@@ -124,13 +124,13 @@ def build_grow(setup: Setup, data: Task) -> Grow:
 
     initial = generator(config.seed, "initial weights", device)
     learner = build(student, sequences=config.envs, rng=initial, device=device)
-    action = Column((len(HEADS),), torch.int64)
-    lean_(setup, learner)
-    return Grow(
+    action = ColumnSpec((len(HEADS),), torch.int64)
+    init_action_bias_(setup, learner)
+    return GrowState(
         progress=Progress(),
         learner=learner,
         rollout=build_rollout(
-            host_columns(setup) | columns_of(action, legal=student.actions.outputs),
+            host_columns(setup) | step_columns(action, legal=student.actions.outputs),
             steps=config.env.steps,
             batch=config.envs,
             device=device,
@@ -139,16 +139,16 @@ def build_grow(setup: Setup, data: Task) -> Grow:
         envs=build_envs(config.env, count=config.envs, data=data, device=device, net=setup.net),
         memory=torch.empty(2, config.envs, student.policy.cells, device=device).fill_(0),
         begun=torch.empty(1, 2, config.envs, student.policy.cells, device=device).fill_(0),
-        scores=Scores(policy=unplayed(), baselines={name: unplayed() for name in BASELINES}),
+        scores=HeldOutScores(policy=unplayed(), baselines={name: unplayed() for name in BASELINES}),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},
     )
 
 
-def build_share(setup: Setup, data: Task, count: int) -> Share:
+def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
     """Allocate a share of so many environments. On the meta device this is its plan."""
     config, student, device = setup.config, setup.student, setup.device
-    return Share(
-        policy=Acting(
+    return WorkerShare(
+        policy=ActingWeights(
             block=torch.empty(1, student.layout.size, device=device).fill_(0),
             statistics=build_statistics(student.obs[0], student.measures, device) if student.measures else {},
         ),
@@ -157,7 +157,7 @@ def build_share(setup: Setup, data: Task, count: int) -> Share:
     )
 
 
-def rows_of(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tuple[str, Tensor]]:
+def env_rows(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tuple[str, Tensor]]:
     """What belongs to one environment each, by path: [E, ...]."""
     for name in OF_EACH:
         branch = getattr(envs, name)
@@ -167,7 +167,7 @@ def rows_of(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tuple
     yield "memory", memory.transpose(0, 1)
 
 
-def lean_(setup: Setup, learner: Learner) -> None:
+def init_action_bias_(setup: GrowSetup, learner: Learner) -> None:
     """Have a new policy do each operation as often as its prior says: the logits' biases, which learning moves on."""
     if not learner.block.is_meta:
         bias = bound_weights(setup.student, learner)["action.bias"]

@@ -63,9 +63,9 @@ def _begin():
         return
     try:
         _package(told["FLATWATER_WATCH_PACKAGE"])
-        from flatwater_watch.agent.boot import begin
+        from flatwater_watch.agent.start_in_process import start_watch
 
-        begin(told)
+        start_watch(told)
     except Exception as fault:  # the edge between the watch and somebody else's program
         _note(told, "fault", "the watch failed: %s: %s" % (type(fault).__name__, fault))
 

@@ -22,7 +22,7 @@ def _shell() -> Any:  # noqa: ANN401  (IPython's; None where there is none)
     return kind.instance() if kind is not None and kind.initialized() else None
 
 
-def by_cell(found: Finding) -> Finding:
+def with_cell_names(found: Finding) -> Finding:
     """The finding with `In[2]` in place of the file that IPython made up for a cell; elsewhere as it is."""
     shell = _shell()
     if shell is None:

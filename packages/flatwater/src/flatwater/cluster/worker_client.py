@@ -20,7 +20,7 @@ DEATHS = 3
 """Deaths of a worker at one question after which the run ends."""
 
 
-class Desk(Protocol):
+class WorkerConnection(Protocol):
     """Somewhere a worker answers: one life of it."""
 
     @property
@@ -32,7 +32,7 @@ class Desk(Protocol):
         """Of its process, where that is on this machine."""
 
     @property
-    def ended(self) -> str:
+    def exit_reason(self) -> str:
         """How it ended, as far as that is known."""
 
     @property
@@ -67,7 +67,7 @@ class Worker:
         given: object,
         *,
         prepare: Callable[["Worker"], None],
-        open_desk: Callable[[], Desk],
+        open_desk: Callable[[], WorkerConnection],
         budget: int | None = None,
     ) -> None:
         """Start it; it is not waited for. The first answer to take says that it has begun.
@@ -89,9 +89,9 @@ class Worker:
         """Bytes of questions and answers so far."""
         self.arrays = 0
         """Those of the arrays in them."""
-        self.lives = 0
+        self.times_started = 0
         """Processes that were started for it so far."""
-        self.leaves = False
+        self.is_leaving = False
         """Whether its process was told to end (SIGTERM): another takes its place once what it knows is at home."""
         self._start_()
 
@@ -157,7 +157,7 @@ class Worker:
         self._desk.close()
 
     def _start_(self) -> None:
-        self._desk, self.leaves, self.lives = self._open_desk(), False, self.lives + 1
+        self._desk, self.is_leaving, self.times_started = self._open_desk(), False, self.times_started + 1
         self._post(self._begin)
 
     def _post(self, message: bytes) -> None:
@@ -169,7 +169,7 @@ class Worker:
     def _answer(self) -> Any:  # noqa: ANN401
         answer = self._desk.receive()
         self.wire += len(answer)
-        kind, said, self.leaves = pickle.loads(answer)  # noqa: S301  (from our own worker)
+        kind, said, self.is_leaving = pickle.loads(answer)  # noqa: S301  (from our own worker)
         return kind, said
 
     def _replace_(self) -> None:
@@ -181,7 +181,8 @@ class Worker:
             self._deaths += 1
             if self._deaths >= DEATHS:
                 raise RunError(
-                    f"worker {self.number} died {DEATHS} times at one question, last with {self._desk.ended}. The "
+                    f"worker {self.number} died {DEATHS} times at one question, last with {self._desk.exit_reason}. "
+                    "The "
                     "newest checkpoint is intact: go on with fewer workers, which compute the same: "
                     "flatwater resume RUN --workers 1"
                 )

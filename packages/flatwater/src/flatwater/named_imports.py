@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from flatwater.border import Border, is_ours
-from flatwater.sources import here, places_of, run_folder_of
+from flatwater.sources import current_folder, enclosing_run_folder, module_files
 from flatwater_watch.errors import ConfigError, FlatwaterError
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 
 _only_ours = ContextVar("only_ours", default=False)
 """Whether files are only read now: what they name is then not imported."""
@@ -44,7 +44,7 @@ knows nothing of it, and is refused."""
 
 
 @contextmanager
-def trusting(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
+def trust_code(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
     """Take the user's word, for as long as this lasts, that code which runs name may be run (`runs.trust`)."""
     before = _trusted.set(trust or _trusted.get())
     try:
@@ -95,11 +95,11 @@ def import_named(name: str) -> ModuleType:
         raise ForeignNameError(
             f"{shown(name)} stands in a file and is not imported: reading executes no code of a file"
         )
-    for place in places_of(name):
-        if (run := run_folder_of(place)) is not None:
+    for place in module_files(name):
+        if (run := enclosing_run_folder(place)) is not None:
             # Whoever sends a run would send its code along, and a folder without __init__.py is a package as well.
             raise ImportError(f"{place} lies in the folder of a run ({run}), from where no code is taken: move it")
-    for folder in here():
+    for folder in current_folder():
         if folder not in sys.path and "" not in sys.path:
             sys.path.append(folder)  # last: a file of the folder must not stand in for an installed package
     return importlib.import_module(name)
@@ -139,7 +139,7 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
         ) from missing
 
 
-def version_of(found: Any) -> str:  # noqa: ANN401  (a class or a function)
+def module_hash(found: Any) -> str:  # noqa: ANN401  (a class or a function)
     """A hash of the text of its module: what was computed with one text is not what another computes.
 
     Raises:

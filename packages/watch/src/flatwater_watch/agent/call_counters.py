@@ -12,7 +12,7 @@ def _nobody(_kind: str) -> None:
     pass
 
 
-class _Listener:
+class _CallListener:
     """Who is told of boundaries. What is wrapped may be pickled into other processes, where it is nobody."""
 
     count: Count = staticmethod(_nobody)
@@ -21,29 +21,29 @@ class _Listener:
         return "_listener"
 
 
-_listener = _Listener()
+_listener = _CallListener()
 
 
-def listen(count: Count | None) -> None:
+def set_listener(count: Count | None) -> None:
     """Tell `count` of each boundary that was not granted; nobody any more if it is None."""
     _listener.count = _nobody if count is None else count
 
 
 @dataclass(frozen=True)
-class Gate:
+class CallCounter:
     """Where boundaries of one kind are passed."""
 
-    pass_: Callable[[], None]
+    count_call: Callable[[], None]
     """Pass one."""
     wrap: Callable[[Method], Method]
     """A method of `self` and one argument, passing a boundary first."""
-    grant_: Callable[[int], int]
+    skip_next_: Callable[[int], int]
     """Let so many, and no more, pass without telling of them. Returns how many did since it was last asked."""
-    passed_: Callable[[], int]
+    take_skipped_: Callable[[], int]
     """How many passed without telling of them since it was last asked."""
 
 
-def gate_of(kind: str) -> Gate:
+def make_call_counter(kind: str) -> CallCounter:
     """A gate that has been granted nothing yet.
 
     CPython gives its lock to another thread at a call or a jump back: none comes between two lines of these functions.
@@ -78,4 +78,4 @@ def gate_of(kind: str) -> Gate:
         passed, counted = counted - left, left
         return passed
 
-    return Gate(pass_, wrap, grant_, passed_)
+    return CallCounter(pass_, wrap, grant_, passed_)

@@ -1,13 +1,13 @@
 """Boundaries that come often: counted where they are passed, looked at in samples.
 
-Some are granted in advance (`gates.py`). When a grant is used up, all are looked at until that kind has come some times
-more. These looks are a sample of whole rounds, by which the time between the looks is divided.
+Some are granted in advance (`call_counters.py`). When a grant is used up, all are looked at until that kind has come
+some times more. These looks are a sample of whole rounds, by which the time between the looks is divided.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 
-from flatwater_watch.agent.gates import Gate
+from flatwater_watch.agent.call_counters import CallCounter
 
 OFTEN = 500.0
 """Boundaries of a kind in a second, from which on not all are looked at."""
@@ -26,11 +26,11 @@ Part = tuple[str, str]
 """The kind of one boundary, and that of the next."""
 
 
-class Samples:
+class BoundarySampler:
     """Grants boundaries, counts them, and tells how their seconds are divided."""
 
     def __init__(
-        self, gates: Mapping[str, Gate], counts: dict[str, int], seconds: dict[Part, float], now: float
+        self, gates: Mapping[str, CallCounter], counts: dict[str, int], seconds: dict[Part, float], now: float
     ) -> None:
         """Nothing comes often yet.
 
@@ -59,11 +59,11 @@ class Samples:
     def count_(self) -> None:
         """Count what has passed by now."""
         for kind in self._often:
-            self._add(kind, self._gates[kind].passed_())
+            self._add(kind, self._gates[kind].take_skipped_())
 
     def _grant_to_all(self, boundaries: int) -> None:
         for kind in self._often:
-            self._add(kind, self._gates[kind].grant_(boundaries))
+            self._add(kind, self._gates[kind].skip_next_(boundaries))
 
     def _add(self, kind: str, passed: int) -> None:
         self._counts[kind] += passed

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from flatwater_watch.agent.books import Row, growth, rate_of, settled
+from flatwater_watch.agent.growth import Sample, after_warm_up, growth_bytes, growth_rate
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.heap.census import Census
 from flatwater_watch.thresholds import SHIPPED
@@ -20,7 +20,7 @@ MOST = 40
 
 
 @dataclass
-class Marks:
+class CensusHistory:
     """What the censuses counted."""
 
     censuses: list[Mapping[str, tuple[int, int]]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Marks:
     """Clock from which on owners are weighed again."""
 
 
-def mark_(marks: Marks, clock: int, census: Census) -> None:
+def record_census_(marks: CensusHistory, clock: int, census: Census) -> None:
     """Note what a census counted."""
     large = {
         path: (holding.step or clock, holding.bytes)
@@ -45,14 +45,14 @@ def mark_(marks: Marks, clock: int, census: Census) -> None:
     marks.due = LATER * clock
 
 
-def held_in(marks: Marks) -> dict[str, int]:
+def newest_owner_sizes(marks: CensusHistory) -> dict[str, int]:
     """Bytes by owner at the newest census, the largest first."""
     newest = marks.censuses[-1] if marks.censuses else {}
     sizes = sorted(((size, owner) for owner, (_, size) in newest.items()), reverse=True)
     return {owner: size for size, owner in sizes[:OWNERS]}
 
 
-def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[Row]) -> Finding:
+def with_census_rate(found: Finding, marks: CensusHistory, owners: Iterable[str], rows: Sequence[Sample]) -> Finding:
     """The finding with the rate over the recent half of the censuses, where its owner was in two of them.
 
     Its share is told of the stretch between the first and the last of them after warm-up: a rate, and growth in stairs
@@ -67,23 +67,23 @@ def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[
     if not found.holders or found.outside:
         return found
     below = [other for other in owners if other.startswith((f"{found.owner}.", f"{found.owner}["))]
-    clocks, sizes = _course(marks, found.owner, below)
+    clocks, sizes = _owner_sizes(marks, found.owner, below)
     if len(clocks) <= 1 or found.bytes_per_step <= 0:
         return found
     recent = max(0, min(bisect_left(clocks, (clocks[0] + clocks[-1]) / 2), len(clocks) - WEIGHING.fewest))
     rates = (_slope(clocks[first:], sizes[first:]) for first in range(recent, -1, -1))
     rate = next((rate for rate in rates if rate > 0), 0.0)  # the later half may lie on one stair
-    whole = rate_of(rows)
+    whole = growth_rate(rows)
     if rate == 0:
         return found
     if 0 < SHIPPED.investigating.too_large * whole < rate:  # the sizes are estimates
         rate = min(rate, found.bytes_per_step)
     (low, high), scale = found.interval, rate / found.bytes_per_step
     share = min(1.0, rate / whole) if whole > 0 else found.share
-    after = bisect_left(clocks, settled(rows)[0].reading.step)
+    after = bisect_left(clocks, after_warm_up(rows)[0].reading.step)
     if after < len(clocks) - 1:
         grown = _resident_at(rows, clocks[-1]) - _resident_at(rows, clocks[after])
-        if grown >= WEIGHING.told * growth(rows) > 0:
+        if grown >= WEIGHING.told * growth_bytes(rows) > 0:
             share = min(1.0, max(0.0, (sizes[-1] - sizes[after]) / grown))
     return replace(found, bytes_per_step=rate, interval=(low * scale, high * scale), share=share)
 
@@ -103,13 +103,13 @@ def _slope(clocks: Sequence[float], sizes: Sequence[float]) -> float:
     return 0.0
 
 
-def _resident_at(rows: Sequence[Row], clock: float) -> int:
+def _resident_at(rows: Sequence[Sample], clock: float) -> int:
     """Of the reading at which a census was begun, or of the one after it."""
     at = bisect_left([row.reading.step for row in rows], clock)
     return rows[min(at, len(rows) - 1)].resident
 
 
-def _course(marks: Marks, owner: str, below: list[str]) -> tuple[list[float], list[float]]:
+def _owner_sizes(marks: CensusHistory, owner: str, below: list[str]) -> tuple[list[float], list[float]]:
     """Clocks and bytes of an owner. It has none until it is seen first; a census that misses it later says nothing."""
     clocks: list[float] = []
     sizes: list[float] = []

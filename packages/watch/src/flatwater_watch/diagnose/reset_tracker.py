@@ -8,8 +8,8 @@ program is somewhere within an episode.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flatwater_watch.diagnose.owners import ITEMISED, Owner, reached
-from flatwater_watch.heap.children import look
+from flatwater_watch.diagnose.owners import ITEMISED, Owner, resolve_way
+from flatwater_watch.heap.children import look_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
 from flatwater_watch.thresholds import SHIPPED
@@ -18,7 +18,7 @@ OWNING = SHIPPED.owning
 
 
 @dataclass
-class _Level:
+class _TrackedContainer:
     way: tuple[str, ...]
     kind: str
     most: int
@@ -35,14 +35,14 @@ class _Level:
     """... and since it was found."""
 
 
-class Levels:
+class ResetTracker:
     """What was found to grow, and how full it is seen."""
 
     def __init__(self) -> None:
         """Look at nothing yet."""
-        self._levels: dict[str, _Level] = {}
+        self._levels: dict[str, _TrackedContainer] = {}
 
-    def follow(self, owners: Iterable[Owner], resident: int) -> None:
+    def track_owners(self, owners: Iterable[Owner], resident: int) -> None:
         """Look at these from now on, as far as each is one container that grows by single items.
 
         Args:
@@ -52,40 +52,42 @@ class Levels:
         for owner in owners:
             if owner.kind in ITEMISED and "[*]" not in owner.way and owner.holding.instances == 1:
                 each = owner.holding.bytes / max(1, owner.length)
-                level = self._levels.setdefault(owner.path, _Level(owner.way, owner.kind, owner.length, each, resident))
+                level = self._levels.setdefault(
+                    owner.path, _TrackedContainer(owner.way, owner.kind, owner.length, each, resident)
+                )
                 level.most = max(level.most, owner.length)
 
     @property
-    def refilled(self) -> set[str]:
+    def periodically_emptied(self) -> set[str]:
         """Paths of those that were emptied and filled again, and go on so: a floor may rise more slowly."""
         return {path for path, level in self._levels.items() if level.refilled and level.looks <= OWNING.emptied_looks}
 
-    def cleared(self, resident: int) -> set[str]:
+    def negligible_paths(self, resident: int) -> set[str]:
         """Paths of those that are no cause either: at their fullest they were a small part of what has come since.
 
         Args:
             resident: bytes of the process now.
         """
         open_ = 1 - OWNING.explained
-        seen = {path: self._levels[path] for path in self.refilled}
+        seen = {path: self._levels[path] for path in self.periodically_emptied}
         return {at for at, one in seen.items() if one.most * one.item_bytes < open_ * (resident - one.resident)}
 
     @property
-    def any(self) -> bool:
+    def has_containers(self) -> bool:
         """Whether there is anything to look at, ..."""
         return bool(self._levels)
 
     @property
-    def new(self) -> bool:
+    def has_recent(self) -> bool:
         """Whether one of the tracked containers was found lately, so that its length must be checked often."""
         return any(level.all_looks < 2 * OWNING.emptied_looks for level in self._levels.values())
 
-    def look(self, roots: Roots) -> None:
+    def check_lengths(self, roots: Roots) -> None:
         """See how full they are now."""
         for level in self._levels.values():
             level.all_looks += 1
-            container = reached(roots, level.way)
-            inside = None if container is None else look(container, Walk(1, lambda _: False, 1))
+            container = resolve_way(roots, level.way)
+            inside = None if container is None else look_object(container, Walk(1, lambda _: False, 1))
             if inside is None or inside.kind != level.kind:
                 continue
             level.looks += 1

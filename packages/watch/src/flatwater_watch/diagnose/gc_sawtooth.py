@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import CYCLIC, OFF, RARELY, Evidence, judge
-from flatwater_watch.meters.collector import Teeth
+from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -22,7 +22,7 @@ BREAK = (
 )
 
 
-def are_the_cause(teeth: Teeth | None) -> bool:
+def gc_explains_growth(teeth: GcSawtooth | None) -> bool:
     """Whether collections free most of what comes between them, and much of what is in use."""
     if teeth is None or teeth.since > COLLECTING.late * teeth.rise:
         return False
@@ -30,7 +30,7 @@ def are_the_cause(teeth: Teeth | None) -> bool:
     return teeth.freed >= max(least, COLLECTING.mostly * teeth.rise)
 
 
-def are_small(teeth: Teeth | None, waiting: int) -> bool:
+def is_negligible(teeth: GcSawtooth | None, waiting: int) -> bool:
     """Whether collections free most of what comes before it is felt, so that what waits is how Python works.
 
     Args:
@@ -42,7 +42,7 @@ def are_small(teeth: Teeth | None, waiting: int) -> bool:
     return teeth.freed < COLLECTING.felt and waiting <= COLLECTING.late * teeth.freed
 
 
-def judge_teeth(rate: Slope, growth: Growth, *, collecting: bool) -> Finding:
+def judge_gc_sawtooth(rate: Slope, growth: Growth, *, collecting: bool) -> Finding:
     """The verdict on memory that collections free, where no fork has seen the garbage.
 
     Args:
@@ -55,7 +55,7 @@ def judge_teeth(rate: Slope, growth: Growth, *, collecting: bool) -> Finding:
     return replace(judge(known, growth), limit_step=None)
 
 
-def with_teeth(found: Finding, teeth: Teeth, per_second: float) -> Finding:
+def add_gc_amounts(found: Finding, teeth: GcSawtooth, per_second: float) -> Finding:
     """The finding with what collections free, if that is material.
 
     Args:
@@ -68,7 +68,7 @@ def with_teeth(found: Finding, teeth: Teeth, per_second: float) -> Finding:
     return replace(found, what=f"{found.what}; {_sentence(teeth, per_second, found.unit)}")
 
 
-def _sentence(teeth: Teeth, per_second: float, unit: str) -> str:
+def _sentence(teeth: GcSawtooth, per_second: float, unit: str) -> str:
     """`each full collection frees about 130 MiB; the next comes about 40 steps later`."""
     frees = f"each full collection frees about {_two_digits(teeth.freed)}"
     apart = float(f"{teeth.seconds * per_second:.2g}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from flatwater_watch.agent.gates import listen
+from flatwater_watch.agent.call_counters import set_listener
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.agent.handover import (
     CLAIM,
@@ -29,17 +29,17 @@ from flatwater_watch.agent.handover import (
     RUNNER,
     STAY,
     UNIT,
-    handed_on,
+    worker_environment,
 )
 from flatwater_watch.agent.spool import PROGRAM, WORKER
-from flatwater_watch.agent.ticking import tick
+from flatwater_watch.agent.ticking import start_ticking
 from flatwater_watch.meters.bound import names_in, process_id, read_text, system, write_whole
 from flatwater_watch.meters.mappings import footprint
-from flatwater_watch.meters.untraced import hidden
+from flatwater_watch.meters.untraced import frameless_callable
 
 if TYPE_CHECKING:
     from flatwater_watch.agent.process import ProcessWatch
-    from flatwater_watch.diagnose.finding import Made
+    from flatwater_watch.diagnose.finding import AllocationSite
 
 LAUNCHERS = (
     "torchrun",
@@ -60,17 +60,17 @@ NAMED = 3
 """Names of code without a file that are told."""
 
 
-def begin(told: dict[str, str]) -> None:
+def start_watch(told: dict[str, str]) -> None:
     """Watch this process: the first of the command that launches no others, and workers that it starts.
 
     Args:
         told: the runner's variables.
     """
     if _launches():
-        os.environ.update(handed_on(told, told.get(PYTHONPATH)))
+        os.environ.update(worker_environment(told, told.get(PYTHONPATH)))
         return
     if os.environ.get("LOCAL_RANK", "0") != "0":
-        Seat(told).wait()
+        ProcessAgent(told).begin_later()
         _follow(told)
         return
     claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118  (texts: programs replace what a Path is made of)
@@ -78,11 +78,11 @@ def begin(told: dict[str, str]) -> None:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         if _is_worker():
-            Seat(told).wait()
+            ProcessAgent(told).begin_later()
         elif not _starts_workers():
             return
     else:
-        Seat(told, claim).begin()
+        ProcessAgent(told, claim).begin()
     _follow(told)
 
 
@@ -99,7 +99,7 @@ def enter(told: dict[str, str]) -> None:
         raise RuntimeError("the process is watched already")
     claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118
     os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
-    Seat(told, claim, guest=True).begin()
+    ProcessAgent(told, claim, guest=True).begin()
 
 
 def _launches() -> bool:
@@ -124,9 +124,11 @@ def _follow(told: dict[str, str]) -> None:
         Guard().run(leave)
 
     def leave() -> None:
-        if not _seats or _seats[0].leave():  # a fork of the watch's own stays without a watch, and its forks too
+        if (
+            not _seats or _seats[0].leave_in_fork()
+        ):  # a fork of the watch's own stays without a watch, and its forks too
             _seats.clear()
-            Seat(told).wait()
+            ProcessAgent(told).begin_later()
 
     def spawning(module: ModuleType) -> None:
         # `util.spawnv_passfds` starts workers, and the processes that workers are forked from. For this moment alone
@@ -136,7 +138,7 @@ def _follow(told: dict[str, str]) -> None:
         @functools.wraps(start)
         def spawnv_passfds(*given: Any, **named: Any) -> Any:  # noqa: ANN401
             before = os.environ.get("PYTHONPATH")
-            variables = handed_on(told, before)
+            variables = worker_environment(told, before)
             for name, value in variables.items():
                 os.putenv(name, value)
             try:
@@ -151,18 +153,18 @@ def _follow(told: dict[str, str]) -> None:
 
     from flatwater_watch.agent.steps import after_import  # noqa: PLC0415  (a process without workers needs it not)
 
-    os.register_at_fork(after_in_child=hidden(forked))
+    os.register_at_fork(after_in_child=frameless_callable(forked))
     after_import({"multiprocessing.util": spawning})
 
 
 _unlink = os.unlink
-_seats: list["Seat"] = []
+_seats: list["ProcessAgent"] = []
 """The watch of this process; of the process that it was forked from, until it is left."""
-_lines: dict[str, "Made"] = {}
+_lines: dict[str, "AllocationSite"] = {}
 """By owner: what a look traced, for the next one. Python before 3.12.5 never frees the stacks of `tracemalloc`."""
 
 
-class Seat:
+class ProcessAgent:
     """The watch of one process: begun at once, or when a worker has lived for a while."""
 
     def __init__(self, told: dict[str, str], claim: str | None = None, *, guest: bool = False) -> None:
@@ -178,29 +180,29 @@ class Seat:
         self._main = _thread.get_ident()
         self._guard = Guard(lambda sentence: write_whole(f"{self._own}.fault", sentence))
         self._watch: ProcessWatch | None = None
-        self._ended = hidden(self._end)
+        self._ended = frameless_callable(self._end)
         _seats.append(self)
 
     def begin(self) -> None:
         """Watch from now on."""
         self._guard.run(self._begin)
 
-    def wait(self) -> None:
+    def begin_later(self) -> None:
         """Watch from `WORKER_SECONDS` on: most processes that are forked end or become another program at once."""
-        tick(self._guard, self._tick, WORKER_SECONDS, self._give_way)
+        start_ticking(self._guard, self._tick, WORKER_SECONDS, self._give_way)
 
-    def leave(self) -> bool:
+    def leave_in_fork(self) -> bool:
         """In a fork: the watch is the other process's. Returns whether the program has forked, and not the watch."""
         programs = self._guard.thread != _thread.get_ident()
         if self._watch is not None:
-            listen(None)
+            set_listener(None)
             if programs:  # else the watch asks in its fork for the lines that it traced
-                self._guard.ask(None, self._watch.abandon)
+                self._guard.run_or_default(None, self._watch.abandon)
         self._guard.over = True
         return programs
 
     def _give_way(self) -> int:
-        return 1 if self._watch is None else self._watch.give_way()
+        return 1 if self._watch is None else self._watch.end_stale_trace()
 
     def _tick(self, ticks: int) -> int:
         if self._watch is None:
@@ -216,7 +218,7 @@ class Seat:
     def _begin(self) -> None:
         before = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
-        from flatwater_watch.agent.steps import find_steps  # noqa: PLC0415
+        from flatwater_watch.agent.steps import hook_steps  # noqa: PLC0415
 
         unit = self._told.get(UNIT)
         worker = self._claim is None
@@ -226,16 +228,18 @@ class Seat:
         kind, spool = None if unit == IN_TIME else unit, self._own + (WORKER if worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
         watch.cost_bytes = max(0, footprint().anonymous - before)
-        gates = {} if unit == IN_TIME else find_steps(watch.step)
+        gates = {} if unit == IN_TIME else hook_steps(watch.step)
         if unit is None or unit == IN_TIME:
-            watch.boundaries.grant_to_(gates)
+            watch.boundaries.use_counters_(gates)
             if not worker:
-                tick(self._guard, self._stay if self._guest else watch.tick, give_way=watch.give_way)
+                start_ticking(
+                    self._guard, self._tick_as_guest if self._guest else watch.tick, give_way=watch.end_stale_trace
+                )
         atexit.register(self._ended)
         if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
             vars(util)["Finalize"](None, self._ended, exitpriority=1)  # it leaves by `os._exit`
 
-    def _stay(self, ticks: int) -> int:
+    def _tick_as_guest(self, ticks: int) -> int:
         """Watch as long as the runner does, then leave the process as it was."""
         assert self._watch is not None  # noqa: S101  (it has begun)
         folder = self._told[RUNNER]
@@ -255,14 +259,14 @@ class Seat:
 
     def _end(self) -> None:
         if process_id() == self._owner and self._watch is not None:
-            listen(None)
+            set_listener(None)
             self._guard.run(self._watch.close)
             self._guard.run(_note_nameless, f"{self._own}.unseen")
             self._guard.over = True
             if self._claim is not None:
-                self._guard.ask(None, _unlink, self._claim)
+                self._guard.run_or_default(None, _unlink, self._claim)
                 if not self._guest:
-                    self._guard.ask(None, _leave_nothing, self._told[FOLDER])
+                    self._guard.run_or_default(None, _leave_nothing, self._told[FOLDER])
 
 
 def _leave_nothing(folder: str) -> None:

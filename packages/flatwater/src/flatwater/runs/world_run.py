@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flatwater.envs.exact import SECONDS, WorldPlayer, try_exactness
-from flatwater.envs.kept import Repeats
+from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.world import World
 from flatwater.runs.run import Run
 
@@ -59,7 +59,7 @@ class WorldRun(Run):
 
         def make(beside: int) -> WorldPlayer:
             world, player = self.build_player(beside)
-            unsaved.update([f"; {world.beginnings.unsaved}"] if isinstance(world, Repeats) else [])
+            unsaved.update([f"; {world.beginnings.unsaved}"] if isinstance(world, ReplayableWorld) else [])
             return player
 
         verdict = try_exactness(make)

@@ -7,18 +7,18 @@ written into the run's folder as data (`sections.json`) while the run trained, b
 import json
 from collections.abc import Iterable, Mapping
 
-from flatwater.plugins import load, rows
+from flatwater.plugins import group_rows, load_named
 from flatwater.recipe import Recipe, find_installed
 from flatwater.reports.course import course_picture, course_sections
 from flatwater.reports.records import RunRecords, read_run
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.content import parse_json
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.regular import read_regular
+from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.pages.blocks import Block, Paragraph, Piece
 from flatwater_watch.pages.chart import Picture
 from flatwater_watch.pages.plain_blocks import from_plain, to_plain
-from flatwater_watch.printable import shown
+from flatwater_watch.sanitize import shown
 from flatwater_watch.units import format_bytes
 
 MOST_BYTES = 8 << 20
@@ -40,9 +40,9 @@ def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
 def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
     """The parts that installed packages add to the page of any run, of which a broken one says so in its place."""
     found: dict[str, Iterable[Block]] = {}
-    for name, where in rows("sections").items():
+    for name, where in group_rows("sections").items():
         try:
-            parts: Mapping[str, Iterable[Block]] = load(where)(run)
+            parts: Mapping[str, Iterable[Block]] = load_named(where)(run)
             found |= {title: list(blocks) for title, blocks in parts.items()}
         except Exception as fault:  # noqa: BLE001  (the edge to other people's packages: the page is drawn without it)
             said = f"{type(fault).__name__}: {fault}"

@@ -39,7 +39,7 @@ _WORD = 8
 
 
 @runtime_checkable
-class Keeps(Protocol):
+class StateKeeper(Protocol):
     """What gives its state and takes it back."""
 
     def state_dict(self) -> Any:  # noqa: ANN401
@@ -72,18 +72,18 @@ def _attributes(layer: object) -> tuple[str, ...]:
     return known + tuple(name for name, value in found if isinstance(value, RunningMeanStd) and name not in known)
 
 
-def keeps(env: object) -> bool:
+def keeps_state(env: object) -> bool:
     """Whether an environment, or one of its wrappers, can give what it keeps over episodes."""
-    return any(isinstance(layer, Keeps) or _attributes(layer) for layer in layers_of(env))
+    return any(isinstance(layer, StateKeeper) or _attributes(layer) for layer in layers_of(env))
 
 
-def state_of(env: object) -> list[Any]:
+def read_env_state(env: object) -> list[Any]:
     """What the layers of an environment keep, an entry each, the outermost first."""
     return [_layer_state(layer) for layer in layers_of(env)]
 
 
 def _layer_state(layer: object) -> Any:  # noqa: ANN401
-    if isinstance(layer, Keeps):
+    if isinstance(layer, StateKeeper):
         return layer.state_dict()
     return {name: _given(vars(layer)[name]) for name in _attributes(layer)}
 
@@ -108,7 +108,7 @@ def load_state_(env: object, state: Sequence[Any]) -> None:
     if len(layers) != len(state):
         raise CheckpointError(f"what was saved is of {len(state)} wrappers and an environment; there are {len(layers)}")
     for layer, kept in zip(layers, state, strict=True):
-        if isinstance(layer, Keeps):
+        if isinstance(layer, StateKeeper):
             layer.load_state_dict(kept)
             continue
         for name, value in kept.items():
@@ -128,7 +128,7 @@ def _take_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401
         setattr(layer, name, value)
 
 
-class Beginnings:
+class EpisodeStarts:
     """What copies of one environment kept when their running episodes began, from where these are played again.
 
     Not what they keep now: a wrapper further out may hold what statistics made of an observation then, and an episode
@@ -149,18 +149,18 @@ class Beginnings:
         """Bytes for all; 0 where nothing is kept, or it cannot be saved."""
         self.unsaved = ""
         """Why it cannot."""
-        if keeps(copies[0]):
+        if keeps_state(copies[0]):
             self._measure_(make())
 
     def _measure_(self, env: Any) -> None:  # noqa: ANN401
         try:
-            state_of(env)
+            read_env_state(env)
         except AttributeError:  # a class that has nothing before its first reset
             for copy in self.copies:
                 copy.reset(seed=0)
         try:
             env.reset(seed=0)
-            self.room = len(self.copies) * room_for(state_of(env))
+            self.room = len(self.copies) * room_for(read_env_state(env))
         except TypeError as wrong:
             self.unsaved = f"its {wrong}, which cannot be saved"
         finally:
@@ -171,7 +171,7 @@ class Beginnings:
         if self.room:
             self._states = self._states or [None] * len(self.copies)
             for env in np.flatnonzero(which).tolist():
-                self._states[env] = deepcopy(state_of(self.copies[env]))
+                self._states[env] = deepcopy(read_env_state(self.copies[env]))
 
     def states(self) -> list[Any]:
         """An entry for each copy; none where nothing has begun."""
@@ -190,13 +190,13 @@ class Beginnings:
 
 
 @runtime_checkable
-class Repeats(Protocol):
+class ReplayableWorld(Protocol):
     """A world of copies, whose episodes are played again from what they kept when these began."""
 
-    beginnings: Beginnings
+    beginnings: EpisodeStarts
 
 
-def encode(state: object) -> bytes:
+def encode_state(state: object) -> bytes:
     """A state as bytes, from which `decode` makes an equal one.
 
     Raises:
@@ -286,7 +286,7 @@ def _cut(place: Sequence[int], body: memoryview) -> memoryview:
 
 def room_for(state: object) -> int:
     """Bytes to be allocated for a state like this one: its arrays stay as they are, the rest may become longer."""
-    content = encode(state)
+    content = encode_state(state)
     head = int.from_bytes(content[:_WORD], "little")
     return len(content) + head + SPARE
 
@@ -294,7 +294,7 @@ def room_for(state: object) -> int:
 def put_(room: Array, state: object) -> str:
     """Write a state into bytes that were allocated for it. Returns why it cannot be, empty where it could."""
     try:
-        content = encode(state)
+        content = encode_state(state)
     except TypeError as wrong:
         room[:] = 0
         return f"{wrong}, which cannot be saved: expected numbers, text, arrays, and dicts, lists and tuples of them"

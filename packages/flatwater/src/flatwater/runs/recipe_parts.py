@@ -8,19 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flatwater.border import own_place
-from flatwater.recipe import SECTIONS, Recipe, later, recipe_names
+from flatwater.recipe import SECTIONS, Recipe, lazy_function, recipe_names
 from flatwater.rundir.layout import RunFolder
 
 SECONDS = 60.0
 """Between two times at least."""
 SHARE = 50.0
 """The pause is so many times what writing took."""
-write_parts = later("flatwater.reports.own_parts:write_parts")
+write_parts = lazy_function("flatwater.reports.recipe_parts:write_parts")
 """Pages stand above runs, and are imported by those alone that have such parts."""
 
 
 @dataclass
-class OwnParts:
+class RecipeParts:
     """One for each process that trains a run."""
 
     recipe: Recipe
@@ -33,18 +33,18 @@ class OwnParts:
     """What was said last of parts that cannot be made."""
 
     @property
-    def wanted(self) -> bool:
+    def has_parts(self) -> bool:
         """Whether there is anything to write: readers find installed recipes themselves, and some have no parts."""
         return self.recipe.name not in recipe_names() and self.recipe.sections is not SECTIONS
 
-    def settled_(self) -> None:
+    def write_when_due_(self) -> None:
         """Write them where that is due, after a round."""
-        if self.wanted and self.clock() >= self.due:
+        if self.has_parts and self.clock() >= self.due:
             self.write_()
 
     def write_(self) -> None:
         """Write them now. What the recipe's code raises is told, and the run goes on: only a page lacks something."""
-        if not self.wanted:
+        if not self.has_parts:
             return
         began = self.clock()
         try:

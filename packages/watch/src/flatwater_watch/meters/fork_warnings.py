@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from flatwater_watch.meters.bound import monotonic, process_id
 from flatwater_watch.meters.proc import threads_here
-from flatwater_watch.meters.untraced import hidden
+from flatwater_watch.meters.untraced import frameless_callable
 
 _WARNED = re.compile(r"This process \(pid=\d+\) is multi-threaded, use of fork")
 _UNHEARD: Any = ("ignore", _WARNED, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
@@ -26,7 +26,7 @@ _since: float | None = None
 _hooked = False
 
 
-def beside_program(work: Callable[[], object]) -> Callable[[], None]:
+def warning_free_work(work: Callable[[], object]) -> Callable[[], None]:
     """Work for a thread that is about to start, of which forks of the program do not warn until it is done."""
     owner = process_id()
     _owners.append(owner)  # here: the program may fork before the thread has its turn
@@ -47,8 +47,8 @@ def spare_warnings(run: Callable[[Callable[[], object]], object]) -> None:
     if _hooked or version < (3, 12):
         return
     _hooked = True
-    end = hidden(lambda: run(hear_again))
-    os.register_at_fork(before=hidden(lambda: run(_hear_nothing)), after_in_child=end)
+    end = frameless_callable(lambda: run(hear_again))
+    os.register_at_fork(before=frameless_callable(lambda: run(_hear_nothing)), after_in_child=end)
     if version < (3, 13):  # later ones warn after their hooks
         os.register_at_fork(after_in_parent=end)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """The state tree is the run. A crew may keep something newer elsewhere, until it is asked for it."""
 
     @property
@@ -25,7 +25,7 @@ class Crew(Protocol):
         """Let go of what it computes on."""
 
 
-class Alone:
+class LocalExecutor:
     """This process, and no other."""
 
     @property

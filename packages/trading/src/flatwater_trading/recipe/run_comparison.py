@@ -5,12 +5,12 @@ from dataclasses import asdict
 
 import numpy as np
 
-from flatwater.metrics.lines import thinned
+from flatwater.metrics.lines import spread_indexes
 from flatwater.recipe import Difference, NoDifferenceError
 from flatwater.reports.records import RunRecords
-from flatwater_trading.panel.calendar import calendar_of
-from flatwater_trading.recipe.comparison import difference_of
-from flatwater_trading.recipe.sections import changes
+from flatwater_trading.panel.calendar import infer_calendar
+from flatwater_trading.recipe.comparison import bootstrap_difference
+from flatwater_trading.recipe.sections import equity_line
 from flatwater_trading.recipe.tables import read_equity
 from flatwater_watch.pages.chart import MOST_POINTS, Axis, Chart
 
@@ -36,7 +36,7 @@ def difference(runs: Mapping[str, RunRecords]) -> Difference:
     if not tables[0]["date"].equals(tables[1]["date"]):
         raise NoDifferenceError("their equity is of different days")
     *_, first = runs.values()
-    column, calendar = first.recipe.trained, calendar_of(tables[0]["date"].to_numpy())
+    column, calendar = first.recipe.trained, infer_calendar(tables[0]["date"].to_numpy())
     returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
     if len(returns) < len(tables):
         raise NoDifferenceError("they trained different things")
@@ -44,8 +44,8 @@ def difference(runs: Mapping[str, RunRecords]) -> Difference:
         raise NoDifferenceError(f"fewer than {FEWEST} {calendar.units}")
     if not all(np.isfinite(each).all() for each in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
-    apart = difference_of(*returns, a_year=calendar.a_year, seed=0)
-    return Difference(asdict(apart), len(returns[0]), calendar.units, apart.told)
+    apart = bootstrap_difference(*returns, a_year=calendar.a_year, seed=0)
+    return Difference(asdict(apart), len(returns[0]), calendar.units, apart.describe_against)
 
 
 def period_returns(equity: np.ndarray) -> np.ndarray:
@@ -66,9 +66,9 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
         column, equity = run.recipe.trained, read_equity(run.path)
         if equity is None or column not in equity.columns:
             continue
-        kept = equity[thinned(len(equity), MOST_POINTS)]
+        kept = equity[spread_indexes(len(equity), MOST_POINTS)]
         dates, values = kept["date"].to_list(), kept[column].to_list()
-        marks.append(changes(letter, dates, values, colour, width=2, front=False))
+        marks.append(equity_line(letter, dates, values, colour, width=2, front=False))
     if not marks:
         return []
     return [

@@ -45,7 +45,7 @@ NEAR, FAR = 3, 10
 
 
 @dataclass
-class Pace:
+class ReadingSchedule:
     """Decides which boundaries are read. `step` of a watch compares with its fields and does nothing else."""
 
     began: float
@@ -66,13 +66,13 @@ class Pace:
     gap: float = 0.0
     """Seconds from the last reading to that which the clock alone would ask for."""
 
-    def hurry(self) -> None:
+    def pace_by_clock(self) -> None:
         """Let the clock alone pace the next readings: memory rose."""
         self.eager = max(self.eager, QUICK_READINGS)
 
 
-def put_off_(
-    pace: Pace,
+def schedule_next_(
+    pace: ReadingSchedule,
     now: float,
     took: float,
     counts: Mapping[str, int],
@@ -106,12 +106,12 @@ def put_off_(
         else _gap(pace, now, investigating=investigating, counting=counting)
     )
     pace.gap = gap
-    pace.due = now + (gap if idle_cpu is None else _rest(pace, now, idle_cpu))
+    pace.due = now + (gap if idle_cpu is None else _idle_gap(pace, now, idle_cpu))
     pace.anchor, period = _anchor(counts, now - pace.began, max(2 * gap, USUAL))
     pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
 
 
-def slice_of(pace: Pace, now: float, boundaries: int) -> float:
+def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: int) -> float:
     """CPU seconds that a census may hold the program up at one boundary.
 
     Args:
@@ -122,17 +122,17 @@ def slice_of(pace: Pace, now: float, boundaries: int) -> float:
     return max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
 
 
-def overdrawn(pace: Pace, now: float, share: float) -> float:
+def overspent_seconds(pace: ReadingSchedule, now: float, share: float) -> float:
     """Seconds to wait until what was spent is within a share again; negative where some is left."""
     return (pace.spent - CREDIT) / share - (now - pace.began)
 
 
-def share_of(*, investigating: bool, counting: bool) -> float:
+def spending_share(*, investigating: bool, counting: bool) -> float:
     """Part of the time that may be spent now."""
     return PROVEN_SHARE if investigating else COUNTING_SHARE if counting else DEEP_SHARE
 
 
-def _gap(pace: Pace, now: float, *, investigating: bool, counting: bool) -> float:
+def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bool) -> float:
     least = QUICK if pace.readings < QUICK_READINGS else USUAL
     usual = median(pace.recent) / SHARE if pace.readings >= QUICK_READINGS and pace.recent else 0.0
     if pace.investigated:
@@ -140,11 +140,12 @@ def _gap(pace: Pace, now: float, *, investigating: bool, counting: bool) -> floa
     if pace.investigated or counting:
         least, usual = min(least, LONGEST), 0.0
     return min(
-        LONGEST, max(least, usual, overdrawn(pace, now, share_of(investigating=investigating, counting=counting)))
+        LONGEST,
+        max(least, usual, overspent_seconds(pace, now, spending_share(investigating=investigating, counting=counting))),
     )
 
 
-def _rest(pace: Pace, now: float, cpu: float) -> float:
+def _idle_gap(pace: ReadingSchedule, now: float, cpu: float) -> float:
     """Seconds to the next reading of a program that is flat: as the clock says, and as its own CPU time allows."""
     if pace.eager:
         return pace.gap

@@ -18,7 +18,7 @@ NEAR = 1.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Traded:
+class TradedCloses:
     """Closes as they were traded over those of the panel."""
 
     raw: np.ndarray
@@ -41,11 +41,11 @@ class Traded:
         return float(raw[known[-1]]) / float(close[known[-1]]) if len(known) else 1.0
 
 
-def traded_of(panel: Panel) -> Traded | None:
+def traded_closes(panel: Panel) -> TradedCloses | None:
     """None where only one kind of prices is known."""
     if panel.raw_close is None:
         return None
-    return Traded(panel.raw_close, panel.feature("close"), panel.investable)
+    return TradedCloses(panel.raw_close, panel.feature("close"), panel.investable)
 
 
 def with_raw_closes(panel: Panel, given: Panel) -> Panel:

@@ -13,15 +13,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.algorithms.ppo import Policy, bound_weights, make_act
+from flatwater.algorithms.ppo import ActingPolicy, bound_weights, make_act
 from flatwater.cluster.share import Span
 from flatwater.envs.growing.baselines import BASELINES
-from flatwater.envs.growing.lifecycle import Masks
-from flatwater.envs.growing.measures import accuracy_of
-from flatwater.envs.growing.simulator import GrowingEnvs, is_impaired, masks, observe, part_of, reset_, step_
+from flatwater.envs.growing.lifecycle import OperationMasks
+from flatwater.envs.growing.measures import last_accuracy
+from flatwater.envs.growing.simulator import GrowingEnvs, impaired_hosts, masks, observe, reset_, step_, sub_pool
 from flatwater.envs.growing.spaces import HEADS
-from flatwater.trainers import crew
-from flatwater.trainers.grow.state import Setup
+from flatwater.trainers import executor
+from flatwater.trainers.grow.state import GrowSetup
 
 EXPLORER, POLICY = "explorer", "policy"
 """Players besides the baselines: the policy with the draws and the floor that it learns with, and without them."""
@@ -31,7 +31,7 @@ Columns = Mapping[str, Tensor]
 """What a step comes to, by name, each [E, ...]."""
 
 
-class Crew(crew.Crew, Protocol):
+class GroupExecutor(executor.Executor, Protocol):
     """Every crew comes to the same numbers. It may keep newer environments elsewhere until an episode's end."""
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
@@ -59,14 +59,19 @@ def grouped(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Sequence[S
     """The groups of a pool, in its storage."""
     if len(spans) == 1:
         return [Group(envs, memory)]
-    return [Group(part_of(envs, *span), memory[:, slice(*span)]) for span in spans]
+    return [Group(sub_pool(envs, *span), memory[:, slice(*span)]) for span in spans]
 
 
-class Here(crew.Alone):
+class LocalGroupExecutor(executor.LocalExecutor):
     """This process computes all groups, one after the other."""
 
     def __init__(
-        self, setup: Setup, policy: Policy, envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Sequence[Span]
+        self,
+        setup: GrowSetup,
+        policy: ActingPolicy,
+        envs: GrowingEnvs,
+        memory: Float[Tensor, "2 E M"],
+        spans: Sequence[Span],
     ) -> None:
         """Bind the state.
 
@@ -108,8 +113,8 @@ class Here(crew.Alone):
             "action": action,
             "success": measures.success,
             "reward": reward,
-            "accuracy": accuracy_of(measures),
-            "impaired": is_impaired(group.envs),
+            "accuracy": last_accuracy(measures),
+            "impaired": impaired_hosts(group.envs),
             "stage": slots.stage,
             "alpha": slots.alpha,
         }
@@ -130,7 +135,7 @@ class Here(crew.Alone):
             "value": acted.value,
             "reward": reward,
             "stage": envs.slots.stage,
-            "accuracy": accuracy_of(envs.measures),
+            "accuracy": last_accuracy(envs.measures),
             "rolled_back": envs.measures.rolled_back,
         }
 
@@ -141,9 +146,9 @@ class Here(crew.Alone):
         with torch.no_grad():
             choice = student.choose(self._weights, observe(envs), memory, starts)
         memory.copy_(choice.memory)
-        return student.actions.given(choice.logits, legality(masks(envs))).likeliest()
+        return student.actions.distribution(choice.logits, legality(masks(envs))).mode()
 
 
-def legality(found: Masks) -> Bool[Tensor, "E R"]:
+def legality(found: OperationMasks) -> Bool[Tensor, "E R"]:
     """What is legal, in the form of the policy's rows of logits (`nets.actions`)."""
     return torch.cat([found.operation, *(found.given[head].flatten(1) for head in HEADS[1:])], dim=1)

@@ -2,14 +2,14 @@
 
 from typing import Protocol
 
-from flatwater.trainers import crew
-from flatwater_trading.training.learn import Learning, learning
-from flatwater_trading.training.setup import Setup
-from flatwater_trading.training.state import Erl
-from flatwater_trading.training.tile import Judged, Trained, judge_tile, train_tile
+from flatwater.trainers import executor
+from flatwater_trading.training.learn import PopulationLearning, make_learning
+from flatwater_trading.training.setup import ErlSetup
+from flatwater_trading.training.state import ErlState
+from flatwater_trading.training.tile import TileTraining, TileValidation, judge_tile, train_tile
 
 
-class Crew(crew.Crew, Protocol):
+class TileExecutor(executor.Executor, Protocol):
     """Computes tiles, by number. Every crew comes to the same numbers.
 
     It may keep newer rows of members elsewhere during a phase of learning, until it is asked for them.
@@ -18,37 +18,37 @@ class Crew(crew.Crew, Protocol):
     def learn_(self) -> None:
         """Every member learns once: the next update of the generation."""
 
-    def train(self, tile: int) -> Trained:
+    def train(self, tile: int) -> TileTraining:
         """The tile's members play the training slices."""
 
-    def judge(self, tile: int) -> Judged:
+    def judge(self, tile: int) -> TileValidation:
         """The tile's members, and the champion, play the validation slices."""
 
-    def replaced_(self) -> None:
+    def mark_members_changed_(self) -> None:
         """The run's members are others now."""
 
 
-class Here(crew.Alone):
+class LocalTileExecutor(executor.LocalExecutor):
     """This process computes all tiles, one after the other."""
 
-    def __init__(self, setup: Setup, run: Erl) -> None:
+    def __init__(self, setup: ErlSetup, run: ErlState) -> None:
         """Bind the run's state."""
         self._setup, self._run = setup, run
-        self._learning: Learning = learning(setup, run)
+        self._learning: PopulationLearning = make_learning(setup, run)
 
     def learn_(self) -> None:
         """In place."""
         self._learning.weigh_(self._learning.update_())
 
-    def train(self, tile: int) -> Trained:
+    def train(self, tile: int) -> TileTraining:
         """In the run's own simulator."""
         setup, run = self._setup, self._run
         return train_tile(setup, run, setup.tiles[tile], run.progress.round)
 
-    def judge(self, tile: int) -> Judged:
+    def judge(self, tile: int) -> TileValidation:
         """In the run's own simulator."""
         setup, run = self._setup, self._run
         return judge_tile(setup, run, setup.tiles[tile], run.progress.round)
 
-    def replaced_(self) -> None:
+    def mark_members_changed_(self) -> None:
         """The state tree has the only rows."""

@@ -10,10 +10,10 @@ from itertools import pairwise
 from math import ceil
 
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import CYCLIC, judge_rest
+from flatwater_watch.diagnose.judge import CYCLIC, judge_unowned
 from flatwater_watch.heap.roots import is_of_library_call
 from flatwater_watch.series.readings import Growth, Reading
-from flatwater_watch.series.slope import Slope, drifting
+from flatwater_watch.series.slope import Slope, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, ENDING, OWNING, PAGE = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning, SHIPPED.investigating.page
@@ -28,14 +28,14 @@ KINDS = ("epoch", "episode", "update", "step", "request")
 
 
 @dataclass(frozen=True)
-class Row:
+class Sample:
     """One reading, with the counts of all boundaries then."""
 
     seconds: float
     """Since the first boundary."""
     counts: Mapping[str, int]
     reading: Reading
-    own: int = 0
+    watch_overhead_bytes: int = 0
     """Resident bytes that were gained while the watch worked, until then: its own, not the program's."""
     parts: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Seconds from one kind of boundary to the next that came, until then."""
@@ -43,7 +43,7 @@ class Row:
     @property
     def resident(self) -> int:
         """The program's."""
-        return self.reading.resident - self.own
+        return self.reading.resident - self.watch_overhead_bytes
 
 
 @dataclass(frozen=True)
@@ -58,31 +58,31 @@ class Scale:
     """Where both stand now."""
 
 
-def keep_(rows: list[Row], row: Row) -> None:
+def append_sample_(rows: list[Sample], row: Sample) -> None:
     """Append a row; the older half is thinned when there are more than 200."""
     rows.append(row)
     if len(rows) > ROWS:
         del rows[1 : ROWS // 2 : 2]
 
 
-def settled(rows: Sequence[Row]) -> Sequence[Row]:
+def after_warm_up(rows: Sequence[Sample]) -> Sequence[Sample]:
     """The rows after warm-up."""
     return rows[len(rows) // ENDING.warm_up :]
 
 
-def recent_half(rows: Sequence[Row]) -> Sequence[Row]:
+def recent_half(rows: Sequence[Sample]) -> Sequence[Sample]:
     """The newer half of the rows, one at least where there is any."""
     return rows[len(rows) // 2 :]
 
 
-def scale_of(rows: Sequence[Row], unit: str | None = None) -> Scale:
+def choose_scale(rows: Sequence[Sample], unit: str | None = None) -> Scale:
     """What people count in this program: the slowest boundary that is regular, or seconds.
 
     Args:
         rows: at least one.
         unit: a kind of boundary that was asked for.
     """
-    first, last = settled(rows)[0], rows[-1]
+    first, last = after_warm_up(rows)[0], rows[-1]
     clock = last.reading.step - first.reading.step
     chosen = unit or _slowest(rows)
     if chosen == "second" or chosen not in last.counts:
@@ -92,7 +92,7 @@ def scale_of(rows: Sequence[Row], unit: str | None = None) -> Scale:
     return Scale(chosen, clock / count if count else 1.0, last.reading.step, last.counts[chosen])
 
 
-def _slowest(rows: Sequence[Row]) -> str:
+def _slowest(rows: Sequence[Sample]) -> str:
     last = rows[-1]
     # No reading may be near the middle: a census or a trace is followed by a long pause.
     middle = min(rows[:-1] or rows, key=lambda row: abs(row.reading.step - last.reading.step / 2))
@@ -105,7 +105,7 @@ def _slowest(rows: Sequence[Row]) -> str:
     return min(regular, key=lambda kind: regular[kind]) if regular else "second"
 
 
-def converted(found: Finding, scale: Scale) -> Finding:
+def with_unit(found: Finding, scale: Scale) -> Finding:
     """The finding per unit of the scale instead of per boundary."""
 
     def at(step: int | None) -> int | None:
@@ -122,7 +122,7 @@ def converted(found: Finding, scale: Scale) -> Finding:
     )
 
 
-def timed(found: Finding, limit: int | None, rows: Sequence[Row], now: float) -> Finding:
+def with_limit_time(found: Finding, limit: int | None, rows: Sequence[Sample], now: float) -> Finding:
     """The finding with the time at which memory ends, if boundaries go on to come as they have since warm-up.
 
     Args:
@@ -131,7 +131,7 @@ def timed(found: Finding, limit: int | None, rows: Sequence[Row], now: float) ->
         rows: all readings.
         now: seconds since 1970.
     """
-    first, last = settled(rows)[0], rows[-1]
+    first, last = after_warm_up(rows)[0], rows[-1]
     passed = last.reading.step - first.reading.step
     if limit is None or passed <= 0:
         return found
@@ -139,7 +139,7 @@ def timed(found: Finding, limit: int | None, rows: Sequence[Row], now: float) ->
     return replace(found, limit_time=now + left)
 
 
-def goes_on(found: Finding, since: int, rows: Sequence[Row]) -> bool:
+def finding_still_grows(found: Finding, since: int, rows: Sequence[Sample]) -> bool:
     """Whether what was found still grows: a table that is loaded grows like a leak, until it is there.
 
     Args:
@@ -153,16 +153,16 @@ def goes_on(found: Finding, since: int, rows: Sequence[Row]) -> bool:
     recent = later[-1 - max(ENDING.lately, len(later) // 2) :]
     steps = recent[-1].reading.step - recent[0].reading.step
     if found.owner == CYCLIC:  # a collection that frees it does not end it
-        grown = sum(max(0, _grown(one.reading, two.reading, found)) for one, two in pairwise(recent))
+        grown = sum(max(0, _measured_gain(one.reading, two.reading, found)) for one, two in pairwise(recent))
     else:
-        grown = _grown(recent[0].reading, recent[-1].reading, found)
+        grown = _measured_gain(recent[0].reading, recent[-1].reading, found)
     said = found.bytes_per_step * steps
     if steps > 0 and said < PAGE:  # all censuses together say that it stands still
         return False
     return grown >= ENDING.still * said
 
 
-def _grown(before: Reading, after: Reading, found: Finding) -> int:
+def _measured_gain(before: Reading, after: Reading, found: Finding) -> int:
     if found.verdict == "retention":
         return (after.free or 0) - (before.free or 0)
     if found.verdict == "mapped":
@@ -171,26 +171,26 @@ def _grown(before: Reading, after: Reading, found: Finding) -> int:
     return max(after.unaccounted - before.unaccounted, live)
 
 
-def growth(rows: Sequence[Row]) -> int:
+def growth_bytes(rows: Sequence[Sample]) -> int:
     """Resident bytes gained since warm-up."""
-    after = settled(rows)
+    after = after_warm_up(rows)
     return after[-1].resident - after[0].resident if after else 0
 
 
-def swing(rows: Sequence[Row]) -> int:
+def swing(rows: Sequence[Sample]) -> int:
     """Resident bytes between the highest and the lowest reading since warm-up."""
-    sizes = [row.resident for row in settled(rows)]
+    sizes = [row.resident for row in after_warm_up(rows)]
     return max(sizes) - min(sizes) if sizes else 0
 
 
-def without_doubt(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
+def cap_native_rate(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
     """The findings; native growth is limited to what the measured owners leave unexplained.
 
     Args:
         found: per boundary.
         rows: all readings.
     """
-    whole = rate_of(rows)
+    whole = growth_rate(rows)
     held = sum(each.bytes_per_step for each in found if each.verdict != "native")
     rest = whole - held
     kept = []
@@ -204,7 +204,7 @@ def without_doubt(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding
     return kept
 
 
-def without_records(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
+def drop_library_records(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
     """The findings, without what only a running call of a library holds while memory has grown by little.
 
     A library that runs the program, such as pytest, keeps a record of its work on purpose, and lets go of it with its
@@ -214,10 +214,10 @@ def without_records(found: Sequence[Finding], rows: Sequence[Row]) -> list[Findi
         found: of the monitor.
         rows: all readings.
     """
-    return [each for each in found if growth(rows) >= ENDING.open_bytes or not is_of_library_call(each.owner)]
+    return [each for each in found if growth_bytes(rows) >= ENDING.open_bytes or not is_of_library_call(each.owner)]
 
 
-def material(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
+def drop_immaterial(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
     """The findings, without those of objects if all objects together grew by less than a megabyte.
 
     Two censuses may have seen a burst, and all together tell a rate of next to nothing.
@@ -231,21 +231,23 @@ def material(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
     return [each for each in found if not each.holders or held * steps >= DRIFT.least_bytes]
 
 
-def still_grows(rows: Sequence[Row]) -> bool:
+def process_still_grows(rows: Sequence[Sample]) -> bool:
     """Whether it has gained a material amount since its beginning, and has not ended doing so."""
     last = rows[-1]
-    return last.resident - rows[0].resident >= max(2 * DRIFT.least_bytes, last.reading.material) and rises(rows)
+    return last.resident - rows[0].resident >= max(
+        2 * DRIFT.least_bytes, last.reading.material_bytes
+    ) and grew_in_last_half(rows)
 
 
-def rises(rows: Sequence[Row]) -> bool:
+def grew_in_last_half(rows: Sequence[Sample]) -> bool:
     """Whether it still grew in the last half of the readings after warm-up: a cache that is warm does not."""
-    after = settled(rows)
+    after = after_warm_up(rows)
     late = rows[-1].resident - after[len(after) // 2].resident
     whole = rows[-1].resident - after[0].resident
-    return late >= max(rows[-1].reading.material / 2, min(ENDING.rising * whole, ENDING.open_bytes))
+    return late >= max(rows[-1].reading.material_bytes / 2, min(ENDING.rising * whole, ENDING.open_bytes))
 
 
-def let_go(rows: Sequence[Row]) -> bool:
+def is_teardown_sample(rows: Sequence[Sample]) -> bool:
     """Whether the last reading was taken during teardown, so that it says nothing about the loop before.
 
     What is freed then may stay with the allocator, so the bytes that nothing accounts for are compared.
@@ -253,38 +255,44 @@ def let_go(rows: Sequence[Row]) -> bool:
     if len(rows) <= ENDING.wait:
         return False
     before, last = rows[-2].reading, rows[-1].reading
-    grown = before.unaccounted - settled(rows)[0].reading.unaccounted
-    return before.unaccounted - last.unaccounted >= max(before.material, ENDING.let_go * grown)
+    grown = before.unaccounted - after_warm_up(rows)[0].reading.unaccounted
+    return before.unaccounted - last.unaccounted >= max(before.material_bytes, ENDING.let_go * grown)
 
 
-def mostly_held(found: list[Finding], rows: Sequence[Row]) -> list[Finding]:
+def owned_or_native(found: list[Finding], rows: Sequence[Sample]) -> list[Finding]:
     """The findings, if they have most of the growth since the beginning; else what is known without them."""
     first, last = rows[0], rows[-1]
     held = sum(each.bytes_per_step for each in found) * (last.reading.step - first.reading.step)
-    return without_records(found, rows) if held >= ENDING.mostly * (last.resident - first.resident) else native_of(rows)
+    return (
+        drop_library_records(found, rows)
+        if held >= ENDING.mostly * (last.resident - first.resident)
+        else judge_native_at_end(rows)
+    )
 
 
-def native_of(rows: Sequence[Row]) -> list[Finding]:
+def judge_native_at_end(rows: Sequence[Sample]) -> list[Finding]:
     """Growth that no object explains, in a program that ended before the monitor could be sure."""
     steps, values = [row.reading.step for row in rows], [float(row.reading.unaccounted) for row in rows]
-    slope = drifting(steps, values, least=2 * rows[-1].reading.material, fewest=ENDING.native, confidence=DRIFT.sure)
-    return [] if slope is None else [judge_rest("native", slope, growth_of(rows))]
+    slope = drift_slope(
+        steps, values, least=2 * rows[-1].reading.material_bytes, fewest=ENDING.native, confidence=DRIFT.sure
+    )
+    return [] if slope is None else [judge_unowned("native", slope, process_growth(rows))]
 
 
-def growth_of(rows: Sequence[Row]) -> Growth:
+def process_growth(rows: Sequence[Sample]) -> Growth:
     """How the process grows since warm-up, per boundary."""
-    last, rate = rows[-1].reading, rate_of(rows)
+    last, rate = rows[-1].reading, growth_rate(rows)
     return Growth(last.step, last.resident, last.limit, Slope(rate, rate, rate), "boundary")
 
 
-def rate_of(rows: Sequence[Row]) -> float:
+def growth_rate(rows: Sequence[Sample]) -> float:
     """Resident bytes gained per boundary since warm-up; 0 before there are two readings."""
-    first, last = settled(rows)[0], rows[-1]
+    first, last = after_warm_up(rows)[0], rows[-1]
     steps = last.reading.step - first.reading.step
     return (last.resident - first.resident) / steps if steps > 0 else 0.0
 
 
-def explained_share(rows: Sequence[Row], found: Iterable[Finding]) -> float:
+def explained_share(rows: Sequence[Sample], found: Iterable[Finding]) -> float:
     """Part of the growth that has a cause: what findings say, freed memory, files, arrays touched for the first time.
 
     Args:
@@ -296,9 +304,9 @@ def explained_share(rows: Sequence[Row], found: Iterable[Finding]) -> float:
     """
     if len(rows) <= 1:
         return 1.0
-    first, last = settled(rows)[0].reading, rows[-1].reading
-    grown = growth(rows)
-    if grown <= last.material:
+    first, last = after_warm_up(rows)[0].reading, rows[-1].reading
+    grown = growth_bytes(rows)
+    if grown <= last.material_bytes:
         return 1.0
     held = sum(each.share for each in found if each.holders or each.verdict in {"native", "leak"}) * grown
     freed = max(0, (last.free or 0) - (first.free or 0))

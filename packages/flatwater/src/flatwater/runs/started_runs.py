@@ -22,7 +22,7 @@ MOST = 4096
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def is_begun(key: str) -> bool:
+def was_begun(key: str) -> bool:
     """Whether the user has begun what the hash stands for; False where nothing can be read."""
     try:
         with _folder(make=False) as folder:

@@ -22,7 +22,7 @@ MOST = 32
 
 
 @dataclass
-class Block:
+class LargeArray:
     """An array whose pages are not all in RAM."""
 
     path: str
@@ -33,13 +33,13 @@ class Block:
 
 
 @dataclass
-class Pages:
+class FillingArrays:
     """The arrays that are being filled, by address."""
 
-    blocks: dict[int, Block] = field(default_factory=dict)
+    blocks: dict[int, LargeArray] = field(default_factory=dict)
 
 
-def find_(pages: Pages, census: Census) -> int:
+def add_untouched_(pages: FillingArrays, census: Census) -> int:
     """Add the large arrays of a census that are not touched yet. Returns how many are new."""
     before = len(pages.blocks)
     for path, held in census.live.items():
@@ -48,11 +48,11 @@ def find_(pages: Pages, census: Census) -> int:
                 continue
             touched = touched_bytes(address, size)
             if touched < FILLING.touched * size:
-                pages.blocks[address] = Block(path, weakref.ref(array), address, size, touched)
+                pages.blocks[address] = LargeArray(path, weakref.ref(array), address, size, touched)
     return len(pages.blocks) - before
 
 
-def owned_(pages: Pages) -> dict[str, int]:
+def touched_by_path_(pages: FillingArrays) -> dict[str, int]:
     """Touched bytes by path, of the arrays that live."""
     for address, block in list(pages.blocks.items()):
         if block.array() is None:
@@ -62,12 +62,12 @@ def owned_(pages: Pages) -> dict[str, int]:
     return _by_path(pages, lambda block: block.touched)
 
 
-def planned(pages: Pages) -> dict[str, int]:
+def planned(pages: FillingArrays) -> dict[str, int]:
     """Bytes by path that the arrays have in the end."""
     return _by_path(pages, lambda block: block.size)
 
 
-def _by_path(pages: Pages, size: Any) -> dict[str, int]:  # noqa: ANN401
+def _by_path(pages: FillingArrays, size: Any) -> dict[str, int]:  # noqa: ANN401
     found: dict[str, int] = {}
     for block in pages.blocks.values():
         found[block.path] = found.get(block.path, 0) + size(block)

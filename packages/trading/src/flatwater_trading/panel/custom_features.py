@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from flatwater.border import Border
-from flatwater.imported import find_object, version_of
+from flatwater.named_imports import find_object, module_hash
 from flatwater_trading.panel.adjusting import RAW_CLOSE
 from flatwater_trading.panel.features import OBSERVABLE
 from flatwater_trading.panel.panel import FEATURES, PRICES
@@ -79,7 +79,7 @@ def _find(where: str) -> tuple[Any, str]:
     """The function, and a hash of its module's text."""
     function = find_object(where, given=f"--features {where}: it", wanted="MODULE:FUNCTION", error=DataError)
     try:
-        return function, version_of(function)
+        return function, module_hash(function)
     except (TypeError, OSError) as wrong:
         raise DataError(
             f"--features {where}: {wrong}. Its version is the hash of its text: write it in a file MODULE.py."
@@ -118,6 +118,6 @@ def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.Data
             )
 
 
-def own_of(origins: Mapping[str, str]) -> tuple[str, ...]:
+def custom_features(origins: Mapping[str, str]) -> tuple[str, ...]:
     """Features of a panel beyond the nine."""
     return tuple(name for name in origins if name not in FEATURES)

@@ -27,9 +27,9 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from flatwater.cluster.worker import Answers
-from flatwater.imported import import_object
+from flatwater.cluster.worker import WorkerSession
 from flatwater.memory.nodes import STORE_SHARE
+from flatwater.named_imports import import_object
 from flatwater_watch.errors import RunError
 from flatwater_watch.units import format_bytes
 
@@ -71,7 +71,7 @@ def connect(address: str) -> None:
 
 
 @dataclass(frozen=True)
-class Node:
+class RayNode:
     """A machine of the cluster."""
 
     name: str
@@ -83,10 +83,10 @@ class Node:
     """Bytes of its object store, in which large messages lie."""
 
 
-def nodes() -> list[Node]:
+def nodes() -> list[RayNode]:
     """The machines that are there now, in the order of their names."""
     found = [
-        Node(
+        RayNode(
             name=each["NodeManagerHostname"],
             identity=each["NodeID"],
             cores=each["Resources"].get("CPU", 0.0),
@@ -106,7 +106,7 @@ def in_stores() -> int:
     return int(there.get(name, 0.0) - left.get(name, 0.0))
 
 
-def ask_nodes(asked: Sequence[Node], target: str, *given: object) -> list[Any]:
+def ask_nodes(asked: Sequence[RayNode], target: str, *given: object) -> list[Any]:
     """What a function says on each of several nodes, asked at once.
 
     Args:
@@ -124,7 +124,7 @@ def _call(target: str, *given: object) -> Any:  # noqa: ANN401
     return import_object(target)(*given)
 
 
-class _Host:
+class _RayHost:
     """The actor: answers as a worker's process does."""
 
     def __init__(self, most: int) -> None:
@@ -133,7 +133,7 @@ class _Host:
         Args:
             most: bytes that an answer may have.
         """
-        self._answers, self._most = Answers(), most
+        self._answers, self._most = WorkerSession(), most
 
     def answer(self, message: bytes) -> bytes:
         """To one question."""
@@ -148,7 +148,7 @@ class _Host:
 
 
 _call_there = ray.remote(num_cpus=0, max_retries=0)(_call)
-_HostThere = ray.remote(max_restarts=0, max_task_retries=0)(_Host)
+_HostThere = ray.remote(max_restarts=0, max_task_retries=0)(_RayHost)
 
 
 def too_large(size: int, most: int) -> str:
@@ -159,7 +159,7 @@ def too_large(size: int, most: int) -> str:
     )
 
 
-class Actor:
+class RayActor:
     """One life of a worker in the cluster."""
 
     pause = 2.0  # a node that is lost is still offered by Ray for a while
@@ -178,7 +178,7 @@ class Actor:
         self._where = self._host.where.remote()
         self._asked: deque[Any] = deque()
         self._placed: tuple[str, int] | None = None
-        self.ended = "its actor lost"
+        self.exit_reason = "its actor lost"
 
     @property
     def machine(self) -> str:
@@ -218,8 +218,8 @@ class Actor:
                 f"{ray.available_resources()}. Use fewer --workers, or add machines."
             ) from wrong
         except _LOST as lost:
-            self.ended = str(lost).splitlines()[0]
-            raise EOFError(self.ended) from lost
+            self.exit_reason = str(lost).splitlines()[0]
+            raise EOFError(self.exit_reason) from lost
         return answer
 
     def _stands_still(self, *, kill: bool) -> bool:
@@ -228,7 +228,7 @@ class Actor:
         identity, pid = self._placed
         with suppress(RayError):  # its node is gone: Ray says so of the actor as well
             node = next((each for each in nodes() if each.identity == identity), None)
-            if node and ask_nodes([node], "flatwater_watch.meters.proc:stands_still", pid)[0]:
+            if node and ask_nodes([node], "flatwater_watch.meters.proc:is_stopped", pid)[0]:
                 if kill:
                     ask_nodes([node], "os:kill", pid, int(signal.SIGKILL))
                 return True

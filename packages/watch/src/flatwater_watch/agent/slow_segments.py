@@ -7,16 +7,16 @@ of the whole program has shown that it became slower.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from flatwater_watch.agent.books import Row, settled
+from flatwater_watch.agent.growth import Sample, after_warm_up
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.thresholds import SHIPPED
 
 SLOWER = SHIPPED.slower
 
 
-def named(found: Finding, rows: Sequence[Row]) -> Finding:
+def with_slow_segment(found: Finding, rows: Sequence[Sample]) -> Finding:
     """A slowdown with the part whose time grew, where one has most of it; other findings as they are."""
-    after = settled(rows)
+    after = after_warm_up(rows)
     if found.verdict != "slowdown" or len(after) <= 2 * SLOWER.ends:
         return found
     third = len(after) // SLOWER.ends
@@ -33,7 +33,7 @@ def named(found: Finding, rows: Sequence[Row]) -> Finding:
     return replace(found, owner=owner, what=what)
 
 
-def _each(first: Row, last: Row) -> Mapping[tuple[str, str], float]:
+def _each(first: Sample, last: Sample) -> Mapping[tuple[str, str], float]:
     """Seconds per boundary of any kind, by part."""
     boundaries = max(1, last.reading.step - first.reading.step)
     return {part: (seconds - first.parts.get(part, 0.0)) / boundaries for part, seconds in last.parts.items()}
