@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from flatwater_watch.errors import ConfigError, FlatwaterError
@@ -118,9 +118,15 @@ def read_table(group: str) -> Table:
         ConfigError: two packages have a row of the same name.
     """
     table = Table(group)
-    for entry in sorted(entry_points(group=f"flatwater.{group}"), key=_order):
+    for entry in sorted(installed_entry_points().select(group=f"flatwater.{group}"), key=_order):
         table.add_(entry)
     return table
+
+
+@cache
+def installed_entry_points() -> EntryPoints:
+    """Those of every installed package: found once, as each search reads the metadata of all packages."""
+    return entry_points()
 
 
 def group_rows(group: str) -> Mapping[str, Any]:
