@@ -136,7 +136,7 @@ def test_the_platform_has_no_command_of_trading(tmp_path: Path) -> None:
     assert not {"train erl", "orders", "backtest", "study", "panel show"} & commands(overview)
     assert {"train ppo", "train evolve", "watch", "report"} <= commands(overview)
     assert "erl" not in overview
-    assert "Known: evolve, grow, ppo, teach" in called(*main, "train", "erl", cwd=tmp_path, code=2)
+    assert "expected evolve, grow, ppo, teach" in called(*main, "train", "erl", cwd=tmp_path, code=2)
 
 
 @pytest.mark.slow

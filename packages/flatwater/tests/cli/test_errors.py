@@ -162,13 +162,13 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             "nonsense",
-            ["no command 'nonsense'. Known: backtest, checkpoints, cluster check, compare, completion, evaluate"],
+            ["no command 'nonsense': expected backtest, checkpoints, cluster check, compare, completion, evaluate"],
         ),
-        ("trane erl", ["no command 'trane'. Known: backtest", 'Did you mean "train"?']),
-        ("train gro", ["there is no recipe 'gro'.", 'Did you mean "grow"?']),
+        ("trane erl", ["no command 'trane': expected backtest", 'Did you mean "train"?']),
+        ("train gro", ["no recipe 'gro':", 'Did you mean "grow"?']),
         (
             "train nonsense",
-            ["there is no recipe 'nonsense'. Known: evolve, grow, ppo, teach, erl, or package.module:NAME"],
+            ["no recipe 'nonsense': expected evolve, grow, ppo, teach, erl, or package.module:NAME"],
         ),
         ("resume", ["runs: there is no run here that is stopped", "flatwater runs FOLDER"]),
         ("resume a b", ["b"]),

@@ -119,7 +119,7 @@ def test_what_a_run_says_is_no_markup() -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["a"], "compare: the number of runs is 1: must be 2 to 8"),
+        (["a"], "compare: expected 2 to 8 run folders, got 1"),
         (["a", "./a"], "compare: ./a is given twice. Name each run once."),
         (["a", "nowhere"], "nowhere: there is no run here"),
         (["a", "b", "--page", "both.txt"], "--page both.txt: the name must end in .html"),

@@ -58,7 +58,7 @@ def test_the_space_of_another_kind_of_run_is_checked_against_its_own_configurati
         ("[learner.ddpg]\nnoise = 3", r"learner\.ddpg\.noise = 3: must be a table \[learner\.ddpg\.noise\]"),
         (
             "[learner.ddpg.noise]\nlow = 0.1\nhi = 2",
-            r'\[learner\.ddpg\.noise\] hi: there is no such key. Did you mean "high"\?',
+            r'\[learner\.ddpg\.noise\] hi: no such key: expected .*high.* Did you mean "high"\?',
         ),
         ("[learner.ddpg.noise]\nlow = 0.1", r"\[learner\.ddpg\.noise\] high: is missing"),
         (

@@ -72,9 +72,9 @@ def test_show_as_json_says_the_same_as_the_panel(capsys: pytest.CaptureFixture[s
 
 def test_a_panel_too_short_for_the_splits_is_shown_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["panel", "show", "synthetic:2x100"]) == 0
-    assert "the default splits do not fit: the panel has 100 rows, but 523 or more are needed" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the default splits do not fit: the panel has 100 rows, but 523 or more are needed" in said
+    assert "`flatwater train erl` says which fit." in said
 
 
 def test_names_of_a_file_and_a_map_are_read(tmp_path: Path) -> None:
@@ -123,3 +123,15 @@ def test_splits_that_hold_no_episode_are_said(capsys: pytest.CaptureFixture[str]
     said = " ".join(capsys.readouterr().out.split())
     assert "train" in said
     assert "the default splits do not fit: the training split has 78 rows, but an episode needs 145" in said
+
+
+def test_months_too_few_for_the_defaults_are_trained_with_other_lengths(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    months = np.arange("2004-01", "2024-01", dtype="datetime64[M]").astype("datetime64[D]")
+    rows = [f"{month},{100 + number % 7}" for number, month in enumerate(months)]
+    (tmp_path / "p.csv").write_text("\n".join(["date,AA_close", *rows]))
+    assert main(["panel", "import", str(tmp_path / "p.csv"), "--out", str(tmp_path / "out")]) == 0
+    assert main(["panel", "show", str(tmp_path / "out")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "`flatwater train erl` chooses lengths that fit, and says which." in said

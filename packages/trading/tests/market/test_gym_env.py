@@ -118,7 +118,7 @@ def test_a_reset_moves_the_window_of_a_live_env(market: Market, given: dict[str,
             r"reset trading_end_idx = 20: .*end_idx \(20\)",
         ),
         ({"start_idx": 10, "end_idx": 14}, r"reset trading_end_idx = 10"),
-        ({"options": {"start": 10}}, r"reset option 'start' is unknown. Known: start_idx, end_idx, trading_end_idx"),
+        ({"options": {"start": 10}}, r"no reset option 'start': expected start_idx, end_idx, trading_end_idx"),
     ],
 )
 def test_a_window_that_cannot_be_is_refused(market: Market, given: dict[str, int], told: str) -> None:

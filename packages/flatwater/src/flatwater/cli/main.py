@@ -244,12 +244,12 @@ def _nearest(given: str, known: Iterable[str]) -> str:
 def _unknown(words: Sequence[str], errors: TextIO) -> int:
     if words[0] in OVER_RECIPES and words[1:]:
         recipes = recipe_names()
-        line = f"there is no recipe {shown(words[1])}. Known: {', '.join(recipes)}, or package.module:NAME of your own."
+        line = f"no recipe {shown(words[1])}: expected {', '.join(recipes)}, or package.module:NAME of your own."
         complain(errors, f"{line}{_nearest(words[1], recipes)}{group_faults('recipes')}")
         return FlatwaterError.exit_code
     same = [" ".join(command) for command in commands() if command[0] == words[0]]
     known = same or sorted(" ".join(command) for command in commands())
     given = " ".join(words[:2] if same else words[:1])
     near = _nearest(given, [*known, *(command[0] for command in commands())])
-    complain(errors, f"no command {shown(given)}. Known: {', '.join(known)}.{near}{group_faults('commands')}")
+    complain(errors, f"no command {shown(given)}: expected {', '.join(known)}.{near}{group_faults('commands')}")
     return FlatwaterError.exit_code

@@ -93,9 +93,7 @@ def check_named(runs: Sequence[str]) -> None:
         ConfigError: there are too few, too many, or the same twice.
     """
     if not 2 <= len(runs) <= MOST_RUNS:  # noqa: PLR2004  (two sides)
-        raise ConfigError(
-            f"compare: the number of runs is {len(runs)}: must be 2 to {MOST_RUNS}. Name so many run folders."
-        )
+        raise ConfigError(f"compare: expected 2 to {MOST_RUNS} run folders, got {len(runs)}. Name the runs to compare.")
     resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]
     twice = next((run for at, run in enumerate(runs) if resolved[at] in resolved[:at]), None)
     if twice is not None:
@@ -183,7 +181,7 @@ def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
 def _against(own: ComparedRun, first: ComparedRun) -> RunDifference:
     recipe = find_installed(first.run.recipe.name)
     if recipe is None or recipe.difference is None:
-        return RunDifference(own.letter, first.letter, None, f"the recipe of {first.letter} gives none")
+        return RunDifference(own.letter, first.letter, None, f"the recipe {first.run.recipe.name} has no rule for one")
     try:
         found: Difference = recipe.difference({each.letter: each.run for each in (own, first)})
     except NoDifferenceError as fault:

@@ -126,9 +126,7 @@ def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tup
 def _values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:
     for key in table:
         if key not in KEYS:
-            raise ConfigError(
-                f"[{path}] {key}: there is no such key.{did_you_mean(key, [*KEYS])} Known: {', '.join(KEYS)}."
-            )
+            raise ConfigError(f"[{path}] {key}: no such key: expected {', '.join(KEYS)}.{did_you_mean(key, [*KEYS])}")
     if "choices" not in table:
         return _range(table, declared, path)
     others = [key for key in table if key != "choices"]

@@ -192,7 +192,8 @@ def _print_tables(name: str, summary: "PanelSummary") -> None:
     if summary.splits:
         console.print(_splits(summary))
     if summary.splits_problem:
-        console.print(f"the default splits do not fit: {summary.splits_problem}\n")
+        remedy = "says which fit" if summary.unit == "day" else "chooses lengths that fit, and says which"
+        console.print(f"the default splits do not fit: {summary.splits_problem} `flatwater train erl` {remedy}.\n")
     console.print(_instruments(summary))
     console.print(_features(summary))
 

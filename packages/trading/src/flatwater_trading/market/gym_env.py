@@ -79,7 +79,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         given = {"start_idx": start_idx, "end_idx": end_idx, "trading_end_idx": trading_end_idx}
         for name, value in (options or {}).items():
             if name not in given:
-                raise ConfigError(f"reset option {name!r} is unknown. Known: {', '.join(WINDOW_OPTIONS)}.")
+                raise ConfigError(f"no reset option {name!r}: expected {', '.join(WINDOW_OPTIONS)}.")
             given[name] = value
         window = complete_window(self.config.episode, self.days, self.np_random, **given)
         self.window = window

@@ -91,7 +91,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         given = dict.fromkeys(WINDOW_OPTIONS, np.full(self.num_envs, None))
         for name, value in options.items():
             if name not in given:
-                raise ConfigError(f"reset option {name!r} is unknown. Known: {', '.join(WINDOW_OPTIONS)}.")
+                raise ConfigError(f"no reset option {name!r}: expected {', '.join(WINDOW_OPTIONS)}.")
             given[name] = np.broadcast_to(np.asarray(value), self.num_envs)
         windows = [
             complete_window(self.config.episode, self.days, self.np_random, **{n: _row(v[b]) for n, v in given.items()})
