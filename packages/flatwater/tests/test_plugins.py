@@ -14,7 +14,7 @@ import pytest
 from flatwater.border import is_ours
 from flatwater.cli import table
 from flatwater.cli.main import main
-from flatwater.plugins import GROUPS, installed_entry_points, read_table
+from flatwater.plugins import GROUPS, installed_entries, read_table
 from flatwater.runs.trackers import TRACKERS
 
 ROOT = Path(__file__).parents[3]
@@ -109,7 +109,7 @@ pytestmark = pytest.mark.usefixtures("unpainted")
 
 def forget() -> None:
     """What was found when other packages were installed."""
-    installed_entry_points.cache_clear()
+    installed_entries.cache_clear()
     read_table.cache_clear()
     table.commands.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] in {"acme", "emca"}]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from flatwater_watch.errors import ConfigError, FlatwaterError
@@ -118,15 +118,16 @@ def read_table(group: str) -> Table:
         ConfigError: two packages have a row of the same name.
     """
     table = Table(group)
-    for entry in sorted(installed_entry_points().select(group=f"flatwater.{group}"), key=_order):
+    for entry in sorted(installed_entries()[group], key=_order):
         table.add_(entry)
     return table
 
 
 @cache
-def installed_entry_points() -> EntryPoints:
-    """Those of every installed package: found once, as each search reads the metadata of all packages."""
-    return entry_points()
+def installed_entries() -> dict[str, list[EntryPoint]]:
+    """Entry points of all installed packages, by group: found at once, as a search reads every package's metadata."""
+    every = entry_points()
+    return {group: list(every.select(group=f"flatwater.{group}")) for group in GROUPS}
 
 
 def group_rows(group: str) -> Mapping[str, Any]:
