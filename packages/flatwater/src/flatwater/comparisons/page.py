@@ -46,12 +46,17 @@ def _tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
 
 
 def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
-    for found in differences_from_first(runs):
-        yield Paragraph(found.sentence)
+    found = differences_from_first(runs)
+    for each in found:
+        yield Paragraph(each.sentence)
     yield from _own_charts(runs)
     yield _table(runs, number_rows(runs))
-    said = "An interval that holds 0 does not tell the two apart. Runs that were chosen on the days that they are "
-    yield Paragraph(f"{said}compared on look better than they are: these are not the days of the holdout.", "reading")
+    for units in dict.fromkeys(each.difference.units for each in found if each.difference is not None):
+        yield Paragraph(
+            "An interval that holds 0 does not tell the two apart. Runs that were chosen on the "
+            f"{units} that they are compared on look better than they are: these are not the {units} of the holdout.",
+            "reading",
+        )
 
 
 def _curves(runs: Sequence[ComparedRun]) -> Iterator[Block]:
