@@ -135,7 +135,7 @@ def test_a_whole_number_will_do_for_a_float_and_not_the_other_way() -> None:
         ({"rounds": 1, "learner": {"raet": 1.0}}, 'here: learner.raet: there is no such setting. Did you mean "rate"?'),
         (
             {"rounds": 1, "learner": {"xyz": 1}},
-            "here: learner.xyz: there is no such setting. Known here: rate, kind, columns, span.",
+            "here: learner.xyz: there is no such setting. Expected one of rate, kind, columns, span.",
         ),
         ({"rounds": "many"}, "here: rounds = 'many': must be a whole number, not text"),
         ({"rounds": True}, "here: rounds = True: must be a whole number, not true or false"),

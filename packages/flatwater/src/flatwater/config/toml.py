@@ -126,7 +126,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
                 raise ConfigError(f"{dotted}: {reason}")
             below = ", ".join(f"{path}.{table}.{name}".lstrip(".") for table in known if name in _names(hints[table]))
             hint = f" There is {below}." if below else did_you_mean(name, list(known))
-            hint = hint or f" Known here: {', '.join(known)}."
+            hint = hint or f" Expected one of {', '.join(known)}."
             raise ConfigError(f"{dotted}: there is no such setting.{hint}")
         values[name] = from_plain(hints[name], given, dotted, _build)
     for name, declared in known.items():

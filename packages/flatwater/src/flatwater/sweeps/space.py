@@ -108,7 +108,7 @@ def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tup
     for name, table in tables.items():
         path = f"{above}.{name}" if above else name
         if name not in known:
-            hint = did_you_mean(name, known) or f" Known here: {', '.join(known)}."
+            hint = did_you_mean(name, known) or f" Expected one of {', '.join(known)}."
             raise ConfigError(f"[{path}]: there is no such setting.{hint}")
         if path in SHARED:
             raise ConfigError(
