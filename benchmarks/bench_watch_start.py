@@ -1,6 +1,6 @@
 """What a watch costs a program at its start: CPU seconds with all children beside those of the program alone.
 
-    python -m compileall -q src && python benchmarks/bench_watch_start.py
+    python -m compileall -q packages && python benchmarks/bench_watch_start.py
 
 Each program is run alone and under the whole `flatwater watch` command, in turn, ten times; the median of the
 differences is told, and which part the watched process has of it. It must be at most 0.3.

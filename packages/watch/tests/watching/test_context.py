@@ -120,6 +120,16 @@ def test_a_flat_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert told.startswith("flatwater: nothing grows · 100 batches in ")
 
 
+@pytest.mark.parametrize("unit", ["request", "tick"])
+def test_a_unit_may_have_the_name_of_a_boundary_that_the_watch_counts(unit: str) -> None:
+    watched = play(keep, unit=unit, report=False)
+    assert watched._process is not None
+    assert len(watched._process._rows) > 3
+    summary = watched.summary()
+    assert (summary["unit"], summary["steps"]) == (unit, 100)
+    assert summary["resident_growth_bytes"] > 16 << 20
+
+
 def test_forecasts_end_at_the_budget(tmp_path: Path) -> None:
     said, _ = leaking(tmp_path, "4 TiB")
     found = said["found"]

@@ -15,12 +15,13 @@ from flatwater_watch.agent.call_counters import CallCounter
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.meters.bound import monotonic
 
-TICK = "tick"
-"""A boundary in time, for programs that have none of their own, ..."""
+TICK = "a tick"
+"""A boundary in time, for programs that have none of their own, and whose units have no space in their names, ..."""
 TICK_SECONDS = 0.05
 """... so long after the one before."""
 REQUEST = "request"
-"""What a server answers. It is counted alone, in whatever thread it comes: readings of servers are taken in time."""
+"""What a server answers. It is counted alone, in whatever thread it comes: readings of servers are taken in time.
+A user's own unit may have this name, and is read as any other."""
 RESTING = 40
 """Ticks after which one is needed at the latest."""
 ALONE = 5.0
@@ -32,13 +33,17 @@ NEVER = "the beginning"
 class Boundaries:
     """Counts and times what is passed, and says so to the watch each time that it looks at the clock."""
 
-    def __init__(self, looked: Callable[[str, float], bool], guard: Guard | None = None) -> None:
+    def __init__(
+        self, looked: Callable[[str, float], bool], guard: Guard | None = None, unit: str | None = None
+    ) -> None:
         """Nothing has been passed yet.
 
         Args:
             looked: told of the kind and the monotonic time whenever the clock is looked at. Says whether it took time.
             guard: of the watch; after a fault boundaries are counted only.
+            unit: the only kind that is read, where there is one.
         """
+        self._counted_alone = None if unit == REQUEST else REQUEST
         self._guard = guard or Guard()
         self.seconds: dict[Part, float] = defaultdict(float)
         """From the kind of one boundary to that of the next."""
@@ -60,7 +65,7 @@ class Boundaries:
     @property
     def all_counts(self) -> dict[str, int]:
         """How many of each kind, requests as well: what growth can be told by."""
-        return self.counts | {REQUEST: self.requests}
+        return {REQUEST: self.requests, **self.counts}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -98,7 +103,7 @@ class Boundaries:
 
     def step(self, kind: str, passed: int = 1) -> None:
         """Pass boundaries that were not granted. What comes in while another thread looks at one is only counted."""
-        if kind == REQUEST:
+        if kind == self._counted_alone:
             self.requests += passed
             return
         self._counts[kind] += passed

@@ -77,7 +77,7 @@ class ProcessWatch:
             lines: by owner, what earlier watches of this process traced.
         """
         self._guard = guard or Guard()
-        self.boundaries = Boundaries(self._on_boundary, self._guard)
+        self.boundaries = Boundaries(self._on_boundary, self._guard, unit)
         self.step = self.boundaries.step
         self.censuses = 0
         """Taken so far, to their end."""
