@@ -3,7 +3,7 @@
 #   docker build -t flatwater .
 #   docker run --rm --init --stop-timeout 120 -v "$PWD/runs:/work/runs" flatwater train erl --run runs/first
 #
-# docs/operating.md explains it; tests/test_container.py compares it with the project.
+# docs/flatwater/operating.md explains it; tests/test_container.py compares it with the project.
 FROM python:3.11-slim
 
 COPY constraints.txt LICENSE /opt/flatwater/

@@ -19,8 +19,8 @@ INSTALLED := packages/watch[page] packages/flatwater[teach,sweep,wandb] packages
 .PHONY: train test test-random test-all check lint types imports dead api bench results docs site constraints clean help
 
 train: $(READY) ## evolve traders on a market whose law is known, then on real prices (ARGS="--rounds 3 --run DIR ..." for these)
-	@echo "1 of 2: a market whose law is known (examples/known_market.toml)"
-	@$(BIN)/flatwater train erl --config examples/known_market.toml
+	@echo "1 of 2: a market whose law is known (examples/trading/known_market.toml)"
+	@$(BIN)/flatwater train erl --config examples/trading/known_market.toml
 	@echo "2 of 2: real prices, four shares from 2000 to 2013"
 	@$(BIN)/flatwater train erl $(ARGS)
 
@@ -55,10 +55,10 @@ api: $(READY) ## write tests/api/public.txt and tests/options.txt anew; their di
 	@$(BIN)/python tests/test_options.py
 
 bench: $(READY) ## every benchmark, one after the other; each keeps its numbers in benchmarks/results
-	@for bench in benchmarks/bench_*.py; do echo "== $$bench"; RECORD=1 $(BIN)/python "$$bench" || true; done
+	@for bench in benchmarks/*/bench_*.py; do echo "== $$bench"; RECORD=1 $(BIN)/python "$$bench" || true; done
 
 results: $(READY) ## write benchmarks/RESULTS.md from what the benchmarks kept
-	@$(BIN)/python benchmarks/claims.py
+	@$(BIN)/python benchmarks/shared/claims.py
 
 docs: $(READY) ## run the examples in the Markdown pages, and check links, commands and settings
 	@$(BIN)/python -m pytest -q -p no:randomly -n $(TEST_WORKERS) --dist loadfile *.md docs tests/test_docs.py  # a page's examples run in their order

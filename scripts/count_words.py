@@ -72,7 +72,9 @@ def code_lines(tree: ast.Module, text: str) -> int:
 
 def imports_of_pages() -> set[str]:
     """Modules below a face that pages and examples import from."""
-    texts = [path.read_text() for path in (*ROOT.glob("docs/*.md"), ROOT / "README.md", *ROOT.glob("examples/*.py"))]
+    pages = (*ROOT.glob("*.md"), *ROOT.glob("packages/*/README.md"), *ROOT.glob("docs/**/*.md"))
+    programs = (*ROOT.glob("docs/**/*.ipynb"), *ROOT.glob("examples/**/*.py"))
+    texts = [path.read_text() for path in (*pages, *programs)]
     return {name for text in texts for name in re.findall(r"(?:from|import) (flatwater\w*\.[\w.]+)", text)}
 
 

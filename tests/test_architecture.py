@@ -164,8 +164,8 @@ MAY_DRAW = {
     f"{PARTS}::reset": "the env",
     f"{PARTS}::test_an_environment_that_does_not_repeat_itself_is_told": "as other code",
     "packages/flatwater/tests/envs/test_conformance.py": "an env that does so, which the suite must find out",
-    "benchmarks/bench_learning_rivals.py::library": "the library that is compared with draws from it",
-    "benchmarks/bench_evolve.py::agile": "the same",
+    "benchmarks/trading/bench_learning_rivals.py::library": "the library that is compared with draws from it",
+    "benchmarks/flatwater/bench_evolve.py::agile": "the same",
 }
 
 MAY_CATCH_ALL = {

@@ -1,4 +1,4 @@
-"""The Dockerfile, the development container and the job scripts of docs/operating.md: what they name is there."""
+"""What the Dockerfile, the development container and the job scripts of docs/flatwater/operating.md name is there."""
 
 import json
 import re
@@ -21,7 +21,7 @@ PROJECTS = {
     name: tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"] for name in PACKAGES
 }
 MAKEFILE = (ROOT / "Makefile").read_text()
-OPERATING = (ROOT / "docs" / "operating.md").read_text()
+OPERATING = (ROOT / "docs" / "flatwater" / "operating.md").read_text()
 OPTIONS = (ROOT / "tests" / "options.txt").read_text()
 
 

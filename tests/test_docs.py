@@ -34,7 +34,7 @@ CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 SETTINGS = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "documentation" / "settings_reference.py")))
-FIRST = ROOT / "docs" / "configuration.md"
+FIRST = ROOT / "docs" / "trading" / "configuration.md"
 SETTINGS_PAGES = {found[1]: page for page in PAGES if (found := SETTINGS.MARKER.search(page.read_text()))}
 
 
@@ -82,7 +82,7 @@ def test_the_settings_on_the_site_are_the_default_configuration_each_with_its_se
     assert recipe is not None
     config, page = recipe.config(), built(SETTINGS_PAGES[name])
     blocks = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    for section in re.findall(r"\(configuration\.md#(\w+)\)", page):
+    for section in re.findall(r"\(\.\./trading/configuration\.md#(\w+)\)", page):
         blocks += re.findall(rf"^```toml\n(\[{section}\]\n.*?)^```", built(FIRST), re.MULTILINE | re.DOTALL)
     together = "\n".join(blocks)
     # What has no value stands there as a comment.
@@ -101,7 +101,7 @@ EARLY = ("--replay.warmup", "100")
 def small_run(folder: Path, *options: str) -> RunFolder:
     cache = pytest.MonkeyPatch()
     cache.setenv("XDG_CACHE_HOME", str(folder.parent))
-    small = str(ROOT / "examples" / "small.toml")
+    small = str(ROOT / "examples" / "trading" / "small.toml")
     assert main(["train", "erl", "--config", small, "--run", str(folder), *options]) == 0
     cache.undo()
     return RunFolder(folder)
@@ -128,7 +128,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_every_metric_is_explained_and_every_explained_metric_is_written(
     run: RunFolder, replayed: RunFolder, drawn: RunFolder
 ) -> None:
-    page = (ROOT / "docs" / "run-folder.md").read_text()
+    page = (ROOT / "docs" / "flatwater" / "run-folder.md").read_text()
     tables = page.split("<!-- metrics:")[1].split("<!-- end of metrics -->")[0]
     explained = {
         name for row in re.findall(r"^\| (`.*?) \|", tables, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
@@ -141,7 +141,7 @@ def test_every_metric_is_explained_and_every_explained_metric_is_written(
 
 
 def test_every_file_of_a_run_is_explained(run: RunFolder) -> None:
-    page = (ROOT / "docs" / "run-folder.md").read_text().split("## The table")[0]
+    page = (ROOT / "docs" / "flatwater" / "run-folder.md").read_text().split("## The table")[0]
     explained = {name.rstrip("/") for name in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
     left = {path.name for path in run.path.iterdir() if not path.name.startswith(".")}
     assert left <= explained
@@ -183,7 +183,7 @@ def test_commands_in_the_pages_are_commands(line: str) -> None:
     assert command is not None
     options = words[len(command) :]
     if "--config" in options:  # the file is the reader's
-        options[options.index("--config") + 1] = str(ROOT / "examples" / "small.toml")
+        options[options.index("--config") + 1] = str(ROOT / "examples" / "trading" / "small.toml")
     options = ["3" if word == "N" else word for word in options]
     if "--help" not in options:
         command, given = sent_on(command, options)
@@ -232,7 +232,7 @@ def test_every_dependency_has_its_reason() -> None:
 def test_the_pendulum_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A swing-up return lies between -16.3 a step (hanging, spinning, full torque) and 0."""
     monkeypatch.setattr("sys.argv", ["pendulum.py", "--episodes", "1"])
-    runpy.run_path(str(ROOT / "examples" / "pendulum.py"), run_name="__main__")
+    runpy.run_path(str(ROOT / "examples" / "flatwater" / "pendulum.py"), run_name="__main__")
     returns = [float(word) for word in capsys.readouterr().out.split()[2:]]
     assert len(returns) == 4
     assert all(-16.3 * 200 < value < 0 for value in returns)
@@ -240,7 +240,7 @@ def test_the_pendulum_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 def test_the_stacked_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["stacked.py", "--steps", "300"])
-    runpy.run_path(str(ROOT / "examples" / "stacked.py"), run_name="__main__")
+    runpy.run_path(str(ROOT / "examples" / "flatwater" / "stacked.py"), run_name="__main__")
     easiest, hardest = (float(word) for word in re.findall(r"\d\.\d+", capsys.readouterr().out))
     assert easiest < 0.01
     assert hardest < 0.2, "a straight line comes to 0.5"
@@ -248,7 +248,7 @@ def test_the_stacked_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 def test_the_replay_for_another_library_trains() -> None:
     sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
-    buffer = runpy.run_path(str(ROOT / "examples" / "sb3_replay.py"))["RingBuffer"]
+    buffer = runpy.run_path(str(ROOT / "examples" / "flatwater" / "sb3_replay.py"))["RingBuffer"]
     model = sb3.SAC(
         "MlpPolicy", "Pendulum-v1", replay_buffer_class=buffer, buffer_size=2_000, learning_starts=50, seed=0
     )
@@ -259,11 +259,11 @@ def test_the_replay_for_another_library_trains() -> None:
 def test_benchmarks_in_the_pages_exist() -> None:
     named = {name for page in PAGES for name in re.findall(r"bench_[a-z_]+\.py", page.read_text())}
     assert named
-    assert named <= {path.name for path in (ROOT / "benchmarks").glob("bench_*.py")}
+    assert named <= {path.name for path in (ROOT / "benchmarks").rglob("bench_*.py")}
 
 
 def test_every_exit_code_is_explained() -> None:
-    table = (ROOT / "docs" / "resume.md").read_text().split("## Exit codes")[1]
+    table = (ROOT / "docs" / "flatwater" / "resume.md").read_text().split("## Exit codes")[1]
     codes = re.findall(r"\d+", " ".join(re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)))
     known = (0, INTERRUPTED, NO_READER, *STOP_CODES, BUDGET_EXIT, FlatwaterError.exit_code)
     assert {str(code) for code in known} <= set(codes)

@@ -15,7 +15,7 @@ from flatwater.cli.main import find
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-CLAIMS = SimpleNamespace(**runpy.run_path(str(BENCHMARKS / "claims.py")))
+CLAIMS = SimpleNamespace(**runpy.run_path(str(BENCHMARKS / "shared" / "claims.py")))
 FILES = sorted((BENCHMARKS / "results").glob("*.json"))
 FIELDS = {"product", "key", "name", "measured", "wanted", "reached", "rival", "note"}
 
@@ -38,6 +38,7 @@ def test_a_file_holds_runs_with_their_claims(path: Path) -> None:
         for claim in run["claims"]:
             assert set(claim) == FIELDS
             assert claim["product"] in get_args(CLAIMS.Product)
+            assert f"benchmarks/{claim['product']}/" in run["command"] or "benchmarks/" not in run["command"]
             assert claim["reached"] in {True, False, None}
             assert all(isinstance(claim[name], str) for name in FIELDS - {"reached"})
             assert claim["name"]
@@ -74,7 +75,7 @@ def test_a_command_exists(command: str) -> None:
     assert [word for word in words[1:] if word.startswith("--") and f'"{word}"' not in source] == []
 
 
-@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("bench_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.rglob("bench_*.py")), ids=lambda path: path.stem)
 def test_a_benchmark_keeps_what_it_measures(path: Path) -> None:
     assert re.search(r"record_claims\(|told\(found, show, failures, claims", path.read_text())
 
@@ -93,14 +94,14 @@ def test_nothing_is_kept_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch,
     claim = CLAIMS.Claim("watch", "speed", "how fast", "3", "≥ 2", reached=True)
     found = CLAIMS.record_claims.__globals__
     monkeypatch.setitem(found, "RESULTS", tmp_path)
-    monkeypatch.setitem(found, "HERE", tmp_path.parent)
+    monkeypatch.setitem(found, "HERE", tmp_path)
     monkeypatch.setitem(found, "commit", lambda: "abc1234")
-    monkeypatch.setattr("sys.argv", [str(tmp_path / "bench_speed.py"), "--pairs", "3"])
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "watch" / "bench_speed.py"), "--pairs", "3"])
     monkeypatch.delenv("RECORD", raising=False)
     CLAIMS.record_claims([claim])
     assert [*tmp_path.iterdir()] == []
     monkeypatch.setenv("RECORD", "1")
     CLAIMS.record_claims([claim])
     (run,) = json.loads((tmp_path / "speed.json").read_text())
-    assert run["command"] == "python benchmarks/bench_speed.py --pairs 3"
+    assert run["command"] == "python benchmarks/watch/bench_speed.py --pairs 3"
     assert run["claims"][0]["measured"] == "3"

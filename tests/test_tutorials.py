@@ -1,4 +1,4 @@
-"""The notebooks of docs/tutorials run from their first cell to their last, and show what they print."""
+"""The notebooks among the pages run from their first cell to their last, and show what they print."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
+TUTORIALS = sorted((ROOT / "docs").rglob("*.ipynb"))
 sys.path.append(str(ROOT / "scripts" / "documentation"))
 import notebooks  # noqa: E402  (a script, and no package)
 
@@ -25,7 +25,7 @@ def test_a_tutorial_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_there_are_three() -> None:
-    assert [path.stem for path in TUTORIALS] == ["leak", "own-environment", "quant"]
+    assert [path.stem for path in TUTORIALS] == ["own-environment", "quant", "leak"]
 
 
 def test_a_page_shows_cells_with_what_they_print() -> None:

@@ -1,4 +1,4 @@
-"""The notebooks of docs/tutorials: run cell by cell, and shown as pages of the site.
+"""The notebooks among the pages: run cell by cell, and shown as pages of the site.
 
 python scripts/documentation/notebooks.py     # run all, and keep what they print in them
 """
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+PAGES = Path(__file__).parents[2] / "docs"
 Notebook = dict[str, Any]
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 MOST_LINES = 60
@@ -92,7 +92,7 @@ def as_page(notebook: Notebook) -> str:
 def main() -> int:
     """Run all notebooks, and write them with their outputs."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    for path in sorted(TUTORIALS.glob("*.ipynb")):
+    for path in sorted(PAGES.rglob("*.ipynb")):
         notebook = read(path)
         with tempfile.TemporaryDirectory() as folder:
             run_(notebook, Path(folder))

@@ -15,7 +15,7 @@ from flatwater.recipe import find_installed
 MARKER = re.compile(r"^<!-- settings of (\w+) -->\n.*", re.MULTILINE | re.DOTALL)
 TOP = "The run as a whole"
 FIRST = "erl"
-"""The recipe of docs/configuration.md."""
+"""The recipe of docs/trading/configuration.md."""
 SHARED = ("wandb", "checkpoints")
 """Sections that are alike in every run: they stand on that page alone."""
 
@@ -36,7 +36,7 @@ def sections(name: str) -> str:
     kinds = Counter(type(node) for node in shown.values())
     told = {path: of_field(config, path) if kinds[type(node)] > 1 else said(node) for path, node in shown.items()}
     links = [f"[{title(path)}](#{anchor(title(path))})" for path in told]
-    links += [f"[{title(path)}](configuration.md#{anchor(title(path))})" for path in shared]
+    links += [f"[{title(path)}](../trading/configuration.md#{anchor(title(path))})" for path in shared]
     contents = " ·\n".join(" · ".join(links[at : at + 6]) for at in range(0, len(links), 6))
     parts = [f"## {title(path)}\n\n{text}\n\n```toml\n{settings[path]}\n```" for path, text in told.items()]
     return "\n\n".join([contents, *parts]) + "\n"

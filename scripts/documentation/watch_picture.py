@@ -1,4 +1,4 @@
-"""Draw docs/pictures/watch.svg, which is what `flatwater watch` prints of the program in docs/out-of-memory.md."""
+"""Draw docs/pictures/watch.svg: what `flatwater watch` prints of the program in docs/watch/out-of-memory.md."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from pages import ROOT
 from rich.console import Console
 from rich.text import Text
 
-PAGE, PICTURE = ROOT / "docs" / "out-of-memory.md", ROOT / "docs" / "pictures" / "watch.svg"
+PAGE, PICTURE = ROOT / "docs" / "watch" / "out-of-memory.md", ROOT / "docs" / "pictures" / "watch.svg"
 PROGRAM = re.compile(r'Path\("train\.py"\)\.write_text\("""(.*?)"""\)', re.DOTALL)
 FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 COLUMNS = 106
@@ -41,7 +41,7 @@ def main() -> None:
     console = Console(record=True, width=COLUMNS, file=StringIO())
     console.print(Text("$ flatwater watch -- python train.py", style="bold"))
     console.print(Text.from_ansi(printed().strip()))
-    svg = console.export_svg(title="the program of docs/out-of-memory.md")
+    svg = console.export_svg(title="the program of docs/watch/out-of-memory.md")
     PICTURE.write_text(FONT.sub("", svg))  # a page without a network shows the system's own font
 
 

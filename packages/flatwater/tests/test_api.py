@@ -81,7 +81,7 @@ def test_what_was_trained_acts_as_it_did_where_it_was_judged(memory: int) -> Non
 
 
 def test_what_cannot_be_loaded_is_refused_with_what_can_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples")
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples" / "flatwater")
     monkeypatch.delitem(sys.modules, "cross_entropy", raising=False)
     run = fw.train("cross_entropy:SEARCH", rounds=1, candidates=3, elites=2, threads=1, trackers=(), quiet=True)
     assert run.path.parent.name == "runs"

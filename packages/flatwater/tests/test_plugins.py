@@ -18,7 +18,7 @@ from flatwater.plugins import GROUPS, installed_entries, read_table
 from flatwater.runs.trackers import TRACKERS
 
 ROOT = Path(__file__).parents[3]
-RECIPE = (ROOT / "examples" / "cross_entropy.py").read_text().replace("cross_entropy:SEARCH", "boats")
+RECIPE = (ROOT / "examples" / "flatwater" / "cross_entropy.py").read_text().replace("cross_entropy:SEARCH", "boats")
 ALGORITHM = (ROOT / "packages/flatwater/tests/runs/regression.py").read_text()
 TABLES = """
 RECIPES = {"boats": ("acme.boats:SEARCH", "learn to sail")}

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path += [str(Path(__file__).parents[0] / "cases"), str(Path(__file__).parents[3] / "benchmarks")]
+sys.path += [str(Path(__file__).parents[0] / "cases"), str(Path(__file__).parents[3] / "benchmarks" / "watch")]
 from cases_table import Answer, cases_table, fil_stacks, judged, scalene_points_at, stacks_point_at, watch_answer
 from expected_cases import marked_line, program_of
 from watched_cases import Right

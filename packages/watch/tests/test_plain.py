@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCH = Path(__file__).parents[3] / "benchmarks" / "bench_plain.py"
+BENCH = Path(__file__).parents[3] / "benchmarks" / "watch" / "bench_plain.py"
 EACH = "import sys; sys.path.append(sys.argv[1]); import holding; [holding.run(name, 0.02) for name in sys.argv[2:]]"
 
 

@@ -108,8 +108,8 @@ def test_a_program_that_grows_tells_the_reader_what_to_do(name: str) -> None:
 
 
 def test_every_program_that_grows_is_linked_from_the_page_that_starts_at_the_symptom() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "out-of-memory.md").read_text()
-    assert [name for name in GROWING if f"(../packages/watch/tests/zoo/growing/{name}.py)" not in page] == []
+    page = (Path(__file__).parents[3] / "docs" / "watch" / "out-of-memory.md").read_text()
+    assert [name for name in GROWING if f"(../../packages/watch/tests/zoo/growing/{name}.py)" not in page] == []
 
 
 @pytest.mark.parametrize("name", [name for name, expected in GROWING.items() if expected.line])

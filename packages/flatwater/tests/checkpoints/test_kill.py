@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARK = Path(__file__).parents[4] / "benchmarks" / "bench_kill_while_saving.py"
+BENCHMARK = Path(__file__).parents[4] / "benchmarks" / "flatwater" / "bench_kill_while_saving.py"
 
 PROGRAM = """
 import os, sys

@@ -22,7 +22,7 @@ from flatwater.checkpoints.manifest import encode, read_manifest
 from flatwater.checkpoints.parts import flatten_state, unflatten_state
 from flatwater_watch.errors import CheckpointError, ConfigError
 
-EXAMPLE = Path(__file__).parents[4] / "examples" / "resumable_ppo.py"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "flatwater" / "resumable_ppo.py"
 PROGRAM = Path(__file__).with_name("killed_loop.py")
 
 numbers = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)

@@ -12,7 +12,7 @@ from flatwater.cli.main import main
 
 FILE = Path(__file__).with_name("trackers.py")
 TINY = ("--candidates", "4", "--elites", "2", "--threads", "1")
-RECIPE = Path(__file__).parents[4] / "examples" / "cross_entropy.py"
+RECIPE = Path(__file__).parents[4] / "examples" / "flatwater" / "cross_entropy.py"
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 

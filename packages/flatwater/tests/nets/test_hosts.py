@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-sys.path.append(str(Path(__file__).parents[4] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[4] / "benchmarks" / "flatwater"))
 from looped_hosts import LoopedHost
 
 from flatwater.nets.host_mlp import MLPHost

@@ -14,7 +14,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import main
 
-FILE = Path(__file__).parents[4] / "examples" / "cartpole_tensors.py"
+FILE = Path(__file__).parents[4] / "examples" / "flatwater" / "cartpole_tensors.py"
 ENVS = 6
 
 

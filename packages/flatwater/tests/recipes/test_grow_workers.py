@@ -40,7 +40,7 @@ SMALL: dict[str, Any] = {
     "learner": {"epochs": 1, "minibatches": 1},
     "evaluation": {"episodes": 4, "every": 2},
 }
-EXAMPLES = Path(__file__).parents[4] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples" / "flatwater"
 
 
 def trained(folder: Path, **changes: object) -> Path:

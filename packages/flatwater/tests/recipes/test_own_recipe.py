@@ -14,7 +14,7 @@ from flatwater.recipe import find_recipe
 from flatwater.state.tree import leaves, nbytes
 
 ROOT = Path(__file__).parents[4]
-FILE = ROOT / "examples" / "cross_entropy.py"
+FILE = ROOT / "examples" / "flatwater" / "cross_entropy.py"
 NAME = "cross_entropy:SEARCH"
 TINY = ("--candidates", "4", "--elites", "2", "--threads", "1", "--trackers")
 
@@ -116,7 +116,7 @@ def test_a_run_whose_recipe_is_gone_cannot_be_resumed_and_is_shown_as_before(
 
 
 def test_the_page_shows_the_file() -> None:
-    page = (ROOT / "docs" / "own-recipe.md").read_text()
+    page = (ROOT / "docs" / "flatwater" / "own-recipe.md").read_text()
     shown = "\n\n\n".join(re.findall(r"^```python\n(.*?)\n^```", page, re.MULTILINE | re.DOTALL))
     _, _, code = FILE.read_text().partition('explains it.\n"""\n\n')
     assert shown == code.rstrip("\n")

@@ -52,7 +52,7 @@ OWN = replace(SEARCH, config=OwnConfig, sections=sections, picture=lambda run: [
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The folder of a user: the example, and beside it one file that gives it a part of its own."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "cross_entropy.py").write_text((ROOT / "examples" / "cross_entropy.py").read_text())
+    (tmp_path / "cross_entropy.py").write_text((ROOT / "examples" / "flatwater" / "cross_entropy.py").read_text())
     (tmp_path / "own_section.py").write_text(OWN)
     yield
     for name in ("cross_entropy", "own_section"):

@@ -233,7 +233,7 @@ def test_a_plan_of_a_million_updates_a_step_is_made_in_seconds_and_counts_what_t
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Options of a small run of the example's network."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[4] / "examples")
+    monkeypatch.syspath_prepend(Path(__file__).parents[4] / "examples" / "flatwater")
     return [*TINY_GROW, "--host", "own_host:Pixels"]
 
 
@@ -265,7 +265,7 @@ def test_a_network_of_the_user_s_is_grown_as_planned_and_resumed_bit_for_bit(
 def test_another_text_of_a_host_is_told_where_its_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (Path(__file__).parents[4] / "examples" / "own_host.py").read_text()
+    text = (Path(__file__).parents[4] / "examples" / "flatwater" / "own_host.py").read_text()
     (tmp_path / "changing_host.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     run, options = tmp_path / "run", [*TINY_GROW, "--host", "changing_host:Pixels", "--rounds", "1"]

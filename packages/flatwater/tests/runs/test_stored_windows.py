@@ -11,7 +11,7 @@ from small_runs import tiny_of
 
 from flatwater.cli.main import main
 
-PROGRAM = Path(__file__).parents[4] / "benchmarks" / "stored_windows.py"
+PROGRAM = Path(__file__).parents[4] / "benchmarks" / "flatwater" / "stored_windows.py"
 
 
 def stored(*words: str) -> None:

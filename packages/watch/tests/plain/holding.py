@@ -4,7 +4,7 @@
     python packages/watch/tests/plain/holding.py written_bytes 8
 
 A container of one kind and items of one kind, or one of the ways by name. `# <- here` marks the line that makes what is
-held, for `benchmarks/bench_plain.py`.
+held, for `benchmarks/watch/bench_plain.py`.
 """
 
 import array

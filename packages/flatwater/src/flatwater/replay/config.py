@@ -34,7 +34,7 @@ class ReplayConfig(DrawConfig):
 
 REMOVED = {
     "windows": "A transition names its row of the panel, as with `rows`, since November 2026. Remove the line; "
-    "benchmarks/stored_windows.py does what `stored` did."
+    "benchmarks/flatwater/stored_windows.py does what `stored` did."
 }
 """Settings of the replay of rows that there were."""
 

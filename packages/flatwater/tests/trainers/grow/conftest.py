@@ -31,7 +31,7 @@ TINY: dict[str, Any] = {
     "evaluation.every": 2,
 }
 TASK = load_task("digits", CPU)
-sys.path.append(str(Path(__file__).parents[5] / "examples"))
+sys.path.append(str(Path(__file__).parents[5] / "examples" / "flatwater"))
 
 
 def tiny(changes: Mapping[str, Any]) -> GrowConfig:

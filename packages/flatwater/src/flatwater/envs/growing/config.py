@@ -92,7 +92,7 @@ class GrowRewardConfig:
 
 REMOVED = {
     "env_states": "Environments are reset in place, as with `pooled`, since November 2026. Remove the line; "
-    "benchmarks/bench_hosts.py measures what `fresh` did."
+    "benchmarks/flatwater/bench_hosts.py measures what `fresh` did."
 }
 """Settings that there were."""
 

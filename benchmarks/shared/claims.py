@@ -1,0 +1,193 @@
+"""What benchmarks measured, kept as JSON, and the tables of RESULTS.md that are made of it.
+
+    RECORD=1 python benchmarks/PRODUCT/bench_NAME.py    # keeps its claims in results/NAME.json (`make bench`: all)
+    python benchmarks/shared/claims.py                  # writes RESULTS.md anew (`make results`)
+
+A claim that is measured again replaces the one before; the other claims of the file keep the run that they are of.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+HERE = Path(__file__).parents[1]
+RESULTS, PAGE = HERE / "results", HERE / "RESULTS.md"
+MOST_ROWS = 15
+"""Rows of a product: a stranger reads no more. What is left out stands in the JSON files."""
+Product = Literal["watch", "flatwater", "trading"]
+Kept = dict[str, Any]
+"""A run of a benchmark: machine, commit, date, command, whether it was transcribed by hand, and its claims."""
+
+TITLES: dict[Product, str] = {
+    "watch": "The watch: what grows in a program",
+    "flatwater": "The platform: agents in any environment",
+    "trading": "Trading: agents on prices",
+}
+SHOWN: dict[Product, tuple[str, ...]] = {
+    "watch": (
+        "cases.found",
+        "cases.flat",
+        "cases_beside_others.line",
+        "plain.right",
+        "watch.zoo",
+        "watch.rivals",
+        "hours.findings",
+        "watch.overhead",
+        "watch.steps",
+        "watch.census",
+        "watch.holes",
+        "watch_start.more",
+        "watch_record.most",
+        "attach.looks",
+        "unfelt.changed",
+    ),
+    "flatwater": (
+        "kill.bit_equal",
+        "kill_while_saving.unloadable",
+        "losses.kept",
+        "contract.plan",
+        "contract.explained",
+        "contract.cost",
+        "mirror.kills",
+        "ppo.CartPole-v1.returns",
+        "ppo.Acrobot-v1.returns.same",
+        "ppo.CartPole-v1.speed",
+        "evolve.HalfCheetah-v5.sac",
+        "evolve.HalfCheetah-v5.td3",
+        "stacked.jax",
+        "growing.return",
+        "teaching.learning",
+    ),
+    "trading": (
+        "learning.trend",
+        "learning.weak",
+        "learning.interaction",
+        "learning.lead",
+        "learning.none",
+        "learning_rivals.trend",
+        "study.shares",
+        "orders.year",
+        "figures.largest",
+        "odd_tables.misread",
+        "memory.transition",
+        "memory.growth",
+        "memory.full",
+        "generation.seconds",
+        "simulator.steps",
+    ),
+}
+"""File and key of each row, in their order."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing that is said of a product, what was wanted, and what came out."""
+
+    product: Product
+    key: str
+    """Its name within the file: a later claim of this key replaces it."""
+    name: str
+    """What is claimed, as a stranger reads it."""
+    measured: str
+    wanted: str = ""
+    reached: bool | None = None
+    """Whether what was measured is what was wanted. None: nothing was wanted."""
+    rival: str = ""
+    """The strongest other program in the same run, and what came out of it."""
+    note: str = ""
+    """What a reader has to know besides; it stands below the table."""
+
+
+def record_claims(claims: Iterable[Claim]) -> None:
+    """Keep the claims of the benchmark that runs, where RECORD is set."""
+    if not os.environ.get("RECORD"):
+        return
+    program = Path(sys.argv[0]).resolve()
+    kept = [asdict(claim) for claim in claims]
+    run: Kept = {
+        "machine": machine(),
+        "commit": commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": " ".join(("python", f"benchmarks/{program.relative_to(HERE)}", *sys.argv[1:])),
+        "claims": kept,
+    }
+    path = RESULTS / f"{program.stem.removeprefix('bench_')}.json"
+    before = json.loads(path.read_text()) if path.exists() else []
+    path.write_text(json.dumps(merged(before, run), indent=1, ensure_ascii=False) + "\n")
+    print(f"kept in {path.relative_to(HERE.parent)}; `make results` shows it", file=sys.stderr)
+
+
+def merged(before: list[Kept], run: Kept) -> list[Kept]:
+    """The runs with a new one: what it claims anew is taken out of those before, and what is then empty goes."""
+    new = {claim["key"] for claim in run["claims"]}
+    left = [each | {"claims": [claim for claim in each["claims"] if claim["key"] not in new]} for each in before]
+    return [*(each for each in left if each["claims"]), *([run] if new else [])]
+
+
+def machine() -> str:
+    """Processor, cores and versions."""
+    models = [
+        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
+    torch = f", torch {version('torch')}" if "torch" in sys.modules else ""
+    cores = len(os.sched_getaffinity(0))
+    return f"{models[0] if models else 'unknown processor'}, {cores} cores, Python {sys.version.split()[0]}{torch}"
+
+
+def commit() -> str:
+    """The commit that is checked out, marked where the source differs from it."""
+    asked = ["git", "describe", "--always", "--exclude=*", "--abbrev=7", "--dirty=+"]
+    return subprocess.run(asked, cwd=HERE, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def claims_by_row() -> dict[str, tuple[Kept, Kept]]:
+    """File and key -> a claim and its run, of all files."""
+    files = ((path.stem, run) for path in sorted(RESULTS.glob("*.json")) for run in json.loads(path.read_text()))
+    return {f"{stem}.{claim['key']}": (claim, run) for stem, run in files for claim in run["claims"]}
+
+
+def page() -> str:
+    """RESULTS.md."""
+    return HEAD + "\n".join(line for product in TITLES for line in table(product))
+
+
+HEAD = """\
+# Results
+
+What is claimed, what was wanted, and what came out. Written by `make results` from the files in `benchmarks/results`,
+which benchmarks write (`make bench`, or `RECORD=1 python benchmarks/PRODUCT/bench_NAME.py`); they hold more than is
+shown here. Numbers are of two cores of shared machines without a GPU (the files say which), and seconds are CPU
+seconds: run a command again before you rely on one. **Rival** is the strongest other program in the same run. † is a
+number that was copied by hand from the lab notes, which say how each came about, what else was tried, and what fell
+short:
+[the watch](notes/watch.md), [its cases](notes/cases.md), [training](notes/training.md), [safety](notes/safety.md),
+[workers](notes/workers.md), [trading](notes/trading.md), [until 25 November](notes/first.md).
+
+"""
+
+
+def table(product: Product) -> Iterator[str]:
+    """A product's table, and below it what falls short."""
+    known = claims_by_row()
+    rows = [known[row] for row in SHOWN[product] if row in known]
+    yield f"## {TITLES[product]}\n"
+    yield "| claim | wanted | measured | rival | command | commit, day |\n|---|---|---|---|---|---|"
+    for claim, run in rows:
+        measured = claim["measured"] + (", **not reached**" if claim["reached"] is False else "")
+        at = f"{run['commit']}, {run['date']}{' †' * run.get('transcribed', False)}"
+        cells = (claim["name"], claim["wanted"], measured, claim["rival"], f"`{run['command']}`", at)
+        yield "| " + " | ".join(cell.replace("|", "\\|") or "–" for cell in cells) + " |"
+    yield ""
+    yield from (f"- **{claim['name']}**: {claim['note']}" for claim, _ in rows if claim["note"])
+    yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
