@@ -176,16 +176,8 @@ def trading(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     make_environment(folder / "env", without=())
     install(wheels, folder / "env", "flatwater_watch", "flatwater", "flatwater_trading")
     command = folder / "env" / "bin" / "flatwater"
-    called(
-        command,
-        "train",
-        "erl",
-        "--config",
-        ROOT / "examples" / "trading" / "small.toml",
-        "--run",
-        "runs/traders",
-        cwd=folder,
-    )
+    small = ROOT / "examples" / "trading" / "small.toml"
+    called(command, "train", "erl", "--config", small, "--run", "runs/traders", cwd=folder)
     return command, folder
 
 

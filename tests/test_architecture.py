@@ -205,6 +205,7 @@ MAY_OPEN = {
         ),
         "the homes of opening: regular files only, folders by descriptor, no link where others write",
     ),
+    "flatwater_watch/lazy.py::places": "a file of the package itself, before anything else is imported",
     **dict.fromkeys(
         (
             "flatwater_watch/files/directory.py::_write_through",
@@ -308,10 +309,33 @@ def test_each_module_says_what_it_is() -> None:
     assert [name(path) for path in PROGRAMS if not ast.get_docstring(tree(path))] == []
 
 
-def test_packages_hold_only_a_docstring() -> None:
-    """Imports come from the module itself, so a package costs nothing to import and nothing has two names."""
+OFFERS_NAMES = [
+    "from flatwater_watch.lazy import offer_names",
+    "__getattr__, __dir__ = offer_names(__name__)",
+]
+"""Besides its docstring, what a package with public names consists of; they are in its `__init__.pyi`."""
+
+
+def test_packages_hold_a_docstring_and_public_names() -> None:
+    """A package costs nothing to import."""
     packages = [path for path in MODULES if path.name == "__init__.py" and path.parent.parent not in SOURCES]
-    assert [name(path) for path in packages if len(tree(path).body) != 1] == []
+    for path in packages:
+        wanted = OFFERS_NAMES if path.with_suffix(".pyi").exists() else []
+        assert [ast.unparse(node) for node in tree(path).body[1:]] == wanted, name(path)
+
+
+def test_public_names_are_for_users() -> None:
+    """Our own imports come from the module itself, so that they show what needs what."""
+    offering = {name(path.parent).replace("/", ".") for path in MODULES if path.with_suffix(".pyi").exists()}
+    assert offering
+    two = []
+    for path in MODULES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ImportFrom) and node.module in offering:
+                folder = next(source for source in SOURCES if source in path.parents) / node.module.replace(".", "/")
+                modules = {child.stem for child in folder.glob("*")} | {"__version__"}
+                two += [f"{name(path)}: {alias.name}" for alias in node.names if alias.name not in modules]
+    assert two == []
 
 
 def test_nothing_is_put_in_a_drawer() -> None:

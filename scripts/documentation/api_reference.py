@@ -16,9 +16,10 @@ from pages import escaped
 SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 ITEM = re.compile(r"^ {4}(\S[^:]*): (.*)$")
 FIELDS = {"Args": "param", "Raises": "raises", "Returns": "returns", "Yields": "returns"}
-FACES = ("flatwater_watch", "flatwater", "flatwater_trading")
-"""Packages of which names are promised: those that their `__init__.pyi` name."""
-BY_COMMAND = tuple(f"{face}.cli" for face in FACES)
+DISTRIBUTIONS = ("flatwater_watch", "flatwater", "flatwater_trading")
+STUB = "__init__.pyi"
+"""What it names is promised, in each package that has one."""
+BY_COMMAND = tuple(f"{name}.cli" for name in DISTRIBUTIONS)
 """Packages that have the reference of the commands instead."""
 TOP = "Modules that lie in the package itself."
 LONG = 100
@@ -46,11 +47,12 @@ def pages(root: Path) -> dict[str, str]:
     Args:
         root: the folder `packages` of the repository.
     """
-    sources = {path.name: path for path in root.glob("*/src/*") if path.name in FACES}
+    sources = {path.name: path for path in root.glob("*/src/*") if path.name in DISTRIBUTIONS}
+    faces = [".".join(path.parts) for name in DISTRIBUTIONS for path in public_packages(sources[name])]
     found: dict[str, list[str]] = {}
     trees: dict[str, Module] = {}
     errors = origins("flatwater_watch.errors", ast.parse((sources["flatwater_watch"] / "errors.py").read_text()))
-    for source in map(sources.__getitem__, FACES):
+    for source in map(sources.__getitem__, DISTRIBUTIONS):
         for path in sorted(source.rglob("*.py")):
             name, tree = ".".join(path.relative_to(source.parent).with_suffix("").parts), ast.parse(path.read_text())
             names = errors | origins(name, tree)  # a docstring may name an error that is raised further below
@@ -59,17 +61,21 @@ def pages(root: Path) -> dict[str, str]:
             if text and all(map(is_public, name.split("."))):
                 found.setdefault(name.rpartition(".")[0], []).append(text)
     said = {name: package_docstring(sources[name.partition(".")[0]].parent, name) for name in sorted(found)}
-    said |= {name: package_docstring(sources[name].parent, name) for name in FACES}
-    written = {f"api/{name}.md": package(name, said[name], found[name]) for name in said if name not in FACES}
-    for name in FACES:
+    said |= {name: package_docstring(sources[name.partition(".")[0]].parent, name) for name in faces}
+    written = {f"api/{name}.md": package(name, said[name], found[name]) for name in said if name not in faces}
+    for name in faces:
         if name in found:
             written[f"api/{name}.modules.md"] = package(f"{name}.modules", TOP, found[name])
-        stub = ast.parse((sources[name] / "__init__.pyi").read_text())
+        stub = ast.parse(sources[name.partition(".")[0]].parent.joinpath(*name.split("."), STUB).read_text())
         written[f"api/{name}.md"] = face(name, stub, trees, said[name])
-    below = {f"{name}.modules": TOP for name in FACES if name in found}
-    return {
-        "api/index.md": contents(below | {name: text for name, text in said.items() if name not in FACES})
-    } | written
+    below = {f"{name}.modules": TOP for name in faces if name in found}
+    others = below | {name: text for name, text in said.items() if name not in faces}
+    return {"api/index.md": contents({name: said[name] for name in faces}, others)} | written
+
+
+def public_packages(source: Path) -> Iterator[Path]:
+    """The packages of a distribution that promise names, the outermost first, from the folder of sources."""
+    yield from (stub.parent.relative_to(source.parent) for stub in sorted(source.rglob(STUB)))
 
 
 def face(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said: str) -> str:
@@ -107,14 +113,20 @@ def package(name: str, said: str, parts: list[str]) -> str:
     return "\n\n".join([f"# `{name}`", *prose(said), *parts]) + "\n"
 
 
-def contents(said: Mapping[str, str]) -> str:
-    """The page of all packages."""
-    rows = [f"| [`{name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in said.items()]
-    faces = ", ".join(f"[`import {name}`]({name}.md)" for name in FACES)
-    promised = f"{faces} have the names that programs use: they are promised."
+def contents(faces: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """The page of all packages.
+
+    Args:
+        faces: packages that promise names, with what they say of themselves.
+        others: all other packages, the same.
+    """
+    promised = "These packages have the names that programs use: they are promised."
+    offered = [f"| [`import {name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in faces.items()]
+    rows = [f"| [`{name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in others.items()]
     head = "Every other public name, with signature and docstring, from the source. They may change from one version to"
     tail = "the next. Functions whose name ends in `_` change their first argument in place; all others are pure."
-    heads = ("# API", "", promised, "", "## What may change", "", head, tail, "", "| package | |", "|---|---|")
+    table = ("| package | |", "|---|---|")
+    heads = ("# API", "", promised, "", *table, *offered, "", "## What may change", "", head, tail, "", *table)
     return "\n".join((*heads, *rows, ""))
 
 

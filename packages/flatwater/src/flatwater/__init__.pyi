@@ -16,6 +16,5 @@ from flatwater.recipe import Recipe as Recipe
 from flatwater.replay import ring as ring
 from flatwater.replay.config import ReplayConfig as ReplayConfig
 from flatwater.runs.run import Run as Run
-from flatwater.state.tree import state as state
 
 __version__: str

@@ -1,0 +1,46 @@
+"""The public names of a package, imported when they are asked for; its `__init__.pyi` says where each of them is.
+
+    __getattr__, __dir__ = offer_names(__name__)
+
+What programs get is what type checkers, the reference and the listing of public names read, and importing a package
+imports nothing else: not even `typing` and `pathlib`, which would take ten times as long as all of this.
+"""
+
+import sys
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
+    """Two functions for the `__init__.py` of a package.
+
+    Args:
+        package: its name. Each line `from MODULE import NAME as NAME` of `__init__.pyi` beside it is a name of the
+            package; where MODULE is a package that has no such name, its module NAME is meant.
+
+    Returns:
+        `__getattr__`, which finds a name and keeps it in the package, and `__dir__`, which lists the names.
+    """
+    module = sys.modules[package]
+    read = dict[str, str]()
+
+    def places() -> dict[str, str]:
+        if not read:
+            with open(f"{module.__path__[0]}/__init__.pyi", encoding="utf-8") as stub:  # noqa: PTH123
+                lines = [line.split() for line in stub]
+            read.update({words[-1]: words[1] for words in lines if words[:1] == ["from"]})
+        return read
+
+    def find(name: str) -> object:
+        where = places().get(name)
+        if where is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        names = vars(import_module(where))
+        found: object = names[name] if name in names else import_module(f"{where}.{name}")
+        setattr(module, name, found)
+        return found
+
+    return find, lambda: [*places(), *(name for name in vars(module) if name.startswith("__"))]
