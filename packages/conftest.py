@@ -187,7 +187,7 @@ def unpainted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     from flatwater.reports import picture
 
     def write(out: Path, rows: Picture) -> None:
-        picture.figure_of(rows)
+        picture.paint_figure(rows)
         write_object(out, BLANK)
 
     monkeypatch.setattr(picture, "write_picture", write)

@@ -73,13 +73,13 @@ MAY_WAIT = {
         "a round's numbers are read once, when it is over",
     ),
     "flatwater_trading/market/results.py::_closed_trades": "the trades of an evaluation, once a run",
-    "flatwater_trading/market/results.py::trades": "the same",
+    "flatwater_trading/market/results.py::trade_columns": "the same",
     "flatwater/nets/own_host.py::draw_": "once an episode: a class of the user's draws its weights in Python",
     "flatwater/trainers/blocks/collect.py::__init__": "views of what lies on the CPU, bound once",
     "flatwater/trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of the actions a step",
     "flatwater/trainers/blocks/collect.py::_end_": "of what lies on the CPU",
-    "flatwater/trainers/blocks/collect.py::_teach_": "of what lies on the CPU",
-    "flatwater/trainers/blocks/collect.py::ask_": "a teacher is on the CPU",
+    "flatwater/trainers/blocks/collect.py::_teacher_actions_": "of what lies on the CPU",
+    "flatwater/trainers/blocks/collect.py::ask_teacher_": "a teacher is on the CPU",
     "flatwater/trainers/blocks/held_out.py::__init__": "views of what lies on the CPU, bound once",
     "flatwater/trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of the actions a step",
     "flatwater/trainers/evolve/play.py::__call__": "the world is on the CPU: one copy of the actions a step",
@@ -96,10 +96,10 @@ MAY_COPY = {
     **dict.fromkeys(
         (
             "flatwater/envs/growing/simulator.py::build_envs",
-            "flatwater/envs/growing/own_host.py::_tried",
-            "flatwater/envs/growing/own_host.py::_arena",
-            "flatwater/envs/growing/task.py::_put",
-            "flatwater/envs/growing/task.py::task_of",
+            "flatwater/envs/growing/own_host.py::_try_host",
+            "flatwater/envs/growing/own_host.py::_example_arena",
+            "flatwater/envs/growing/task.py::_pixels_to_device",
+            "flatwater/envs/growing/task.py::make_task",
             "flatwater/envs/growing/lifecycle.py::build_tables",
             "flatwater_trading/market/market.py::build_market",
             "flatwater/nets/actions.py::_range",
@@ -112,17 +112,17 @@ MAY_COPY = {
         ),
         "when the run is built",
     ),
-    "flatwater_trading/market/results.py::trades": "the trades of an evaluation, once a run",
+    "flatwater_trading/market/results.py::trade_columns": "the trades of an evaluation, once a run",
     "flatwater/trainers/evolve/round.py::select_": "once a round",
     "flatwater/replay/ring.py::append_": "for other people's loops: whatever an environment gave, once a step",
     "flatwater/replay/ring.py::_write_": "the same",
     "flatwater/algorithms/ppo.py::deal": "what was collected may lie on the CPU, where its world is: once a minibatch",
-    "flatwater/algorithms/ppo.py::_dealer": "once an update",
+    "flatwater/algorithms/ppo.py::_bind_minibatch": "once an update",
     "flatwater/trainers/blocks/round.py::learn_": "the same rows, absorbed in parts once a round",
     "flatwater/algorithms/ppo.py::judge_": "once a block",
     "flatwater/algorithms/ppo.py::read_learner_": "once a round",
     "flatwater/trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of its observations a step",
-    "flatwater/trainers/blocks/collect.py::_value_": "once a block, and where an episode was cut off",
+    "flatwater/trainers/blocks/collect.py::_write_next_value_": "once a block, and where an episode was cut off",
     "flatwater/trainers/blocks/collect.py::_end_": "to the CPU",
     "flatwater/trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of its observations a step",
     "flatwater/trainers/evolve/play.py::_act": "the same",
@@ -169,17 +169,17 @@ MAY_DRAW = {
 }
 
 MAY_CATCH_ALL = {
-    "flatwater/cluster/worker.py::to": "the edge of a worker: the run is told, and ends",
+    "flatwater/cluster/worker.py::answer_message": "the edge of a worker: the run is told, and ends",
     "flatwater/cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
     "flatwater_watch/meters/fork.py::_answer": "the end of a forked process",
     "flatwater_watch/events/background.py::_serve": "the edge of a tracker's thread: the run goes on",
     "flatwater/rundir/listing.py::read_run_line": "the edge to files of anybody's making: one bad run costs its row",
     "flatwater/runs/recipe_parts.py::write_": "the edge to a recipe's code that only draws: no run ends by it",
-    "flatwater/rundir/events.py::ending": "whatever ends a run is told to those who listen, and goes on",
+    "flatwater/rundir/events.py::report_ending": "whatever ends a run is told to those who listen, and goes on",
     "flatwater_watch/agent/guard.py::run_or_default": "the edge between the watch and somebody else's program",
-    "flatwater_watch/meters/untraced.py::run_each_turn": "the edge to the collector: it is raised later",
+    "flatwater_watch/meters/suspended_tracing.py::run_each_turn": "the edge to the collector: it is raised later",
     "flatwater_watch/agent/inject/sitecustomize.py::_begin": "the same edge, before the watch can be imported",
-    "flatwater_watch/agent/guard.py::_passes": "the same edge: the program may have replaced what is asked there",
+    "flatwater_watch/agent/guard.py::_belongs_to_program": "the same edge: the program may have replaced what is asked",
     "flatwater_watch/agent/guard.py::_end": "the same edge: then the fault is not told",
     "flatwater/envs/exact.py::try_exactness": "the edge to a class of the user's: the run says whose what it raises is",
     "flatwater/envs/exact.py::_replay": "the same edge: refusing what it took before is a difference like any other",
@@ -195,10 +195,10 @@ OPENING = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 MAY_OPEN = {
     **dict.fromkeys(
         (
-            "flatwater_watch/files/safe_read.py::_opened",
+            "flatwater_watch/files/safe_read.py::_open_regular",
             "flatwater/storage/folders.py::open_below",
             "flatwater_watch/files/directory.py::open_at_once",
-            "flatwater_watch/files/output.py::_held",
+            "flatwater_watch/files/output.py::_hold_folder",
             "flatwater/runs/started_runs.py::_folder",
             "flatwater/runs/started_runs.py::note_begun",
             "flatwater/rundir/layout.py::hold_lock",
@@ -225,10 +225,10 @@ MAY_OPEN = {
     ),
     **dict.fromkeys(("flatwater/storage/claims.py::_boot", "flatwater/storage/claims.py::process_start"), "/proc"),
     **dict.fromkeys(
-        ("flatwater_watch/pages/chart.py::asset", "flatwater_trading/panel/locate.py::name_in_cache"),
+        ("flatwater_watch/pages/chart.py::read_asset", "flatwater_trading/panel/locate.py::name_in_cache"),
         "a package's own file",
     ),
-    "flatwater/runs/trackers.py::opened": "opens no file",
+    "flatwater/runs/trackers.py::open_sink": "opens no file",
 }
 """`module::function` -> why it may open a file itself; all else goes through `safe_read.py` and `storage/`."""
 WRITING = {
@@ -255,7 +255,7 @@ NAMES_FILES = (
 """What takes names of files to write from users."""
 MAY_WRITE = {
     "flatwater_trading/cli/study.py::write_pages": "report.html and study.png in the study's own folder",
-    "flatwater_watch/faces/command.py::_kept": "last.json, which no user names",
+    "flatwater_watch/faces/command.py::_save_last_result": "last.json, which no user names",
     "flatwater_trading/cli/orders.py::_csv": "to stdout",
 }
 """`module::function` -> why it writes otherwise than by `storage/output.py`."""

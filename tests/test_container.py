@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.cli.main import find
+from flatwater.cli.main import find_command
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -134,7 +134,7 @@ def test_every_call_names_a_command_and_options_that_exist(text: str) -> None:
     calls = [*called(text)]
     assert calls
     for words in calls:
-        command = find(words)
+        command = find_command(words)
         assert command is not None
         known = options_of(" ".join(("flatwater", *command)))
         for word in words:

@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from flatwater.cli.main import INTERRUPTED, NO_READER, _reader, _ReadsItself, find, interface_of, main, sent_on
+from flatwater.cli.main import (
+    INTERRUPTED,
+    NO_READER,
+    _reader,
+    _SelfParsing,
+    command_class,
+    find_command,
+    main,
+    redirect_command,
+)
 from flatwater.config.toml import dumps_config, to_mapping
 from flatwater.memory.planner import group_bytes
 from flatwater.metrics.jsonl import read_metrics
@@ -179,16 +188,16 @@ def test_commands_of_the_finder_in_the_pages_are_commands(line: str) -> None:
 def test_commands_in_the_pages_are_commands(line: str) -> None:
     """Read by the command line as they stand; not run."""
     words = shlex.split(line)[1:]
-    command = find(words)
+    command = find_command(words)
     assert command is not None
     options = words[len(command) :]
     if "--config" in options:  # the file is the reader's
         options[options.index("--config") + 1] = str(ROOT / "examples" / "trading" / "small.toml")
     options = ["3" if word == "N" else word for word in options]
     if "--help" not in options:
-        command, given = sent_on(command, options)
-        interface: Any = interface_of(command)
-        read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
+        command, given = redirect_command(command, options)
+        interface: Any = command_class(command)
+        read = interface.read if isinstance(interface, _SelfParsing) else _reader(interface)
         assert callable(read(line, given))
 
 

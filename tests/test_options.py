@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.cli.completion import help_of
+from flatwater.cli.completion import read_help
 from flatwater.cli.table import commands
 
 LISTING = Path(__file__).with_name("options.txt")
@@ -34,7 +34,7 @@ def explained(command: tuple[str, ...]) -> dict[str, str]:
     """Each option and each positional argument -> what the help says about it."""
     found: dict[str, str] = {}
     name = ""
-    for line in help_of(command).splitlines():
+    for line in read_help(command).splitlines():
         text = line.strip("│").strip()
         if not line.startswith("│") or set(text) <= {"─"}:
             name = ""
@@ -74,7 +74,7 @@ def test_help_fits_the_terminal_and_explains_every_option(
     command: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    lines = help_of(command).splitlines()
+    lines = read_help(command).splitlines()
     assert lines[0].startswith(f"usage: flatwater {' '.join(command)} ")
     assert max(map(len, lines)) <= columns
     found = explained(command)

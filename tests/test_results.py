@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from flatwater.cli.main import find
+from flatwater.cli.main import find_command
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -63,7 +63,7 @@ def test_a_product_has_a_table_that_can_be_read() -> None:
 def test_a_command_exists(command: str) -> None:
     program, *words = shlex.split(command)
     if program == "flatwater":
-        assert find(words) is not None
+        assert find_command(words) is not None
         return
     assert program == "python"
     if words[:2] == ["-m", "pytest"]:

@@ -32,11 +32,11 @@ from parts import measured, told
 from torch import Tensor
 
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
-from flatwater.envs.growing.fitting import fit_, losses
-from flatwater.envs.growing.simulator import GrowingEnvs, build_envs, gates_of, net_of, reset_, step_
+from flatwater.envs.growing.fitting import fit_hosts_, host_losses
+from flatwater.envs.growing.simulator import GrowingEnvs, build_envs, host_gates, pool_host, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
 from flatwater.envs.growing.stages import SlotStage
-from flatwater.envs.growing.stream import SEEDLING, draw_weights_, image_numbers, key
+from flatwater.envs.growing.stream import SEEDLING, draw_weights_, image_numbers, stream_key
 from flatwater.envs.growing.task import load_task
 from flatwater.nets.stack import views
 from flatwater.runs.machine import keep_freed_memory, release_freed_memory
@@ -59,8 +59,8 @@ def begun(config: GrowingConfig) -> GrowingEnvs:
     envs = build_envs(config, count=HOSTS, data=load_task("digits", CPU), device=CPU)
     reset_(envs, torch.arange(HOSTS))
     everywhere = torch.ones(HOSTS, dtype=torch.bool)
-    for slot, (part, layout) in enumerate(zip(envs.seeds, net_of(envs).seeds, strict=True)):
-        draw_weights_(part.weights, layout, key(envs.seed, SEEDLING, slot), everywhere)
+    for slot, (part, layout) in enumerate(zip(envs.seeds, pool_host(envs).seeds, strict=True)):
+        draw_weights_(part.weights, layout, stream_key(envs.seed, SEEDLING, slot), everywhere)
     place = torch.arange(HOSTS)[:, None] + torch.arange(len(envs.seeds))
     envs.slots.blueprint.copy_(place % 3)
     envs.slots.alpha.copy_(place % 4 / 3)
@@ -70,14 +70,14 @@ def begun(config: GrowingConfig) -> GrowingEnvs:
 
 def named(envs: GrowingEnvs) -> list[dict[str, Tensor]]:
     """The weights of hosts and seeds by name."""
-    net = net_of(envs)
+    net = pool_host(envs)
     parts, layouts = (envs.host, *envs.seeds), (net.layout, *net.seeds)
     return [views(part.weights, layout) for part, layout in zip(parts, layouts, strict=True)]
 
 
 def looped(envs: GrowingEnvs) -> list[LoopedHost]:
     """The same hosts, one by one."""
-    net: Any = net_of(envs)
+    net: Any = pool_host(envs)
     hosts = []
     for env in range(HOSTS):
         own, *grown = ({name: weight[env] for name, weight in part.items()} for part in named(envs))
@@ -92,7 +92,7 @@ def speed(kind: str) -> dict[str, Any]:
     envs = begun(config)
     alone = looped(envs)
     optimizers = [host.optimizers(config.fit.lr) for host in alone]
-    gates, net = gates_of(envs), net_of(envs)
+    gates, net = host_gates(envs), pool_host(envs)
     learns = torch.ones_like(envs.slots.stage, dtype=torch.bool)
     images, labels = envs.task.train_images, envs.task.train_labels
     rows = image_numbers(envs.seed, envs.drawn, wanted=UPDATES * config.fit.batch_size, images=len(labels))
@@ -100,7 +100,7 @@ def speed(kind: str) -> dict[str, Any]:
 
     def stacked_turn() -> None:
         for chosen in batches:
-            fit_(envs.host, envs.seeds, net, gates, task=envs.task, rows=chosen, learns=learns, config=config.fit)
+            fit_hosts_(envs.host, envs.seeds, net, gates, task=envs.task, rows=chosen, learns=learns, config=config.fit)
 
     def looped_turn() -> None:
         for chosen in batches:
@@ -121,8 +121,8 @@ def speed(kind: str) -> dict[str, Any]:
 def distance(envs: GrowingEnvs, alone: list[LoopedHost]) -> float:
     """The largest difference between the validation losses of a host here and there."""
     net, gates, images, labels = (
-        net_of(envs),
-        gates_of(envs),
+        pool_host(envs),
+        host_gates(envs),
         envs.task.valid_images,
         envs.task.valid_labels,
     )
@@ -130,7 +130,7 @@ def distance(envs: GrowingEnvs, alone: list[LoopedHost]) -> float:
     together = net.logits(own, grown, gates, images[:, None].expand(-1, HOSTS, -1))
     single = torch.stack([host(images, gates.alpha[env], gates.train[env]) for env, host in enumerate(alone)], 1)
     at = labels[:, None].expand(-1, HOSTS)
-    return float((losses(together, at) - losses(single, at)).abs().max())
+    return float((host_losses(together, at) - host_losses(single, at)).abs().max())
 
 
 def cpu_seconds(turn: Callable[[], None]) -> float:
@@ -149,7 +149,7 @@ def plant_cycle(envs: GrowingEnvs) -> None:
 def another(envs: GrowingEnvs) -> GrowingEnvs:
     """New envs in the place of these, as many programs build them for every batch."""
     known = envs.alone
-    envs = build_envs(envs.config, count=len(envs.seed), data=envs.task, device=CPU, net=net_of(envs))
+    envs = build_envs(envs.config, count=len(envs.seed), data=envs.task, device=CPU, net=pool_host(envs))
     envs.alone = known
     return envs
 

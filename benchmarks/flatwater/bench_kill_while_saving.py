@@ -32,7 +32,7 @@ from claims import Claim, record_claims
 from torch import Tensor
 
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.reader import newest_intact, restore_
+from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 
 CONFIG = CheckpointConfig(keep=2, shard_bytes=1 << 20)
@@ -65,7 +65,7 @@ def load_ours_(tree: Tree, folder: Path) -> bool:
     """The newest intact checkpoint, into `tree`."""
     intact = newest_intact(folder, say=lambda _: None)
     if intact is not None:
-        restore_(tree, intact)
+        restore_state_(tree, intact)
     return intact is not None
 
 

@@ -130,12 +130,12 @@ def ended(pid: int, how: int) -> None:
 @contextlib.contextmanager
 def losing(losses: Losses) -> Iterator[None]:
     """Workers are lost on the way."""
-    take = Worker.take
-    Worker.take = lambda worker: losses.take(worker, take)  # type: ignore[method-assign,assignment]
+    take = Worker.take_answer
+    Worker.take_answer = lambda worker: losses.take(worker, take)  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
-        Worker.take = take  # type: ignore[method-assign]
+        Worker.take_answer = take  # type: ignore[method-assign]
 
 
 def lossy(folder: Path, expected: list[dict[str, str]], losses: Losses, **settings: Any) -> None:  # noqa: ANN401
@@ -216,14 +216,14 @@ def three_nodes() -> Iterator[Any]:
     import ray  # noqa: PLC0415  (an extra)
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
-    from flatwater.cluster.ray_workers import connect  # noqa: PLC0415
+    from flatwater.cluster.ray_workers import join_cluster  # noqa: PLC0415
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80 << 20})
     try:
         for _ in range(3):
             nodes.add_node(**SHARE)
-        connect(nodes.address)
+        join_cluster(nodes.address)
         yield nodes
     finally:
         ray.shutdown()

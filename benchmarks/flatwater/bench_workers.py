@@ -37,7 +37,7 @@ from sizes import config_of
 
 import flatwater as fw
 from flatwater.runs.recorder import Round
-from flatwater.runs.session import start
+from flatwater.runs.session import start_new_run
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.workers import TraderWorkers
 from flatwater_watch.meters.process import private_bytes
@@ -69,7 +69,7 @@ class Meter:
         pids = self.crew.pids if self.crew else []
         self.spent.append(cpu_seconds(pids))
         self.wall.append(time.perf_counter())
-        self.wire.append(self.crew.wire / 1e6 if self.crew else 0.0)
+        self.wire.append(self.crew.wire_bytes / 1e6 if self.crew else 0.0)
         self.private = [private_bytes([pid]) / 1e6 for pid in pids]
 
 
@@ -88,7 +88,7 @@ def measured(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
 
     TraderWorkers.__init__ = beginning  # type: ignore[method-assign,assignment]
     try:
-        start(config, folder, Console(quiet=True), on_round=meter)
+        start_new_run(config, folder, Console(quiet=True), on_round=meter)
     finally:
         TraderWorkers.__init__ = begin  # type: ignore[method-assign]
     manifest = json.loads(max(folder.glob("checkpoints/*.json")).read_text())
@@ -113,7 +113,7 @@ def flat(rounds: int, *, on_ray: bool) -> int:
     def look(round_: Round) -> None:
         if round_.number % max(1, rounds // 12) == 0:
             mine, crew = private_bytes([os.getpid()]) / 1e6, crews[-1]
-            theirs, wire = round_.metrics["memory/workers"] / 1e6, crew.wire / 1e6 / round_.number
+            theirs, wire = round_.metrics["memory/workers"] / 1e6, crew.wire_bytes / 1e6 / round_.number
             print(f"{round_.number:>5} {mine:8.1f} MB here {theirs:8.1f} MB workers {wire:8.3f} MB wire", end="")
             print(told_of_stores() if on_ray else "", flush=True)
 
@@ -130,9 +130,9 @@ def flat(rounds: int, *, on_ray: bool) -> int:
 
 def told_of_stores() -> str:
     """What the object stores of a cluster hold, and what the processes that keep them have for themselves."""
-    from flatwater.cluster.ray_workers import in_stores  # noqa: PLC0415  (an extra)
+    from flatwater.cluster.ray_workers import object_store_bytes  # noqa: PLC0415  (an extra)
 
-    used = in_stores()
+    used = object_store_bytes()
     keepers = [each.pid for each in psutil.process_iter(["name"]) if each.info["name"] == "raylet"]
     shared = sum(psutil.Process(pid).memory_info().shared for pid in keepers)
     return (

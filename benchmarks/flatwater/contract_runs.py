@@ -73,7 +73,7 @@ class NoContract(MemoryContract):
         """Never."""
         return False
 
-    def settle_(self, round_: int, efforts: Any) -> tuple[Statement, list[Any]]:  # noqa: ANN401, ARG002
+    def settle_round_(self, round_: int, efforts: Any) -> tuple[Statement, list[Any]]:  # noqa: ANN401, ARG002
         """A statement of nothing."""
         return Statement(1, 0, {}, 0, None), []
 
@@ -128,7 +128,7 @@ def trained(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
     """Run a session silently; what it and its ledger say."""
     began = cpu_seconds()
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        outcome = session.start(config, folder, Console(file=nowhere))
+        outcome = session.start_new_run(config, folder, Console(file=nowhere))
     spent = cpu_seconds() - began
     files = outcome.folder
     findings = [json.loads(line) for line in files.findings.read_text().splitlines()]

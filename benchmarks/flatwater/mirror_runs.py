@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 STORE = runpy.run_path(str(ROOT / "packages" / "flatwater" / "tests" / "runs" / "object_store.py"))["ObjectStore"]
 TRAIN = ["train", "erl", "--config", str(ROOT / "examples" / "trading" / "small.toml")]
 FLATWATER = [sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())"]
-THREAD = "_work"
+THREAD = "_run_thread"
 """What the mirror's thread does, from its beginning to its end."""
 Hashes = dict[str, str]
 
@@ -154,7 +154,7 @@ def growth(url: str, folder: Path, checkpoints: int) -> dict[str, Any]:
     resident: list[int] = []
     for at in range(checkpoints):
         run.save(at, numbers=3_000_000)
-        run.mirror.line()
+        run.mirror.status_line()
         if at % (checkpoints // 20) == checkpoints // 20 - 1:
             resident.append(resident_bytes())
     numbers = run.mirror.metrics()

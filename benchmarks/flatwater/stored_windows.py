@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.cli.main import main
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.market import Market
 from flatwater_trading.policy.trader import MarketObs
 from flatwater_trading.recipe.run import ErlRun
@@ -40,15 +40,15 @@ FLOAT_BYTES = 4
 class StoredWindows:
     """A window before and one after each transition; on a CPU their pages are touched when they are first written."""
 
-    seen: Float[Tensor, "C N W F"] = derived()
-    following: Float[Tensor, "C N W F"] = derived()
+    seen: Float[Tensor, "C N W F"] = derived_field()
+    following: Float[Tensor, "C N W F"] = derived_field()
 
 
 @state
 class StoringReplay(RowReplay):
     """A replay of row numbers with copies of what they say. Checkpoints hold the numbers alone."""
 
-    windows: StoredWindows = derived()
+    windows: StoredWindows = derived_field()
 
 
 def storing(replay: RowReplay, window: tuple[int, int, int], device: torch.device) -> StoringReplay:
@@ -91,7 +91,7 @@ def store_(replay: RowReplay, observations: Float[Tensor, "N T F"], places: Int[
 
 def store_windows_() -> None:
     """From here on every run of traders of this process stores its windows."""
-    build, remember_ = erl_state._replay, tile.remember_  # noqa: SLF001  (what is replaced)
+    build, remember_ = erl_state._replay, tile.append_to_replay_  # noqa: SLF001  (what is replaced)
 
     def build_storing(setup: ErlSetup, market: Market) -> StoringReplay:
         columns, _, features = market.observations.shape

@@ -36,7 +36,7 @@ from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.run import ErlRun, compose
 from flatwater_trading.training.lessons import lesson_days
-from flatwater_trading.training.play import play_
+from flatwater_trading.training.play import play_slices_
 
 Algorithm = Literal["hindsight", "ddpg", "td3", "sac"]
 EPISODES = 20
@@ -92,7 +92,7 @@ def play_members(composition: ErlRun) -> dict[str, torch.Tensor]:
     setup, run, starts = composition.setup, composition.trainer.run, episode_starts(composition)
     actors, days = run.learner.actor, composition.config.env.episode.days
     env = simulator(composition, starts.repeat(len(actors)))
-    play_(setup, run.market, env, actors=actors, starts=starts, days=days)
+    play_slices_(setup, run.market, env, actors=actors, starts=starts, days=days)
     summary = episode_summary(env, composition.config.env)
     return {name: value.view(len(actors), -1).mean(1) for name, value in summary.items()}
 

@@ -36,7 +36,7 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.replay.config import RowReplayConfig
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.session import restore_run, start
+from flatwater.runs.session import restore_run, start_new_run
 from flatwater.state.tree import nbytes
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.recipe.config import ErlRunConfig
@@ -81,7 +81,7 @@ def transition() -> dict[str, Any]:
 def growth_config() -> ErlRunConfig:
     """S, 60 generations, 8 updates in each."""
     config = config_of("S", rounds=GROWS_TO)
-    return replace(config, learner=config.learner.with_own(updates=SMALL_RUN_UPDATES))
+    return replace(config, learner=config.learner.with_algorithm_settings(updates=SMALL_RUN_UPDATES))
 
 
 def full_config(updates: int) -> ErlRunConfig:
@@ -99,7 +99,7 @@ def session(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
     """In a fresh process: a whole session, and what it left. The console is there, but prints nowhere."""
     before = resident_bytes()
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        outcome = start(config, folder, Console(file=nowhere))
+        outcome = start_new_run(config, folder, Console(file=nowhere))
     peak = peak_of(outcome.folder)
     return {"finished": outcome.finished, "before": before, "after": resident_bytes(), "peak": peak}
 

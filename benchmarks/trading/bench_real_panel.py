@@ -30,7 +30,7 @@ from rich.console import Console
 
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.evaluate import evaluate
-from flatwater.runs.session import start
+from flatwater.runs.session import start_new_run
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.training.config import PopulationConfig
@@ -48,7 +48,7 @@ def config_of(options: argparse.Namespace) -> ErlRunConfig:
         panel=str(options.panel.resolve()),
         population=PopulationConfig(size=MEMBERS),
     )
-    return replace(config, learner=config.learner.with_own(updates=options.updates))
+    return replace(config, learner=config.learner.with_algorithm_settings(updates=options.updates))
 
 
 def in_process(options: argparse.Namespace) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def in_process(options: argparse.Namespace) -> dict[str, Any]:
         return {"columns": len(panel.instruments), "days": len(panel.dates)}
     if options.in_process == "train":
         # The table of generations goes to stderr, so that the run can be followed.
-        finished = start(config, folder.path, Console(stderr=True)).finished
+        finished = start_new_run(config, folder.path, Console(stderr=True)).finished
         return {"finished": finished, "cpu_seconds": time.process_time(), "peak": peak_of(folder)}
     return evaluate(folder.path, holdout=True, say=lambda _: None)
 

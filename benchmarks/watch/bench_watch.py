@@ -45,7 +45,7 @@ from parts import measured, told
 from rivals_table import RIVALS, answer, own_answer, rivals_claim, rivals_table
 
 from flatwater_watch.agent.process import ProcessWatch
-from flatwater_watch.diagnose.garbage import Search
+from flatwater_watch.diagnose.garbage import GarbageSearch
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
 
@@ -153,9 +153,9 @@ def watched_pause() -> dict[str, float]:
         pauses.append(time.perf_counter() - began)
     watch.close(conclude=False)
     began = time.perf_counter()
-    search = Search(Roots())
+    search = GarbageSearch(Roots())
     forked = time.perf_counter() - began
-    search.ended(WATCHED)
+    search.is_done(WATCHED)
     return {"pause": max(pauses), "rounds": len(pauses), "done": watch.censuses, "fork": forked}
 
 

@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 from claims import Claim, record_claims
 
-from flatwater_watch.agent.spool import unwatched
+from flatwater_watch.agent.spool import unwatched_summary
 from flatwater_watch.diagnose.finding import Finding
 
 SIZE = 175 << 20
@@ -42,7 +42,12 @@ def long_record() -> dict[str, object]:
         "file_bytes": [10**7 + n for n in at],
         "freed_bytes": [10**6 + n for n in at],
     }
-    return unwatched("train.py", "") | {"readings": READINGS, "seconds": 0.5 * READINGS, "series": series, "unseen": []}
+    return unwatched_summary("train.py", "") | {
+        "readings": READINGS,
+        "seconds": 0.5 * READINGS,
+        "series": series,
+        "unseen": [],
+    }
 
 
 def wide_record() -> dict[str, object]:
@@ -51,7 +56,7 @@ def wide_record() -> dict[str, object]:
     many = SIZE // len(json.dumps(one))
     found = [one | {"owner": f"train.KEPT[{number}]"} for number in range(many)]
     outcome = {"state": "grows", "bytes": 0, "known": [], "next": []}
-    return unwatched("train.py", "") | {"readings": 9, "findings": found, "outcome": outcome, "unseen": []}
+    return unwatched_summary("train.py", "") | {"readings": 9, "findings": found, "outcome": outcome, "unseen": []}
 
 
 def write(make: Callable[[], dict[str, object]], path: Path) -> None:

@@ -19,7 +19,7 @@ import gymnasium
 
 from flatwater_watch.agent.boundaries import TICK_SECONDS
 from flatwater_watch.agent.process import ProcessWatch
-from flatwater_watch.agent.steps import hook_steps, unhook_steps
+from flatwater_watch.agent.step_hooks import hook_steps, unhook_steps
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
 

@@ -13,11 +13,11 @@ import gymnasium
 import torch
 
 from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.console import Column, Layout
+from flatwater.metrics.console import Column, TableLayout
 from flatwater.recipe import Headline, Recipe
 from flatwater.recipe import Number as Shown
 from flatwater.runs.config import RunConfig
-from flatwater.runs.planning import META, planned
+from flatwater.runs.planning import META, make_plan
 from flatwater.runs.run import Run
 from flatwater.state.random import generator
 from flatwater.state.tree import nbytes, state
@@ -128,7 +128,7 @@ class SearchRun(Run):
 
 def plan(config: SearchConfig) -> Plan:
     """The build itself, on a device without memory."""
-    return planned(nbytes(build(config, META)), dict, config=config, device=CPU)
+    return make_plan(nbytes(build(config, META)), dict, config=config, device=CPU)
 
 
 def compose(config: SearchConfig) -> SearchRun:
@@ -143,7 +143,7 @@ SEARCH = Recipe(
     guide="Search for the weights of a linear player of CartPole, with the cross-entropy method.",
     plan=plan,
     compose=compose,
-    layout=Layout(
+    layout=TableLayout(
         round="round",
         short="round",
         columns=(Column("return", "mean", 7, "return/mean"), Column("return", "best", 7, "return/best")),

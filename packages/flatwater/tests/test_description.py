@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flatwater.description import MOST_ENTRIES, describe, parse_description
+from flatwater.description import MOST_ENTRIES, describe_recipe, parse_description
 from flatwater.recipe import find_installed, recipe_names
 
 
@@ -13,7 +13,7 @@ from flatwater.recipe import find_installed, recipe_names
 def test_each_recipe_that_ships_comes_back_as_it_was(name: str) -> None:
     recipe = find_installed(name)
     assert recipe is not None
-    found = describe(recipe, {"env": "x"})
+    found = describe_recipe(recipe, {"env": "x"})
     again = parse_description(json.dumps(found.to_json()).encode())
     assert again == found
     for field in ("name", "journal", "players", "trained", "title", "headline", "numbers", "said"):
@@ -57,7 +57,7 @@ CHANGES: list[tuple[str, Any]] = [
 def test_what_cannot_be_shown_is_refused(field: str, value: object) -> None:
     recipe = find_installed("ppo")
     assert recipe is not None
-    content = describe(recipe, {}).to_json() | {field: value}
+    content = describe_recipe(recipe, {}).to_json() | {field: value}
     with pytest.raises(ValueError):  # noqa: PT011  (each says what is wrong in words of its own)
         parse_description(json.dumps(content).encode())
     del content[field]

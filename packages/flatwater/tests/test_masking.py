@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flatwater.cli.fault import describe_fault
 from flatwater.cli.main import main
-from flatwater_watch.masking import MASK, masked, masked_words, names_secret
+from flatwater_watch.masking import MASK, mask_secrets, mask_words, names_secret
 
 NAMES = ["password", "passwd", "secret", "token", "api-key", "apiKey", "API_KEY", "AWS_SECRET_ACCESS_KEY", "credential"]
 NAMES += ["auth", "authToken", "PGPASSWORD", "model.api_key", "db-password", "MYSQL_PWD", "AWS_ACCESS_KEY_ID", "sig"]
@@ -38,23 +38,23 @@ TEXTS += [
 def test_a_secret_is_masked_in_each_spelling(name: str) -> None:
     assert names_secret(name)
     for text in TEXTS:
-        shown = masked(text.format(name, "hunter2"))
+        shown = mask_secrets(text.format(name, "hunter2"))
         assert "hunter2" not in shown, text
         assert MASK in shown
         assert name in shown
-        assert masked(shown) == shown
+        assert mask_secrets(shown) == shown
     for words in (["x", f"--{name}", "a b,&'c"], ["x", f"--{name}=a b,&'c"], ["env", f"{name}=a b,&'c", "x"]):
-        assert "b,&" not in " ".join(masked_words(words))
-        assert len(masked_words(words)) == len(words)
+        assert "b,&" not in " ".join(mask_words(words))
+        assert len(mask_words(words)) == len(words)
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_is_none_stays(name: str) -> None:
     assert not names_secret(name)
     for text in TEXTS:
-        assert masked(text.format(name, "hunter2")) == text.format(name, "hunter2")
+        assert mask_secrets(text.format(name, "hunter2")) == text.format(name, "hunter2")
     words = ["python", "-m", "x", f"--{name}", "hunter2", f"{name}=hunter2"]
-    assert masked_words(words) == words
+    assert mask_words(words) == words
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_what_is_none_stays(name: str) -> None:
     ],
 )
 def test_urls_headers_and_known_keys_are_masked(url: str) -> None:
-    shown = masked(url)
+    shown = mask_secrets(url)
     assert "hunter2" not in shown
     assert MASK in shown
-    assert masked(shown) == shown
-    assert "hunter2" not in shlex.join(masked_words(["flatwater", "runs", url]))
+    assert mask_secrets(shown) == shown
+    assert "hunter2" not in shlex.join(mask_words(["flatwater", "runs", url]))
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_urls_headers_and_known_keys_are_masked(url: str) -> None:
     ],
 )
 def test_other_text_stays(text: str) -> None:
-    assert masked(text) == text
+    assert mask_secrets(text) == text
 
 
 @given(st.text(alphabet="-= \"'\\:/@?&,aP.\n", max_size=60).map(lambda text: text.replace("P", "password")))
 def test_masking_twice_is_masking_once(text: str) -> None:
-    assert masked(masked(text)) == masked(text)
+    assert mask_secrets(mask_secrets(text)) == mask_secrets(text)
 
 
 def test_megabytes_are_read_in_one_pass() -> None:
     for unit in ("a", "a=", "-", "--password", "password=", "://", "://a:", "'", "\\'", "=' ", "bearer ", "eyJ"):
-        shown = masked(unit * 100_000)
+        shown = mask_secrets(unit * 100_000)
         assert len(shown) <= 100_000 * (len(unit) + 6)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.border import is_ours
+from flatwater.border import is_flatwater_module
 from flatwater.cli import table
 from flatwater.cli.main import main
 from flatwater.plugins import GROUPS, installed_entries, read_table
@@ -278,8 +278,8 @@ def test_no_package_takes_a_name_that_ships(
 
 def test_a_package_that_is_called_like_flatwater_is_somebody_else_s() -> None:
     ours = ("flatwater", "flatwater.runs.run", "flatwater_watch.errors", "flatwater_trading")
-    assert all(map(is_ours, ours))
-    assert not any(map(is_ours, ("flatwater_acme", "flatwater_watching.x", "flatwaters", "acme.flatwater")))
+    assert all(map(is_flatwater_module, ours))
+    assert not any(map(is_flatwater_module, ("flatwater_acme", "flatwater_watching.x", "flatwaters", "acme.flatwater")))
 
 
 def test_names_that_ship_without_a_row_are_reserved() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from flatwater_watch import progress
-from flatwater_watch.progress import Part, ProgressTrack, count_steps, is_due, track_progress
+from flatwater_watch.progress import ProgressPart, ProgressTrack, count_steps, is_due, track_progress
 from flatwater_watch.terminal import Terminal
 
 HOURS = 10 * 3600
@@ -43,8 +43,8 @@ def test_what_ends_early_leaves_nothing_behind() -> None:
 
 
 def test_the_time_left_is_that_of_the_outermost_part() -> None:
-    outer = Part("folds", 4, done=1, began=time.monotonic() - 30)
-    assert ProgressTrack((outer, Part("days", 100))).line() == "folds 1/4, days 0/100, 1 min 30 s left"
+    outer = ProgressPart("folds", 4, done=1, began=time.monotonic() - 30)
+    assert ProgressTrack((outer, ProgressPart("days", 100))).line() == "folds 1/4, days 0/100, 1 min 30 s left"
 
 
 def test_lines_are_10_seconds_apart_at_first_and_few_in_long_work() -> None:

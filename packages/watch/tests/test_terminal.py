@@ -8,7 +8,7 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from flatwater_watch.sanitize import MOST, printable, shown
+from flatwater_watch.sanitize import MOST, escape_controls, short_repr
 from flatwater_watch.terminal import PrintableStream, Terminal
 
 ORDERS = {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0))} - {"\n", "\t"}
@@ -17,10 +17,10 @@ HOSTILE = "a\x1b]0;owned\x07\x9b31m\r\x08b[bold]c[/]\u202e\udcff"
 
 @given(st.text())
 def test_no_order_is_left_in_any_text(text: str) -> None:
-    told = printable(text)
+    told = escape_controls(text)
     assert not set(told) & ORDERS
     told.encode()
-    assert printable(told) == told
+    assert escape_controls(told) == told
     if text.isascii() and text.isprintable():
         assert told == text
 
@@ -62,10 +62,10 @@ def test_a_library_may_colour_what_it_prints_and_nothing_else() -> None:
 
 
 def test_a_long_or_endless_value_is_shown_in_short() -> None:
-    assert shown("x") == "'x'"
-    assert len(shown("x" * 100_000)) < 2 * MOST
-    assert "thousands of digits" in shown(10**5000)
+    assert short_repr("x") == "'x'"
+    assert len(short_repr("x" * 100_000)) < 2 * MOST
+    assert "thousands of digits" in short_repr(10**5000)
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
-    assert "nested too deeply" in shown(deep)
+    assert "nested too deeply" in short_repr(deep)

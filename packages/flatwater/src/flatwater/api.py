@@ -43,7 +43,7 @@ from flatwater.runs.portable import read_policy
 from flatwater.runs.recorder import Round
 from flatwater.runs.session import RunOutcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
-from flatwater.runs.session import start as start_run
+from flatwater.runs.session import start_new_run as start_run
 from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater.runs.trust import load_settings
 from flatwater_watch.errors import ConfigError, Terminated
@@ -137,9 +137,9 @@ def train(
         SystemExit: the same after SIGTERM, SIGHUP or SIGUSR1, with the exit code of the command, such as 143.
     """
     wanted = resolve_config(recipe, config, settings)
-    with _threads_kept(), _ended_as_python_is():
-        outcome = start_run(wanted, None if run is None else Path(run), _console(quiet=quiet), on_round=on_round)
-    return _trained(outcome)
+    with _threads_kept(), _exit_like_python():
+        outcome = start_run(wanted, None if run is None else Path(run), _make_console(quiet=quiet), on_round=on_round)
+    return _finish_run(outcome)
 
 
 def resume(
@@ -167,9 +167,9 @@ def resume(
             names code that may be somebody's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as of `train`.
     """
-    with _threads_kept(), _ended_as_python_is(), trust_code(trust):
-        outcome = resume_run(run, _console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
-    return _trained(outcome)
+    with _threads_kept(), _exit_like_python(), trust_code(trust):
+        outcome = resume_run(run, _make_console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
+    return _finish_run(outcome)
 
 
 def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401
@@ -235,10 +235,10 @@ def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what
             no policy, or it names code that may be somebody's.
     """
     with _threads_kept(), trust_code(trust):
-        return read_policy(Path(run)) if Path(run).is_file() else _policy_of(Path(run))
+        return read_policy(Path(run)) if Path(run).is_file() else _load_policy(Path(run))
 
 
-def _policy_of(run: Path) -> Any:  # noqa: ANN401  (same)
+def _load_policy(run: Path) -> Any:  # noqa: ANN401  (same)
     folder = open_folder(run)
     config = read_config(folder)
     recipe = recipe_of_config(config)
@@ -278,50 +278,52 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     env = settings.get("env", None if config is None else read_toml(Path(config)).get("env"))
     found = recipe_in_env(recipe, env)
     base = to_mapping(load_settings(found.config, Path(config), given={*settings})) if config is not None else {}
-    return from_mapping(found.config, _over(base, settings), f"the settings of {recipe}")
+    return from_mapping(found.config, _merge_tables(base, settings), f"the settings of {recipe}")
 
 
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Both tables; what is given above wins, setting by setting."""
     found = dict(below)
     for name, value in above.items():
         inside = found.get(name, {})
         plain = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-        found[name] = _over(inside, value) if isinstance(value, Mapping) and isinstance(inside, Mapping) else plain
+        found[name] = (
+            _merge_tables(inside, value) if isinstance(value, Mapping) and isinstance(inside, Mapping) else plain
+        )
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _console(*, quiet: bool) -> Console:
+def _make_console(*, quiet: bool) -> Console:
     return silent_terminal() if quiet else lasting_terminal()
 
 
-def _trained(outcome: RunOutcome) -> TrainedRun:
+def _finish_run(outcome: RunOutcome) -> TrainedRun:
     """The run, with the picture that a finished one has.
 
     Raises:
         KeyboardInterrupt, SystemExit: a signal stopped it, and the program that trains is meant as well.
     """
     if outcome.signal:
-        raise _ended_by(outcome.signal)
+        raise _exit_exception(outcome.signal)
     found = TrainedRun(outcome.folder.path, outcome.finished)
     if outcome.finished:
         draw_run(found.path, outcome.recipe)
     return found
 
 
-def _ended_by(number: int) -> KeyboardInterrupt | SystemExit:
+def _exit_exception(number: int) -> KeyboardInterrupt | SystemExit:
     """What ends a Python program that a signal has reached: Ctrl-C as always, the others with their exit code."""
     return KeyboardInterrupt() if number == SIGINT else SystemExit(SIGNALLED + number)
 
 
 @contextmanager
-def _ended_as_python_is() -> Iterator[None]:
+def _exit_like_python() -> Iterator[None]:
     """What a signal ends before training listens to it, or the second time, ends the program as well."""
     try:
         with end_on_signals():
             yield
     except Terminated as ended:
-        raise _ended_by(ended.number) from None
+        raise _exit_exception(ended.number) from None
 
 
 @contextmanager

@@ -80,10 +80,10 @@ class Border:
         Raises:
             UserCodeError: with class, file and line.
         """
-        if fault is not None and not isinstance(fault, self._passing) and not _passes(fault):
-            raise UserCodeError(self.sentence(fault)) from fault
+        if fault is not None and not isinstance(fault, self._passing) and not _passes_border(fault):
+            raise UserCodeError(self.describe_fault(fault)) from fault
 
-    def sentence(self, fault: BaseException) -> str:
+    def describe_fault(self, fault: BaseException) -> str:
         """What it raised, and where."""
         place = own_place(fault)
         where = place or find_source_line(self._owner, self._method)
@@ -93,7 +93,7 @@ class Border:
         return f"{line}. Expected {self._wanted}" if place is None and self._wanted else line
 
 
-def _passes(fault: BaseException) -> bool:
+def _passes_border(fault: BaseException) -> bool:
     """Whether it is none of the object's: an error of ours, memory that is used up, or a signal.
 
     Handlers of ours raise `Terminated`. Where another one is set, a KeyboardInterrupt may be that one's.
@@ -101,7 +101,7 @@ def _passes(fault: BaseException) -> bool:
     if isinstance(fault, FlatwaterError | Terminated | MemoryError | GeneratorExit):
         return True
     handler = signal.getsignal(signal.SIGINT)
-    ours = inspect.isroutine(handler) and is_ours(str(handler.__module__))
+    ours = inspect.isroutine(handler) and is_flatwater_module(str(handler.__module__))
     return isinstance(fault, KeyboardInterrupt) and not ours
 
 
@@ -109,7 +109,7 @@ def own_place(fault: BaseException) -> CodeLine | None:
     """Where the user's own code raised an error, or called what did; None where none of it was at work."""
     for frame, line in reversed([*traceback.walk_tb(fault.__traceback__)]):
         code = frame.f_code
-        if not is_ours(str(frame.f_globals.get("__name__"))) and not _installed(code.co_filename):
+        if not is_flatwater_module(str(frame.f_globals.get("__name__"))) and not _is_installed(code.co_filename):
             return CodeLine(Path(code.co_filename).name, line, code.co_qualname)
     return None
 
@@ -122,7 +122,7 @@ def find_source_line(owner: object, method: str = "") -> CodeLine | None:
         file, (_, line), module = inspect.getsourcefile(named), inspect.getsourcelines(named), str(named.__module__)
     except (AttributeError, TypeError, OSError, ValueError):
         return find_source_line(owner) if method else None
-    if file is None or is_ours(module) or _installed(file):
+    if file is None or is_flatwater_module(module) or _is_installed(file):
         return find_source_line(owner) if method else None
     return CodeLine(Path(file).name, max(line, 1), named.__qualname__)
 
@@ -133,11 +133,11 @@ def dotted_name(owner: object) -> str:
     return f"{found.__module__}:{found.__qualname__}"
 
 
-def is_ours(module: str) -> bool:
+def is_flatwater_module(module: str) -> bool:
     """Whether a dotted name is that of a module of Flatwater's: `flatwater.runs.run`, `flatwater_trading`."""
     return _OURS.match(module) is not None
 
 
-def _installed(file: str) -> bool:
+def _is_installed(file: str) -> bool:
     """Whether a file belongs to Python or to an installed package."""
     return file.startswith(_OF_PYTHON) or any(part in file for part in _LIBRARIES)

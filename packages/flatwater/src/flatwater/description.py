@@ -10,7 +10,7 @@ from typing import Any
 
 from flatwater.metrics.console import (
     Column,
-    Layout,
+    TableLayout,
     format_percent,
     format_share,
     format_whole,
@@ -22,7 +22,7 @@ from flatwater.recipe import SECTIONS, Headline, Number, Recipe
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.forms import check_form, fill_form
-from flatwater_watch.sanitize import printable, shown
+from flatwater_watch.sanitize import escape_controls, short_repr
 
 MOST_BYTES = 256 << 10
 """Of a description's file."""
@@ -75,10 +75,10 @@ class Description:
     """Whether the page has parts of the recipe's own, which a run of it writes into its folder."""
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> TableLayout:
         """How its rounds are called and shown; without the columns of the terminal, which only training has."""
         glance = tuple(Column("", each.title, 0, each.name, WAYS[each.way]) for each in self.glance)
-        return Layout(round=self.round, short=self.short, columns=(), dispensable=frozenset(), glance=glance)
+        return TableLayout(round=self.round, short=self.short, columns=(), dispensable=frozenset(), glance=glance)
 
     @property
     def judged_curve(self) -> tuple[str, str]:
@@ -100,7 +100,7 @@ def measured_numbers(recipe: Recipe | Description, result: Mapping[str, Any]) ->
     return tuple(number for number in recipe.numbers if any(row.get(number.key) is not None for row in rows))
 
 
-def describe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
+def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
     """The recipe, as a run with these settings is shown.
 
     Raises:
@@ -111,7 +111,7 @@ def describe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
         name=recipe.name,
         round=layout.round,
         short=layout.short,
-        glance=tuple(LiveNumber(column.title, column.name, _way_of(column)) for column in layout.glance),
+        glance=tuple(LiveNumber(column.title, column.name, _number_way(column)) for column in layout.glance),
         curves=dict(recipe.curves),
         journal=recipe.journal,
         players=recipe.players,
@@ -120,17 +120,17 @@ def describe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
         headline=recipe.headline,
         numbers=tuple(recipe.numbers),
         said=tuple(recipe.said),
-        trained_on=printable(str(recipe.trained_on(settings)))[:MOST_TEXT],
+        trained_on=escape_controls(str(recipe.trained_on(settings)))[:MOST_TEXT],
         own_parts=recipe.sections is not SECTIONS,
     )
     try:
         _check(found)
     except ValueError as fault:
-        raise ConfigError(f"recipe {shown(recipe.name)}: {fault}") from fault
+        raise ConfigError(f"recipe {short_repr(recipe.name)}: {fault}") from fault
     return found
 
 
-def _way_of(column: Column) -> str:
+def _number_way(column: Column) -> str:
     return next((name for name, way in WAYS.items() if way is column.show), "short")
 
 
@@ -155,13 +155,13 @@ def _check(found: Description) -> None:
     if not found.curves or max(map(len, entries)) > MOST_ENTRIES:
         raise ValueError(f"expected 1 to {MOST_ENTRIES} curves, numbers and texts, got {[*map(len, entries)]}")
     for text in _texts(found):
-        if len(text) > MOST_TEXT or printable(text) != text or len(text.splitlines()) > 1:
-            raise ValueError(f"{shown(text)}: expected one line of at most {MOST_TEXT} printable characters")
+        if len(text) > MOST_TEXT or escape_controls(text) != text or len(text.splitlines()) > 1:
+            raise ValueError(f"{short_repr(text)}: expected one line of at most {MOST_TEXT} printable characters")
     if not found.journal.isidentifier():
-        raise ValueError(f"journal = {shown(found.journal)}: expected a name such as lineage")
+        raise ValueError(f"journal = {short_repr(found.journal)}: expected a name such as lineage")
     for each in found.glance:
         if each.way not in WAYS:
-            raise ValueError(f"{shown(each.way)}: expected one of {', '.join(WAYS)}")
+            raise ValueError(f"{short_repr(each.way)}: expected one of {', '.join(WAYS)}")
     check_form(found.title, names=True)
     for form in (found.headline.form, found.headline.said, *(number.form for number in found.numbers)):
         check_form(form, names=False)

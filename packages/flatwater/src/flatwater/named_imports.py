@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from flatwater.border import Border, is_ours
+from flatwater.border import Border, is_flatwater_module
 from flatwater.sources import current_folder, enclosing_run_folder, module_files
 from flatwater_watch.errors import ConfigError, FlatwaterError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 _only_ours = ContextVar("only_ours", default=False)
 """Whether files are only read now: what they name is then not imported."""
@@ -88,12 +88,12 @@ def import_named(name: str) -> ModuleType:
         ForeignNameError: it is not Flatwater's own, and files are only read now.
     """
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ImportError(f"{shown(name)} is no name of a module")
-    if is_ours(name):  # without the folder where the command runs: nothing there is asked for
+        raise ImportError(f"{short_repr(name)} is no name of a module")
+    if is_flatwater_module(name):  # without the folder where the command runs: nothing there is asked for
         return importlib.import_module(name)
     if _only_ours.get():
         raise ForeignNameError(
-            f"{shown(name)} stands in a file and is not imported: reading executes no code of a file"
+            f"{short_repr(name)} stands in a file and is not imported: reading executes no code of a file"
         )
     for place in module_files(name):
         if (run := enclosing_run_folder(place)) is not None:
@@ -130,7 +130,7 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
     """
     refused = (ImportError, AttributeError, SyntaxError)
     try:
-        with Border(shown(where), None, call="the import of its module", passing=refused):
+        with Border(short_repr(where), None, call="the import of its module", passing=refused):
             return import_object(where)
     except refused as missing:
         raise error(

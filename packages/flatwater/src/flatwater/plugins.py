@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from flatwater_watch.errors import ConfigError, FlatwaterError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 _PLACE = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z"
 _NAME, _WORDS, _FILE = r"[^\W_][\w.-]*\Z", r"[^\W_][\w.-]*( [^\W_][\w.-]*)*\Z", r"[^\W_][\w.-]*\Z"
@@ -44,12 +44,12 @@ class Group:
             ValueError: its name or the row itself looks otherwise.
         """
         if not isinstance(name, str) or not re.match(self.name, name):
-            raise ValueError(f"{shown(name)}: expected a name of letters, digits, '-', '_' and '.'")
+            raise ValueError(f"{short_repr(name)}: expected a name of letters, digits, '-', '_' and '.'")
         texts: Any = (row,) if len(self.row) == 1 else row
         fits = isinstance(texts, tuple | list) and len(texts) == len(self.row)
         fits = fits and all(isinstance(text, str) for text in texts)
         if not fits or not all(map(re.match, self.row, texts)):
-            raise ValueError(f"{shown(name)}: expected {self.said}, got {shown(row)}")
+            raise ValueError(f"{short_repr(name)}: expected {self.said}, got {short_repr(row)}")
 
 
 _ONE = (_PLACE,), '"package.module:Name"'
@@ -66,7 +66,7 @@ GROUPS = {
 
 
 @dataclass
-class Table:
+class GroupTable:
     """What all packages together add to a group."""
 
     group: str
@@ -101,14 +101,14 @@ class Table:
         for name, row in rows.items():
             if name in self.package:
                 raise ConfigError(
-                    f"{entry.group}: {shown(name)} is in the packages {self.package[name]} and {package}. "
+                    f"{entry.group}: {short_repr(name)} is in the packages {self.package[name]} and {package}. "
                     "Uninstall one of them."
                 )
             self.rows[name], self.package[name] = row, package
 
 
 @cache
-def read_table(group: str) -> Table:
+def read_table(group: str) -> GroupTable:
     """The rows of all installed packages, in the order of their packages' names; Flatwater's own come first.
 
     Args:
@@ -117,7 +117,7 @@ def read_table(group: str) -> Table:
     Raises:
         ConfigError: two packages have a row of the same name.
     """
-    table = Table(group)
+    table = GroupTable(group)
     for entry in sorted(installed_entries()[group], key=_order):
         table.add_(entry)
     return table
@@ -140,7 +140,7 @@ def group_faults(group: str) -> str:
     return "".join(f"\n{fault}" for fault in read_table(group).faults)
 
 
-def listed(group: str, shipped: str) -> str:
+def known_names(group: str, shipped: str) -> str:
     """The names that ship and those of a group, for a message: `forage, boat`."""
     return ", ".join((shipped, *group_rows(group)))
 
@@ -171,7 +171,7 @@ def load_row(group: str, name: str, where: str) -> Any:  # noqa: ANN401  (same)
         what, said = group.removesuffix("s"), f"{type(fault).__name__}: {fault}"
         lacks = f" Install {fault.name}." if isinstance(fault, ModuleNotFoundError) and fault.name else ""
         raise ConfigError(
-            f"{what} {shown(name)} of the package {package}: {where} cannot be imported: {said}.{lacks}"
+            f"{what} {short_repr(name)} of the package {package}: {where} cannot be imported: {said}.{lacks}"
         ) from fault
 
 

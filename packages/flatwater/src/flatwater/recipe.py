@@ -15,11 +15,11 @@ from flatwater.named_imports import GIVEN, Permit, find_object
 from flatwater.plugins import group_faults, group_rows, load_named, load_row
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.forms import check_form, write_value
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
     from flatwater.memory.planner import Plan
-    from flatwater.metrics.console import Layout
+    from flatwater.metrics.console import TableLayout
     from flatwater.rundir.layout import RunFolder
     from flatwater.runs.config import RunConfig
     from flatwater.runs.run import Run
@@ -35,10 +35,10 @@ def lazy_function(where: str) -> Callable[..., Any]:
         where: `package.module:function`, of the package that the recipe is in.
     """
 
-    def imported(*given: Any, **named: Any) -> Any:  # noqa: ANN401  (of whatever is named)
+    def import_and_call(*given: Any, **named: Any) -> Any:  # noqa: ANN401  (of whatever is named)
         return load_named(where)(*given, **named)
 
-    return imported
+    return import_and_call
 
 
 PICTURE, SECTIONS = (
@@ -133,7 +133,7 @@ class Recipe:
     """A function that makes the settings of a resumed run from the given ones, the stored ones and the checkpoint's
     description of the data; it cuts grown data to the days the run began with. Default: the given settings."""
 
-    layout: "Layout"
+    layout: "TableLayout"
     """How the terminal shows its rounds."""
     curves: Mapping[str, str]
     """Title -> metric: what the lists and the live screen show of a run, the one that it is judged by last."""
@@ -186,9 +186,9 @@ class Recipe:
             for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
                 check_form(form, names=False)
         except ValueError as fault:
-            raise ConfigError(f"recipe {shown(self.name)}: {fault}") from fault
+            raise ConfigError(f"recipe {short_repr(self.name)}: {fault}") from fault
         if not self.curves:
-            raise ConfigError(f"recipe {shown(self.name)}: curves: expected one or more, got none")
+            raise ConfigError(f"recipe {short_repr(self.name)}: curves: expected one or more, got none")
 
     @property
     def name(self) -> str:
@@ -213,15 +213,15 @@ def find_installed(name: str) -> Recipe | None:
     if name not in group_rows("recipes"):
         return None
     where = group_rows("recipes")[name][0]
-    return _checked(name, load_row("recipes", name, where))
+    return _check_recipe(name, load_row("recipes", name, where))
 
 
-def _checked(name: str, found: object) -> Recipe:
+def _check_recipe(name: str, found: object) -> Recipe:
     if not isinstance(found, Recipe):
-        raise ConfigError(f"recipe {shown(name)}: expected a Recipe, got a {type(found).__name__}")
+        raise ConfigError(f"recipe {short_repr(name)}: expected a Recipe, got a {type(found).__name__}")
     if found.name != name:
         raise ConfigError(
-            f"recipe {shown(name)} calls itself {shown(found.name)}: give the field `trainer` of "
+            f"recipe {short_repr(name)} calls itself {short_repr(found.name)}: give the field `trainer` of "
             f"{found.config.__name__} the default {name!r}, by which a run finds its recipe again"
         )
     return found
@@ -241,10 +241,10 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
         return installed
     listed = f"{', '.join(recipe_names())}, or package.module:NAME of a recipe of yours"
     if ":" not in name:
-        raise ConfigError(f"no recipe {shown(name)}: expected {listed}{group_faults('recipes')}")
+        raise ConfigError(f"no recipe {short_repr(name)}: expected {listed}{group_faults('recipes')}")
     if not permit.covers(name):
-        raise ConfigError(f"recipe {shown(name)} is somebody's code, and stands in a file: it is not imported")
-    return _checked(name, find_object(name, given=f"recipe {shown(name)}", wanted="package.module:NAME"))
+        raise ConfigError(f"recipe {short_repr(name)} is somebody's code, and stands in a file: it is not imported")
+    return _check_recipe(name, find_object(name, given=f"recipe {short_repr(name)}", wanted="package.module:NAME"))
 
 
 def recipe_of_config(config: "RunConfig") -> Recipe:
@@ -272,7 +272,7 @@ def name_in(settings: Mapping[str, Any], where: object) -> str:
     """
     name = settings.get("trainer")
     if not isinstance(name, str):
-        given = f"trainer = {shown(name)}" if "trainer" in settings else "trainer is missing"
+        given = f"trainer = {short_repr(name)}" if "trainer" in settings else "trainer is missing"
         raise ConfigError(f"{where}: {given}: expected a text, the name of a recipe")
     return name
 
@@ -287,7 +287,7 @@ def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) 
     try:
         return find_recipe(name, permit)
     except ConfigError as wrong:
-        raise ConfigError(f"{where}: trainer = {shown(name)}: {wrong}") from wrong
+        raise ConfigError(f"{where}: trainer = {short_repr(name)}: {wrong}") from wrong
 
 
 def read_rounds(settings: Mapping[str, Any], where: str) -> int:
@@ -298,5 +298,5 @@ def read_rounds(settings: Mapping[str, Any], where: str) -> int:
     """
     rounds = settings.get("rounds", 0)
     if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:
-        raise ConfigError(f"{where}: rounds = {shown(rounds)}: must be a whole number")
+        raise ConfigError(f"{where}: rounds = {short_repr(rounds)}: must be a whole number")
     return rounds

@@ -26,7 +26,7 @@ RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", ".lock")
 _OF_A_RUN = re.compile(rb"^trainer\s*=", re.MULTILINE)
 
 
-def specs_of(module: str) -> list[ModuleSpec]:
+def module_specs(module: str) -> list[ModuleSpec]:
     """The module and the packages that it is in, outermost first, as an import would find them.
 
     Shorter than the name where that ends in nothing. The folder where the command runs is looked into last, as by
@@ -77,7 +77,7 @@ def current_folder() -> list[str]:
 def module_files(module: str) -> list[Path]:
     """The files and folders that an import of the module would read, by their real paths."""
     found = list[Path]()
-    for spec in specs_of(module):
+    for spec in module_specs(module):
         named = [spec.origin] if spec.has_location and spec.origin else [*(spec.submodule_search_locations or ())]
         found += [Path(place).resolve() for place in named]
     return found
@@ -105,7 +105,7 @@ def module_place(module: str) -> str:
     What is installed, or ships with Python, is named by its path below the folder of packages: another version of
     Python has another one. All else by its real path; empty where there is no such module.
     """
-    specs = specs_of(module)
+    specs = module_specs(module)
     if len(specs) != module.count(".") + 1:
         return ""
     places = module_files(module)
@@ -139,12 +139,12 @@ def text_hashes(module: str) -> Mapping[str, str]:
             continue
         found[name] = hashlib.sha256(text).hexdigest()[:12]
         if root is not None:
-            waiting += [each for each in _imports(name, text) if _beside(each, places[0])]
+            waiting += [each for each in _imports(name, text) if _lies_beside(each, places[0])]
     return dict(sorted(found.items()))
 
 
 def _text(module: str) -> bytes | None:
-    specs = specs_of(module)
+    specs = module_specs(module)
     if len(specs) != module.count(".") + 1 or not specs[-1].has_location or specs[-1].origin is None:
         return None
     try:
@@ -159,7 +159,7 @@ def _imports(module: str, text: bytes) -> Iterator[str]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return
-    specs = specs_of(module)
+    specs = module_specs(module)
     package = module if specs[-1].submodule_search_locations is not None else module.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -173,7 +173,7 @@ def _imports(module: str, text: bytes) -> Iterator[str]:
             yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
-def _beside(module: str, first: Path) -> bool:
+def _lies_beside(module: str, first: Path) -> bool:
     """Whether a module lies in the folder, or the package, that the first one is in."""
     folder = first if first.is_dir() else first.parent
     places = module_files(module)

@@ -16,7 +16,7 @@ def test_an_algorithm_is_found_by_its_settings(chosen: str) -> None:
     config = from_mapping(LearnerConfig, {"algorithm": chosen, chosen: {"updates": 7}}, "here")
     assert isinstance(find_algorithm(config), Algorithm)
     assert config.own.updates == 7
-    assert config.with_own(updates=8).own.updates == 8
+    assert config.with_algorithm_settings(updates=8).own.updates == 8
 
 
 @pytest.mark.parametrize("chosen", ALGORITHMS)

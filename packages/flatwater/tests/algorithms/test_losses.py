@@ -7,7 +7,7 @@ from populations import settings_of
 from torch import Tensor
 
 from flatwater.algorithms.api import Networks
-from flatwater.algorithms.ddpg import DdpgWeights, critic_loss, critic_target, smooth
+from flatwater.algorithms.ddpg import DdpgWeights, critic_loss, critic_target, smooth_action
 from flatwater.nets.stack import Params
 from flatwater.replay.batch import Batch
 
@@ -54,5 +54,5 @@ def test_a_loss_is_of_its_member_alone() -> None:
 def test_target_smoothing_is_bounded_by_clip_and_by_the_actions_range() -> None:
     action, noise = torch.tensor([0.0, 0.9, -0.9, 0.2]), torch.tensor([3.0, 0.3, -9.0, 0.1])
 
-    torch.testing.assert_close(smooth(action, noise, 0.5), torch.tensor([0.5, 1.0, -1.0, 0.3]))
-    assert math.isclose(float(smooth(torch.zeros(1), torch.full((1,), -0.2), 0.5)), -0.2, rel_tol=1e-6)
+    torch.testing.assert_close(smooth_action(action, noise, 0.5), torch.tensor([0.5, 1.0, -1.0, 0.3]))
+    assert math.isclose(float(smooth_action(torch.zeros(1), torch.full((1,), -0.2), 0.5)), -0.2, rel_tol=1e-6)

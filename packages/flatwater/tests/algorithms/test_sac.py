@@ -12,7 +12,7 @@ from torch.nn.functional import linear, relu
 
 from flatwater.algorithms.api import normal, read_tally_
 from flatwater.algorithms.config import SACConfig
-from flatwater.algorithms.sac import LOG_DEVIATION, SacMembers, explorer, sample
+from flatwater.algorithms.sac import LOG_DEVIATION, SacMembers, make_explorer, sample_action
 from flatwater.nets.stack import Layout, views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import leaves, nbytes
@@ -151,7 +151,7 @@ def test_log_probability_is_that_of_torchs_squashed_normal() -> None:
     spread.clamp_(-2, 1)
     policy = TransformedDistribution(Independent(Normal(mean, spread.exp()), 1), [TanhTransform(cache_size=1)])
 
-    action, log_prob, drawn = sample(mean, spread, noise)
+    action, log_prob, drawn = sample_action(mean, spread, noise)
 
     torch.testing.assert_close(action, torch.tanh(mean + spread.exp() * noise))
     torch.testing.assert_close(log_prob, policy.log_prob(action), rtol=1e-6, atol=1e-6)
@@ -161,7 +161,7 @@ def test_log_probability_is_that_of_torchs_squashed_normal() -> None:
 def test_far_from_zero_the_log_probability_keeps_its_digits() -> None:
     """At raw = 20 in float32 tanh is exactly 1: log(1 - 1) would be -inf; the density there is e^(2 raw) / 4 wide."""
     mean = torch.full((1, 1, 1), 20.0)
-    _, log_prob, _ = sample(mean, torch.zeros_like(mean), torch.zeros_like(mean))
+    _, log_prob, _ = sample_action(mean, torch.zeros_like(mean), torch.zeros_like(mean))
     assert float(log_prob) == pytest.approx(-math.log(2 * math.pi) / 2 + 40 - math.log(4), rel=1e-5)
 
 
@@ -170,8 +170,8 @@ def test_a_part_that_is_not_drawn_counts_nothing_and_has_no_gradient() -> None:
     spread = torch.tensor([[[0.1, -torch.inf, -torch.inf]]], requires_grad=True)
     noise = torch.tensor([[[0.5, 2.0, -1.0]]])
 
-    action, log_prob, drawn = sample(mean, spread, noise)
-    alone, log_prob_alone, _ = sample(mean[..., :1], spread[..., :1], noise[..., :1])
+    action, log_prob, drawn = sample_action(mean, spread, noise)
+    alone, log_prob_alone, _ = sample_action(mean[..., :1], spread[..., :1], noise[..., :1])
     (action.sum() + log_prob.sum()).backward()
 
     assert action[0, 0].tolist() == pytest.approx([float(alone.detach()), -1.0, math.tanh(0.7)], abs=1e-6)
@@ -199,7 +199,7 @@ def test_exploring_draws_around_the_mean() -> None:
     pop = population(algorithm="sac", members=1)
     params = views(pop.learner.actor[:1], DRAWN.actor.layout)
     obs = torch.randn(1, 1, OBS, generator=torch.Generator().manual_seed(0), dtype=torch.float64).expand(1, 20_000, OBS)
-    explore = explorer(pop.config, pop.learner, lambda action, _scale, _rng: action)
+    explore = make_explorer(pop.config, pop.learner, lambda action, _scale, _rng: action)
 
     raw = explore(DRAWN.actor, params, obs, torch.Generator().manual_seed(1)).atanh()
 
@@ -242,7 +242,7 @@ def test_learns_the_best_action_of_a_bandit() -> None:
     missed = (DRAWN.actor(params, seen)[..., 0] - seen[..., 0]).square().mean(1)
     assert (missed < 0.15 * seen[..., 0].square().mean(1)).all(), missed
     mean, spread = DRAWN.actor.gaussian(params, seen)
-    _, log_prob, _ = sample(mean, spread, torch.randn(mean.shape, generator=rng))
+    _, log_prob, _ = sample_action(mean, spread, torch.randn(mean.shape, generator=rng))
     assert float(-log_prob.mean()) == pytest.approx(-1.0 * ACTION, abs=0.7)
 
 

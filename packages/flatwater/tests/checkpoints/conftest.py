@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from flatwater.state.random import generator
-from flatwater.state.tree import Value, derived, leaves, state
+from flatwater.state.tree import Value, derived_field, leaves, state
 
 torch.set_num_threads(1)
 
@@ -19,7 +19,7 @@ class Nets:
 
     block: Tensor
     view: Tensor
-    cache: Tensor = derived()
+    cache: Tensor = derived_field()
 
 
 @state

@@ -16,8 +16,8 @@ from flatwater.checkpoints import intact
 from flatwater.checkpoints.catalogue import list_verified, remove_orphan_shards
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import VerifiedCheckpoint, verify_checkpoint
-from flatwater.checkpoints.manifest import Manifest, _sealed, manifest_path
-from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_, verify
+from flatwater.checkpoints.manifest import Manifest, _with_digest, manifest_path
+from flatwater.checkpoints.reader import find_damage, list_checkpoints, newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files import directory
@@ -53,7 +53,7 @@ def assert_falls_back(folder: Path, told_of: str) -> None:
     assert told_of in told[0]
     assert "000001.000000.json (round 1) is intact and is used instead" in told[1]
     root = tree_at(0)
-    restore_(root, found)
+    restore_state_(root, found)
     assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (1, 1.0, 1)
 
 
@@ -112,7 +112,7 @@ def test_a_checkpoint_of_a_later_format_is_told_of_and_stays(tmp_path: Path) -> 
     """It may be whole, and so may every shard in the folder be one of its own."""
     save(tmp_path, 1)
     later = manifest_path(tmp_path, 2, 0)
-    later.write_bytes(_sealed({"format": 99, "anything": []}))
+    later.write_bytes(_with_digest({"format": 99, "anything": []}))
     its_own = tmp_path / "objects" / f"{'0' * 64}.safetensors"
     its_own.write_bytes(b"in a format of its own")
     told: list[str] = []
@@ -142,7 +142,7 @@ def test_a_manifest_that_cannot_be_read_this_time_costs_no_shard(
         save(tmp_path, number)
     remove_orphan_shards(tmp_path)
     monkeypatch.undo()
-    assert verify(tmp_path, second) == []
+    assert find_damage(tmp_path, second) == []
     save(tmp_path, 9)
     assert [manifest.round for manifest in list_checkpoints(tmp_path)] == [7, 8, 9]
     named = {shard.sha256 for manifest in list_checkpoints(tmp_path) for shard in manifest.shards}
@@ -165,7 +165,7 @@ def test_a_shard_that_is_written_to_after_it_was_verified_is_not_restored(tmp_pa
     os.utime(last, ns=(later, later))
     root = tree_at(0)
     with pytest.raises(CheckpointError, match="has changed since it was verified"):
-        restore_(root, whole)
+        restore_state_(root, whole)
     assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (0, 0.0, 0)
 
 
@@ -190,7 +190,7 @@ def test_nothing_intact_is_none_and_says_why(tmp_path: Path) -> None:
 
 
 def test_an_intact_checkpoint_has_no_problems(tmp_path: Path) -> None:
-    assert [verify(tmp_path, manifest) for manifest in two(tmp_path)] == [[], []]
+    assert [find_damage(tmp_path, manifest) for manifest in two(tmp_path)] == [[], []]
 
 
 def test_a_damaged_checkpoint_is_not_restored_in_part(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_damaged_checkpoint_is_not_restored_in_part(tmp_path: Path) -> None:
     last.write_bytes(last.read_bytes()[:-1] + b"\x55")
     root = tree_at(0)
     with pytest.raises(CheckpointError, match="the hash of its content is"):
-        restore_(root, verify_checkpoint(tmp_path, second))
+        restore_state_(root, verify_checkpoint(tmp_path, second))
     assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (0, 0.0, 0)
 
 
@@ -215,7 +215,7 @@ def test_the_checkpoint_before_is_used_until_the_run_saves_again(
     assert found is not None
     assert (found.manifest.round, told) == (2, [])
     root = tree_at(0)
-    restore_(root, found)
+    restore_state_(root, found)
     assert contents(root) == contents(tree_at(2))
 
 
@@ -233,5 +233,5 @@ def test_a_shard_that_checkpoints_share_is_read_once_and_told_of_in_each(
     monkeypatch.setattr(intact, "open_at_once", lambda path: (read.append(path), opened(path))[1])
     found = list_verified(tmp_path)
     assert sorted(read) == sorted(files_of(tmp_path, first)[1:])
-    assert [problems for _, problems in found] == [verify(tmp_path, first)] * 2
+    assert [problems for _, problems in found] == [find_damage(tmp_path, first)] * 2
     assert len(found[0][1]) == 1

@@ -15,8 +15,8 @@ import torch
 from flatwater.checkpoints.catalogue import list_checkpoints, list_verified, newest_intact
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import VerifiedCheckpoint
-from flatwater.checkpoints.manifest import _sealed, manifest_path
-from flatwater.checkpoints.reader import restore_
+from flatwater.checkpoints.manifest import _with_digest, manifest_path
+from flatwater.checkpoints.reader import restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.content import MOST_BYTES
@@ -90,7 +90,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 
 
 def resealed(content: dict[str, Any]) -> bytes:
-    return _sealed({key: value for key, value in content.items() if key != "sha256"})
+    return _with_digest({key: value for key, value in content.items() if key != "sha256"})
 
 
 def mutated(value: Any, draw: random.Random) -> Any:
@@ -193,11 +193,11 @@ def outcome(folder: Path) -> str:
     root = tree_at(7)
     if found.manifest.round == 1:
         assert "000002.000000.json" in told[0]
-        restore_(root, found)
+        restore_state_(root, found)
         assert same(root, 1)
         return "older"
     try:
-        restore_(root, found)
+        restore_state_(root, found)
     except CheckpointError:  # whole, and of another state: told, and nothing written
         assert same(root, 7)
         return "refused"
@@ -311,7 +311,7 @@ def test_a_state_that_no_generator_takes_is_refused_before_anything_is_written(f
     assert found is not None
     fresh = tree_at(7)
     with pytest.raises(CheckpointError, match="rng: the saved state is none of a generator"):
-        restore_(fresh, found)
+        restore_state_(fresh, found)
     assert same(fresh, 7)
 
 

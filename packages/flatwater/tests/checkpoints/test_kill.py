@@ -11,7 +11,7 @@ import os, sys
 from pathlib import Path
 import torch
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
+from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 
 torch.set_num_threads(1)
@@ -33,7 +33,7 @@ def save(folder, at):
 
 def loaded(folder):
     root, intact = tree(0), newest_intact(folder, say=lambda text: None)
-    restore_(root, intact)
+    restore_state_(root, intact)
     assert {float(root["a"].unique()), float(root["b"].unique()), root["at"]} == {intact.manifest.round}, root
     return intact.manifest.round
 

@@ -11,13 +11,13 @@ from flatwater.checkpoints.manifest import (
     LeafRecord,
     Manifest,
     ShardRecord,
-    differences,
-    encode,
+    encode_manifest,
+    fact_differences,
     manifest_files,
     manifest_path,
-    plain,
     read_manifest,
     scalar_hash,
+    to_plain_json,
 )
 
 JSON = st.recursive(
@@ -81,10 +81,10 @@ def test_a_manifest_comes_back(
     manifest = Manifest(
         file=file, round=at, step=step, saved="now", facts=facts, leaves=tuple(leaves), shards=tuple(shards)
     )
-    file.write_bytes(encode(manifest))
+    file.write_bytes(encode_manifest(manifest))
     back = read_manifest(file)
     assert repr(back) == repr(manifest)  # repr: NaN is not equal to itself, and True is equal to 1
-    assert encode(back) == encode(manifest)
+    assert encode_manifest(back) == encode_manifest(manifest)
 
 
 def test_manifests_are_found_in_the_order_of_rounds_beyond_six_digits(tmp_path: Path) -> None:
@@ -100,31 +100,31 @@ def test_manifests_are_found_in_the_order_of_rounds_beyond_six_digits(tmp_path: 
 
 
 def test_facts_that_json_cannot_say_are_refused_and_not_a_number_is_text() -> None:
-    assert plain({"a": (1, float("nan")), "b": Path("x/y"), "c": float("-inf")}) == {
+    assert to_plain_json({"a": (1, float("nan")), "b": Path("x/y"), "c": float("-inf")}) == {
         "a": [1, "nan"],
         "b": "x/y",
         "c": "-inf",
     }
     with pytest.raises(TypeError, match="cannot hold a set"):
-        plain({"a": {1}})
+        to_plain_json({"a": {1}})
 
 
 def test_differences_name_every_fact_that_differs_and_no_other() -> None:
     saved = {"population": {"size": 16, "seed": 1}, "data": "abc", "gone": {}, "list": [1, 2], "rate": 1, "best": 0.5}
     now = {"population": {"size": 8, "seed": 1}, "data": "abd", "list": [1], "rate": 1.0, "best": 0.5, "new": True}
-    assert differences(saved, now) == [
+    assert fact_differences(saved, now) == [
         "population.size: 16 in the checkpoint, 8 now",
         'data: "abc" in the checkpoint, "abd" now',
         "gone: {} in the checkpoint, absent now",
         "list: [1, 2] in the checkpoint, [1] now",
         "new: absent in the checkpoint, true now",
     ]
-    assert differences({"flag": True}, {"flag": 1}) == ["flag: true in the checkpoint, 1 now"]
+    assert fact_differences({"flag": True}, {"flag": 1}) == ["flag: true in the checkpoint, 1 now"]
 
 
 @settings(max_examples=60, deadline=None)
 @given(facts=FACTS)
 def test_facts_that_went_through_a_manifest_do_not_differ(facts: dict[str, Any], tmp_path_factory: Any) -> None:
     file = manifest_path(tmp_path_factory.mktemp("facts"), 1, 0)
-    file.write_bytes(encode(Manifest(file=file, round=1, step=0, facts=facts)))
-    assert differences(read_manifest(file).facts, facts) == []
+    file.write_bytes(encode_manifest(Manifest(file=file, round=1, step=0, facts=facts)))
+    assert fact_differences(read_manifest(file).facts, facts) == []

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 import torch
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.reader import newest_intact, restore_
+from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 
 torch.set_num_threads(1)
@@ -36,7 +36,7 @@ def save(folder, root, at):
     save_checkpoint(folder, root, round=at, step=0, facts={}, config=CheckpointConfig())
 
 def load_(folder, root):
-    restore_(root, newest_intact(folder, say=print))
+    restore_state_(root, newest_intact(folder, say=print))
 
 def tree(kind, size):
     large = torch.full((size // 4 // 1024, 1024), 1.5)

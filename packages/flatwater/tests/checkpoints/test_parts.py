@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import flatwater as fw
-from flatwater.checkpoints.manifest import encode, read_manifest
+from flatwater.checkpoints.manifest import encode_manifest, read_manifest
 from flatwater.checkpoints.parts import flatten_state, unflatten_state
 from flatwater_watch.errors import CheckpointError, ConfigError
 
@@ -182,7 +182,7 @@ def test_a_forged_form_is_refused(form: Any, tmp_path: Path) -> None:
     manifest = read_manifest(file)
     assert isinstance(manifest.facts["parts"], dict)
     manifest.facts["parts"]["net"] = form
-    file.write_bytes(encode(manifest))
+    file.write_bytes(encode_manifest(manifest))
     with pytest.raises(CheckpointError, match="net: the checkpoint does not say how its state is put together"):
         fw.restore_checkpoint(tmp_path, {"net": nn.Linear(2, 2)})
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatwater.checkpoints.catalogue import prune, remove_orphan_shards
+from flatwater.checkpoints.catalogue import prune_checkpoints, remove_orphan_shards
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.reader import list_checkpoints, newest_intact, verify
+from flatwater.checkpoints.reader import find_damage, list_checkpoints, newest_intact
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import ConfigError, RunError
 
@@ -52,7 +52,7 @@ def test_the_newest_rounds_and_every_nth_stay_with_their_shards_alone(
     # What an earlier save removed does not come back.
     found = places(folder)
     assert set(found) == wanted
-    assert all(verify(folder, manifest) == [] for manifest in list_checkpoints(folder))
+    assert all(find_damage(folder, manifest) == [] for manifest in list_checkpoints(folder))
     assert objects(folder) == {shard.sha256 for manifest in list_checkpoints(folder) for shard in manifest.shards}
 
 
@@ -115,7 +115,7 @@ def test_a_save_that_fails_removes_what_it_wrote_and_keeps_the_others(tmp_path: 
 
 def test_a_folder_that_is_emptied_after_the_save_is_not_pruned(tmp_path: Path) -> None:
     """Somebody deletes a run folder between the two: what is written next says so."""
-    prune(tmp_path / "checkpoints", tmp_path / "checkpoints" / "000001.000000.json", CheckpointConfig())
+    prune_checkpoints(tmp_path / "checkpoints", tmp_path / "checkpoints" / "000001.000000.json", CheckpointConfig())
     assert not (tmp_path / "checkpoints").exists()
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import shard_path
-from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
+from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import CheckpointError
 
@@ -43,7 +43,7 @@ def load_(root: object, folder: Path) -> list[str]:
     told: list[str] = []
     intact = newest_intact(folder, say=told.append)
     assert intact is not None
-    restore_(root, intact)
+    restore_state_(root, intact)
     return told
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.checkpoints.shards import TensorEntry, header, pack
+from flatwater.checkpoints.shards import TensorEntry, group_into_shards, shard_header
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Item:
 @given(sizes=st.lists(st.integers(0, 30), max_size=30), limit=st.integers(1, 25))
 def test_every_item_is_in_one_group_and_no_two_share_more_than_the_limit(sizes: list[int], limit: int) -> None:
     items = [Item(number, size) for number, size in enumerate(sizes)]
-    groups = list(pack(items, limit))
+    groups = list(group_into_shards(items, limit))
     assert sorted((item for group in groups for item in group), key=lambda item: item.number) == items
     for group in groups:
         assert group == sorted(group, key=lambda item: item.number)
@@ -35,7 +35,7 @@ def test_items_lie_end_to_end_at_multiples_of_their_size(counts: list[tuple[int,
         f"leaf.{at}": TensorEntry(dtype="X", shape=(count,), itemsize=size, nbytes=size * count)
         for at, (size, count) in enumerate(sorted(counts, reverse=True))
     }
-    start = header(group)
+    start = shard_header(group)
     places = json.loads(start[8:])
     assert len(start) == 8 + int.from_bytes(start[:8], "little")
     assert len(start) % 8 == 0

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from hypothesis import strategies as st
 
-from flatwater.cli.main import interface_of
+from flatwater.cli.main import command_class
 
 NUMBERS = (
     "0",
@@ -155,7 +155,7 @@ PATHS = (*FILES, *TOMLS, *TEXTS, "s3://bucket/run", "a/" * 3000)
 @cache
 def options_of(command: tuple[str, ...]) -> dict[str, Any]:
     """Option, or the name of a positional argument in capitals -> the type that is declared for it."""
-    found = dict(_walk(interface_of(command), ""))
+    found = dict(_walk(command_class(command), ""))
     assert len(found) >= 2 or command in {("panel", "show"), ("completion",), ("version",), ("cluster", "check")}
     return found
 
@@ -194,7 +194,7 @@ def value_for(option: str, kind: Any) -> st.SearchStrategy[list[str]]:
 
 def required(command: tuple[str, ...]) -> list[str]:
     """Positional arguments and options that a command cannot do without."""
-    cls = interface_of(command)
+    cls = command_class(command)
     names = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     return [option for option in options_of(command) if option.lstrip("-").lower().replace("-", "_") in names]
 

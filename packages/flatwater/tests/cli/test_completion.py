@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from flatwater.cli.completion import bash, fish, options_in, options_of_all
+from flatwater.cli.completion import bash_script, find_options, fish_script, options_of_all
 from flatwater.cli.main import main
 from flatwater.cli.table import commands
 
@@ -21,7 +21,7 @@ def completed(*words: str) -> list[str]:
     quoted = " ".join(f"'{word}'" for word in ("flatwater", *words))
     asked = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words)}; _flatwater; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     ended = subprocess.run(
-        ["bash", "-c", bash(OPTIONS, "bash") + asked], capture_output=True, text=True, check=True, timeout=300
+        ["bash", "-c", bash_script(OPTIONS, "bash") + asked], capture_output=True, text=True, check=True, timeout=300
     )
     return ended.stdout.split()
 
@@ -52,7 +52,7 @@ def test_every_command_is_asked_for_its_options() -> None:
 
 
 def test_options_are_read_from_a_help_text() -> None:
-    assert options_in(
+    assert find_options(
         "│ -h, --help    says --this │\n│ --a.b-c INT   │\n│     --not-this one │\n│ --d, --no-d │\n"
     ) == [
         "--help",
@@ -63,7 +63,7 @@ def test_options_are_read_from_a_help_text() -> None:
 
 
 def test_fish_has_a_line_for_each_option() -> None:
-    lines = fish(OPTIONS).splitlines()
+    lines = fish_script(OPTIONS).splitlines()
     assert "complete -c flatwater -n __fish_use_subcommand -f -a 'runs train'" in lines
     seen = "__fish_seen_subcommand_from train; and __fish_seen_subcommand_from erl"
     assert f"complete -c flatwater -n '{seen}' -l population.size" in lines

@@ -10,7 +10,7 @@ import pytest
 
 from flatwater import __version__
 from flatwater.cli.main import main
-from flatwater.runs.fingerprint import versions
+from flatwater.runs.fingerprint import version_facts
 from flatwater_watch.meters.process import cpu_model
 
 WITHOUT_TORCH = """
@@ -32,7 +32,7 @@ def test_the_version_and_what_numbers_depend_on(words: list[str], capsys: pytest
     assert main(words) == 0
     said = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert list(said) == ["flatwater", "torch", "python", "arithmetic", "cpu", "gpu", "system"]
-    assert {name: said[name] for name in versions()} == versions()
+    assert {name: said[name] for name in version_facts()} == version_facts()
     assert said["cpu"].startswith(cpu_model())
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == said

@@ -30,7 +30,7 @@ def test_a_worker_that_dies_beside_a_fork_of_its_own_is_lost(tmp_path: Path) -> 
     worker = Worker(1, "builtins:exec", code, prepare=lambda _: None, open_desk=Process)
     try:
         with pytest.raises(RunError, match="worker 1 died 3 times at one question, last with exit status 7"):
-            worker.take()
+            worker.take_answer()
     finally:
         worker.close()
         waiting.unlink()

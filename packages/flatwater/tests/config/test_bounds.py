@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import flatwater
 from flatwater.algorithms.config import Ramp
-from flatwater.cli.main import interface_of
+from flatwater.cli.main import command_class
 from flatwater.cli.table import commands
 from flatwater.config.toml import from_mapping, load_config, to_mapping
 from flatwater.recipes.grow.config import GrowRunConfig
@@ -33,7 +33,7 @@ def configurations() -> Iterator[type[Any]]:
         if found.name.endswith("config") and not found.ispkg:
             module = importlib.import_module(found.name)
             yield from (each for each in vars(module).values() if is_dataclass(each) and isinstance(each, type))
-    yield from map(interface_of, commands())
+    yield from map(command_class, commands())
 
 
 def holds_a_number(annotation: Any) -> bool:

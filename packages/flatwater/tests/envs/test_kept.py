@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from flatwater.envs.kept_state import (
     EpisodeStarts,
-    decode,
+    buffer_size,
+    decode_state,
     encode_state,
     load_state_,
-    put_,
     read_env_state,
-    room_for,
-    take,
+    read_state,
+    write_state_,
 )
 from flatwater_watch.errors import CheckpointError
 
@@ -54,13 +54,13 @@ def equal(one: Any, other: Any) -> bool:
 
 @given(STATES)
 def test_a_state_comes_back_as_it_was(state: Any) -> None:
-    assert equal(decode(encode_state(state)), state)
+    assert equal(decode_state(encode_state(state)), state)
 
 
 def test_states_of_generators_come_back() -> None:
     ours, theirs, of_torch = np.random.default_rng(5), random.Random(5), torch.Generator().manual_seed(5)
     state = {"numpy": ours.bit_generator.state, "python": theirs.getstate(), "torch": of_torch.get_state()}
-    found = decode(encode_state(state))
+    found = decode_state(encode_state(state))
     drawn = ours.random(), theirs.random(), torch.rand((), generator=of_torch)
     ours.bit_generator.state = found["numpy"]
     theirs.setstate(found["python"])
@@ -88,18 +88,18 @@ def test_other_bytes_are_refused_or_read_and_nothing_else_happens(content: bytes
     whole[at % len(whole)] = value
     for found in (content, bytes(whole)):
         try:
-            decode(found)
+            decode_state(found)
         except CheckpointError as refused:
             assert "cannot be read from the checkpoint" in str(refused)  # noqa: PT017
 
 
 def test_what_becomes_too_long_is_told_and_leaves_nothing_behind() -> None:
-    room = np.zeros(room_for({"log": "x"}), np.uint8)
-    assert put_(room, {"log": "y" * 1000}) == ""
-    assert take(room) == {"log": "y" * 1000}
-    assert "has become" in put_(room, {"log": "y" * 10_000})
-    assert take(room) is None
-    assert "cannot be saved" in put_(room, {"log": {1}})
+    room = np.zeros(buffer_size({"log": "x"}), np.uint8)
+    assert write_state_(room, {"log": "y" * 1000}) == ""
+    assert read_state(room) == {"log": "y" * 1000}
+    assert "has become" in write_state_(room, {"log": "y" * 10_000})
+    assert read_state(room) is None
+    assert "cannot be saved" in write_state_(room, {"log": {1}})
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_wrappers_go_on_from_what_was_kept(wrap: Any) -> None:
     for seed in range(4):
         play(one, seed)
     kept = encode_state(read_env_state(one))
-    load_state_(other, decode(kept))
+    load_state_(other, decode_state(kept))
     assert encode_state(read_env_state(other)) == kept
     assert play(one, 9) == play(other, 9)
     assert encode_state(read_env_state(one)) == encode_state(read_env_state(other)) != kept
@@ -144,7 +144,7 @@ def test_wrappers_of_vector_environments_are_known(kind: str) -> None:
     one.reset(seed=1)
     for _ in range(20):
         one.step(np.ones((2, 1), np.float32))
-    load_state_(other, decode(encode_state(read_env_state(one))))
+    load_state_(other, decode_state(encode_state(read_env_state(one))))
     assert (
         encode_state(read_env_state(other)) == encode_state(read_env_state(one)) != encode_state(read_env_state(make()))
     )

@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.evolution.config import EvolutionConfig
-from flatwater.evolution.generation import MutationSchedule, adapt_, cross_, crown_, forget_, mutate_
-from flatwater.evolution.selection import counts, select_parents, tournament
+from flatwater.evolution.generation import (
+    MutationSchedule,
+    adapt_mutation_,
+    copy_to_champion_,
+    cross_,
+    mutate_,
+    zero_moments_,
+)
+from flatwater.evolution.selection import group_counts, select_parents, tournament
 from flatwater_watch.errors import ConfigError
 
 WEIGHTS = 400
@@ -26,7 +33,7 @@ def block_of(members: int) -> torch.Tensor:
 
 def test_the_default_population_has_6_elites_6_offspring_and_4_mutants() -> None:
     config = EvolutionConfig()
-    assert counts(config, 16) == (6, 6)
+    assert group_counts(config, 16) == (6, 6)
     reproduction = select_parents(torch.randn(16, generator=rng()), config, rng(), inject_champion=False)
     assert int(reproduction.replaced.sum()) == 10
     assert int(reproduction.mutated.sum()) == 4
@@ -41,7 +48,7 @@ def test_a_generation_keeps_elites_bitwise_and_blends_the_rest(members: int, see
     home = block.data_ptr()
     cross_(block, reproduction)
 
-    elites, _ = counts(config, members)
+    elites, _ = group_counts(config, members)
     best = fitness.argsort(descending=True, stable=True)[:elites]
     assert block.data_ptr() == home
     assert torch.equal(block[best], before[best])
@@ -89,7 +96,7 @@ def test_mutation_changes_the_share_and_size_it_is_told_to() -> None:
 def test_only_replaced_members_are_forgotten() -> None:
     reproduction = select_parents(torch.arange(8.0), EvolutionConfig(), rng(), inject_champion=False)
     moments, steps = torch.ones(8, WEIGHTS), torch.ones(8)
-    forget_((moments, steps), reproduction)
+    zero_moments_((moments, steps), reproduction)
     assert torch.equal(moments[:, 0] == 0, reproduction.replaced)
     assert torch.equal(steps == 0, reproduction.replaced)
 
@@ -102,7 +109,7 @@ def test_the_fittest_of_the_drawn_wins() -> None:
 
 def test_the_champion_is_a_copy_not_a_view() -> None:
     block = block_of(4)
-    crown_(block, 2)
+    copy_to_champion_(block, 2)
     block[2] += 1
     assert (block[-1] == 2).all()
 
@@ -111,12 +118,12 @@ def test_mutation_grows_on_a_plateau_to_its_ceiling_and_falls_back_on_improvemen
     config = EvolutionConfig()
     best = torch.full((config.plateau_rounds + 1,), -torch.inf, dtype=torch.float64)
     schedule = MutationSchedule(rate=config.mutation_rate, deviation=config.mutation_deviation, best=best)
-    assert [adapt_(schedule, 100.0, config) for _ in range(4)] == [False, False, False, True]
+    assert [adapt_mutation_(schedule, 100.0, config) for _ in range(4)] == [False, False, False, True]
     assert (schedule.rate, schedule.deviation) == pytest.approx((0.3, 0.0375))
     for _ in range(5):
-        assert adapt_(schedule, 101.0, config), "1 % in 3 generations is less than the 2 % wanted"
+        assert adapt_mutation_(schedule, 101.0, config), "1 % in 3 generations is less than the 2 % wanted"
     assert (schedule.rate, schedule.deviation) == (0.4, 0.05)
-    assert not adapt_(schedule, 110.0, config)
+    assert not adapt_mutation_(schedule, 110.0, config)
     assert (schedule.rate, schedule.deviation) == (0.2, 0.025)
     assert schedule.best is best
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.memory.ledger import Effort, Statement, base_bytes, take_statement
-from flatwater_watch.meters.allocator import Heap
+from flatwater_watch.meters.allocator import AllocatorPages
 
 MIB = 1 << 20
 sizes = st.integers(0, 1 << 40)
@@ -15,7 +15,7 @@ sizes = st.integers(0, 1 << 40)
 
 @given(sizes, sizes, sizes, sizes, st.dictionaries(st.text(), sizes))
 def test_the_parts_are_the_whole(resident: int, files: int, base: int, free: int, owned: dict[str, int]) -> None:
-    found = Statement(resident, files, owned, base, Heap(in_use=0, free=2 * free, kept=free))
+    found = Statement(resident, files, owned, base, AllocatorPages(in_use=0, free=2 * free, kept=free))
     assert found.file_mapped + found.base + found.owned_bytes + found.slack + found.unaccounted == resident
 
 
@@ -23,7 +23,7 @@ def test_nothing_is_unaccounted_when_the_base_is_taken() -> None:
     owned = {"a": 5 * MIB}
     found = take_statement(owned, base=base_bytes(owned))
     assert abs(found.unaccounted) < MIB // 4
-    assert found.explained > 0.99
+    assert found.explained_share > 0.99
 
 
 def test_pages_of_nobody_are_unaccounted_and_pages_of_an_owner_are_not() -> None:

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from flatwater.cli.plan import by_machine, show_plan
+from flatwater.cli.plan import machine_table, show_plan
 from flatwater.memory.nodes import Machine, WorkerNeeds, assign_workers, refuse_nodes, worker_capacity
 from flatwater.memory.planner import Plan
 from flatwater_watch.errors import MemoryLimitError
@@ -23,9 +23,9 @@ def machine(
 def test_workers_add_up_on_a_machine_and_its_file_and_store_count_once() -> None:
     alone, beside = assign_workers([machine("a"), machine("b")], 5, WANTS)
     assert (alone.workers, beside.workers) == (3, 2)
-    assert alone.needed == 3 * GIB + GIB // 4 + GIB // 2
-    assert beside.needed == alone.needed - GIB
-    assert (alone.room, worker_capacity([alone, beside])) == (4, 8)
+    assert alone.needed_bytes == 3 * GIB + GIB // 4 + GIB // 2
+    assert beside.needed_bytes == alone.needed_bytes - GIB
+    assert (alone.worker_slots, worker_capacity([alone, beside])) == (4, 8)
     refuse_nodes([alone, beside])
 
 
@@ -57,7 +57,7 @@ def test_a_machine_that_lacks_something_is_refused_by_name(lacking: dict[str, in
         f"room for {worker_capacity(nodes)} workers of 1.00 GiB and 2 cores each, where 6 are wanted. Use --workers"
         in said
     )
-    assert len(by_machine(nodes).rows) == 2
+    assert len(machine_table(nodes).rows) == 2
 
 
 def test_no_number_of_a_plan_is_cut_on_80_columns() -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flatwater.memory.planner import Plan, allowed, group_bytes, refuse
+from flatwater.memory.planner import Plan, budget_text, group_bytes, refuse
 from flatwater_watch.errors import MemoryLimitError
 
 GIB = 1 << 30
@@ -52,7 +52,9 @@ def test_what_does_not_fit_is_refused_with_owners_and_remedy() -> None:
 
 
 def test_a_budget_of_the_user_is_named() -> None:
-    assert allowed(plan(budget=GIB)) == "1.00 GiB are allowed (--budget); the limit of this process is 100 B (cgroup)"
+    assert (
+        budget_text(plan(budget=GIB)) == "1.00 GiB are allowed (--budget); the limit of this process is 100 B (cgroup)"
+    )
 
 
 def test_the_json_has_what_was_promised() -> None:

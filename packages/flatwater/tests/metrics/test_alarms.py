@@ -10,17 +10,17 @@ from flatwater.metrics.alarms import (
     CONSTANT,
     Alarm,
     above_formula,
+    alarm_lines,
     array_alarms,
     constant_policies,
+    metric_alarms,
     name_by_member,
     never_trading,
-    news_,
-    not_finite_metrics,
     population_alarms,
-    recount,
     refused_orders,
+    repeat_lines,
     skipped_steps,
-    tell,
+    take_new_alarms_,
     waiting_threads,
 )
 
@@ -45,7 +45,7 @@ def test_each_place_has_its_own_remedy() -> None:
 
 
 def test_named_numbers_that_are_not_finite_are_found() -> None:
-    found = not_finite_metrics(2, {"losses/critic": nan, "fitness/mean": 1.0, "fitness/max": -inf})
+    found = metric_alarms(2, {"losses/critic": nan, "fitness/mean": 1.0, "fitness/max": -inf})
     assert [alarm.where for alarm in found] == ["losses/critic", "fitness/max"]
     assert "fitness/max is -inf" in found[1].message
 
@@ -92,18 +92,18 @@ def test_an_alarm_is_told_once_and_counted_each_time(rounds: list[list[str]]) ->
     told = [
         alarm.where
         for n, places in enumerate(rounds)
-        for alarm in news_(seen, never_trading(n, dict.fromkeys(places, 0)))
+        for alarm in take_new_alarms_(seen, never_trading(n, dict.fromkeys(places, 0)))
     ]
     everywhere = Counter(place for places in rounds for place in places)
     assert sorted(told) == sorted(everywhere)
     assert {where: count for (_, where), count in seen.items()} == everywhere
-    assert len(recount(seen)) == sum(count > 1 for count in everywhere.values())
+    assert len(repeat_lines(seen)) == sum(count > 1 for count in everywhere.values())
 
 
 def test_alarms_of_one_kind_are_told_in_one_line() -> None:
     alarms = [Alarm("never trades", "member 0", "It is idle.", 3), Alarm("not finite", "losses", "It is NaN.", 3)]
     alarms.append(Alarm("never trades", "member 7", "It is idle too.", 3))
-    assert tell(alarms) == ["round 3: It is idle. The same holds for member 7.", "round 3: It is NaN."]
+    assert alarm_lines(alarms) == ["round 3: It is idle. The same holds for member 7.", "round 3: It is NaN."]
 
 
 def test_threads_that_do_not_get_one_core_together_are_told() -> None:

@@ -32,8 +32,8 @@ WIDTH = 100
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_a_row_of_every_recipe_fits_into_80_characters(recipe: str) -> None:
     layout = find_recipe(recipe, SHIPPED).layout
-    assert len(title_line(layout.within(80), layout.short)) <= 80
-    assert len(title_line(layout.within(WIDTH), layout.short)) <= WIDTH
+    assert len(title_line(layout.fitting_columns(80), layout.short)) <= 80
+    assert len(title_line(layout.fitting_columns(WIDTH), layout.short)) <= WIDTH
 
 
 def table(
@@ -171,12 +171,12 @@ def test_one_slow_round_does_not_move_the_forecast(slow: float) -> None:
 def test_the_time_of_each_round_and_their_mean_are_told() -> None:
     now = [0.0]
     shown, out = table(12, lambda: now[0], done=10)
-    assert shown.pace() == ""
+    assert shown.pace_text() == ""
     for took in (2.0, 7.0):
         now[0] += took
         shown.round({})
     assert [line.split()[-3] for line in out.getvalue().splitlines()[2:]] == ["2.0", "7.0"]
-    assert shown.pace() == "2 generations in 9.0 s, 4.5 s each on average"
+    assert shown.pace_text() == "2 generations in 9.0 s, 4.5 s each on average"
 
 
 def test_a_long_round_says_every_10_seconds_how_far_it_has_come() -> None:
@@ -186,14 +186,14 @@ def test_a_long_round_says_every_10_seconds_how_far_it_has_come() -> None:
         now = float(second)
         if second % 20 == 0:
             shown.phase("learn", second // 20 + 1, 12)
-        shown.tell_()
+        shown.report_progress_()
     lines = out.getvalue().splitlines()
     assert len(lines) == 23, "one for each 10 seconds"
     assert lines[2].strip() == "generation 1/3: 30 s so far, learn 2/12, phase: 2m left"
     shown.round({})
     assert len(out.getvalue().splitlines()) == 26
     now = 245.0
-    shown.tell_()
+    shown.report_progress_()
     assert len(out.getvalue().splitlines()) == 26, "a round that has just ended has said enough"
 
 
@@ -203,5 +203,5 @@ def test_a_terminal_has_a_bar_instead() -> None:
     with shown:
         now = 60.0
         shown.phase("learn", 1, 12)
-        shown.tell_()
+        shown.report_progress_()
     assert "so far" not in out.getvalue()

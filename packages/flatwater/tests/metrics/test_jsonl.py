@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatwater.metrics.jsonl import JsonlSink, line_of, read_metrics
+from flatwater.metrics.jsonl import JsonlSink, encode_line, read_metrics
 from flatwater_watch.errors import RunError
 
 
@@ -32,7 +32,7 @@ def test_a_resumed_record_is_that_of_an_unbroken_run(
     folder = tmp_path_factory.mktemp("record")
     broken, whole = folder / "broken.jsonl", folder / "whole.jsonl"
     write_rounds(broken, range(1, last + 1))
-    half = line_of(last + 1, {"fitness/mean": (last + 1) / 3, "updates": last + 1})[:-1][:torn]
+    half = encode_line(last + 1, {"fitness/mean": (last + 1) / 3, "updates": last + 1})[:-1][:torn]
     with broken.open("ab") as file:
         file.write(half)
 
@@ -125,7 +125,7 @@ def test_a_full_disk_ends_with_a_sentence_and_a_readable_record(tmp_path: Path) 
 
 def test_resuming_a_long_record_does_not_hold_it(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b"".join(line_of(n, {"text": "x" * 4_000}) for n in range(1, 1_001)))
+    path.write_bytes(b"".join(encode_line(n, {"text": "x" * 4_000}) for n in range(1, 1_001)))
     tracemalloc.start()
     try:
         JsonlSink(path, resume_at=999).close()

@@ -101,14 +101,14 @@ def test_a_service_that_cannot_be_reached_leaves_the_rounds_in_the_folder(
 ) -> None:
     import flatwater.metrics.wandb as tracker
 
-    opened: Callable[..., object] = tracker._opened
+    opened: Callable[..., object] = tracker._start_wandb_run
 
     def unreachable(run: TrackedRun, identity: str, place: WandbConfig, mode: str) -> object:
         if mode == "online":
             raise wandb.errors.CommError("connection refused")
         return opened(run, identity, place, mode)
 
-    monkeypatch.setattr(tracker, "_opened", unreachable)
+    monkeypatch.setattr(tracker, "_start_wandb_run", unreachable)
     said = list[str]()
     sink = WandbSink(described(tmp_path, said.append), WandbConfig())
     sink.write(1, {"a": 1.0})

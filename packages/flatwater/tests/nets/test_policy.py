@@ -5,7 +5,14 @@ import torch
 from torch import Tensor
 
 from flatwater.nets.config import PolicyConfig
-from flatwater.nets.policy import CLIP, RecurrentPolicy, build_statistics, normalise, stretch, update_running_stats_
+from flatwater.nets.policy import (
+    CLIP,
+    RecurrentPolicy,
+    build_statistics,
+    normalise_obs,
+    stretch_columns,
+    update_running_stats_,
+)
 from flatwater.nets.stack import init_, views
 from flatwater_watch.errors import ConfigError
 
@@ -71,7 +78,7 @@ def test_the_statistics_hold_mean_and_variance_of_all_batches_together() -> None
     torch.testing.assert_close(statistics["obs.mean"], rows.mean(0), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(statistics["obs.variance"], rows.var(0, correction=0), rtol=1e-5, atol=1e-5)
     assert [each.data_ptr() for each in statistics.values()] == home
-    scaled = normalise(statistics, rows)
+    scaled = normalise_obs(statistics, rows)
     torch.testing.assert_close(
         scaled.clamp(-3, 3), ((rows - rows.mean(0)) / rows.std(0)).clamp(-3, 3), atol=0.02, rtol=0
     )
@@ -79,11 +86,11 @@ def test_the_statistics_hold_mean_and_variance_of_all_batches_together() -> None
 
 def test_new_statistics_change_nothing_and_a_constant_column_stays_harmless() -> None:
     statistics, obs = build_statistics(2, range(2), CPU), torch.tensor([[0.5, -1.5]])
-    torch.testing.assert_close(normalise(statistics, obs), obs, rtol=1e-4, atol=0)
+    torch.testing.assert_close(normalise_obs(statistics, obs), obs, rtol=1e-4, atol=0)
     update_running_stats_(statistics, obs.expand(100, -1))
     update_running_stats_(statistics, obs.expand(100, -1))
-    assert normalise(statistics, obs + 1000).tolist() == [[CLIP, CLIP]]
-    assert normalise(statistics, obs).abs().max() < 1e-3
+    assert normalise_obs(statistics, obs + 1000).tolist() == [[CLIP, CLIP]]
+    assert normalise_obs(statistics, obs).abs().max() < 1e-3
 
 
 def test_narrow_numbers_are_stretched_and_places_and_wide_ones_are_not() -> None:
@@ -91,11 +98,11 @@ def test_narrow_numbers_are_stretched_and_places_and_wide_ones_are_not() -> None
     rows = torch.randn(1000, 3, generator=rng) * torch.tensor([0.1, 0.0, 0.6]) + torch.tensor([-0.3, 0.0, 7.0])
     rows[:9, 1] = 1  # seldom: 10 deviations from the mean
     update_running_stats_(statistics, rows)
-    read = stretch(statistics, rows)
+    read = stretch_columns(statistics, rows)
     assert torch.equal(read[:, 1:], rows[:, 1:])
     torch.testing.assert_close(read[:, 0].std(), torch.tensor(0.5), atol=0.01, rtol=0)
     torch.testing.assert_close(read[:, 0].mean(), torch.tensor(-0.3), atol=0.02, rtol=0)
-    far = stretch(statistics, rows + 1000)
+    far = stretch_columns(statistics, rows + 1000)
     assert (far[:, 0] - statistics["obs.mean"][0]).tolist() == pytest.approx([CLIP] * 1000)
     assert torch.equal(far[:, 1:], rows[:, 1:] + 1000)
 

@@ -42,9 +42,9 @@ def answers() -> Iterator[WorkerSession]:
     ("question", "kind", "told"), [("large", NO_MEMORY, "MemoryError"), ("opened", FAILED, "pickle")]
 )
 def test_an_answer_that_cannot_be_packed_is_told(answers: WorkerSession, question: str, kind: str, told: str) -> None:
-    made = answers.to(pickle.dumps(("__init__", (f"{__name__}:Desk", None, None))))
+    made = answers.answer_message(pickle.dumps(("__init__", (f"{__name__}:Desk", None, None))))
     assert pickle.loads(made)[0] == "done"
-    said, text, leaves = pickle.loads(answers.to(pickle.dumps((question, ()))))
+    said, text, leaves = pickle.loads(answers.answer_message(pickle.dumps((question, ()))))
     assert said == kind
     assert told in text
     assert not leaves

@@ -9,7 +9,7 @@ import pytest
 
 import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
-from flatwater.cli.main import interface_of, main
+from flatwater.cli.main import command_class, main
 from flatwater.recipes.evolve.run import compose
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError
@@ -68,7 +68,7 @@ def test_resumed_it_ends_as_if_it_had_not_stopped(env: str, options: tuple[str, 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
 def test_what_is_planned_is_held(algorithm: str) -> None:
     options = ["--env", WORLD, *TINY, *batch(algorithm)]
-    config = interface_of(("train", "evolve")).read("train evolve", options).settings()
+    config = command_class(("train", "evolve")).read("train evolve", options).settings()
     run = compose(config)
     assert nbytes(run.trainer.run) == run.plan.owners
 

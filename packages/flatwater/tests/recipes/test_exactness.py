@@ -12,7 +12,7 @@ from trees import differing, restore_, saved
 from watchers import Silent
 
 from flatwater.checkpoints.catalogue import list_checkpoints
-from flatwater.cli.main import interface_of, main
+from flatwater.cli.main import command_class, main
 from flatwater.recipes.evolve.run import compose as compose_evolve
 from flatwater.recipes.ppo.run import compose as compose_ppo
 from flatwater.recipes.teach.run import compose as compose_teach
@@ -47,7 +47,7 @@ STOPS = (3, 29, 55)
 def composed(recipe: str, kind: str, *more: str) -> WorldRun:
     options, compose = RECIPES[recipe]
     command = ("train", recipe)
-    return compose(interface_of(command).read(" ".join(command), [*options, f"stateful:{kind}", *more]).settings())
+    return compose(command_class(command).read(" ".join(command), [*options, f"stateful:{kind}", *more]).settings())
 
 
 def begun(recipe: str, kind: str) -> WorldRun:

@@ -19,7 +19,7 @@ from flatwater.envs.world import Spaces
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.mlp import MLPActor
 from flatwater.nets.policy import build_statistics, update_running_stats_
-from flatwater.nets.stack import Layout, init_, joined, views
+from flatwater.nets.stack import Layout, init_, join_weights, views
 from flatwater.recipes.evolve.policy import Champion
 from flatwater.recipes.ppo.policy import TrainedPolicy
 from flatwater.runs.portable import ABOUT, KEY, Portable, export
@@ -217,7 +217,7 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["export", str(file), "--to", str(tmp_path / "x.h5")]) == 2
     assert "must end in .pt2 or .onnx or .safetensors" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ValueError, match="is missing"):
-        joined({}, champion().portable().module._actor.layout)
+        join_weights({}, champion().portable().module._actor.layout)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is not None, reason="the extra is installed")

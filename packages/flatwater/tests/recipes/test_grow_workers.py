@@ -25,7 +25,7 @@ from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.data import fingerprints
 from flatwater.recipes.grow.run import plan
 from flatwater.recipes.grow.workers import GrowService
-from flatwater.runs.fingerprint import versions
+from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Assignment
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import BudgetError, ConfigError, RunError
@@ -87,7 +87,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def killed_at(moments: random.Random, how: signal.Signals, killed: list[int]) -> Callable[[Worker], Any]:
     """Ends a worker in some of the questions that it is asked, before or while it answers."""
-    take = Worker.take
+    take = Worker.take_answer
 
     def end(pid: int) -> None:
         with suppress(ProcessLookupError):
@@ -105,7 +105,7 @@ def killed_at(moments: random.Random, how: signal.Signals, killed: list[int]) ->
 
 def test_workers_that_are_killed_change_nothing(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
-    monkeypatch.setattr(Worker, "take", killed_at(random.Random(1), signal.SIGKILL, killed))
+    monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(1), signal.SIGKILL, killed))
     assert_same(alone, trained(tmp_path / "run", workers=2))
     assert killed
 
@@ -118,7 +118,7 @@ def test_however_workers_are_lost_the_run_is_the_same(
 ) -> None:
     killed: list[int] = []
     monkeypatch.setattr("flatwater.cluster.processes.STOPPED_SECONDS", 2.0)
-    monkeypatch.setattr(Worker, "take", killed_at(random.Random(seed), how, killed))
+    monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(seed), how, killed))
     assert_same(alone, trained(tmp_path / "run", workers=3))
     assert killed
 
@@ -211,7 +211,7 @@ def test_the_plan_has_the_workers_and_what_crosses_the_wire(capsys: pytest.Captu
 def assignment(share: tuple[int, int], **changes: Any) -> Assignment:
     config = resolve_config("grow", None, SMALL)
     fingerprint = ":".join(fingerprints(config, load_task(config.task, torch.device("cpu"))))
-    given: dict[str, Any] = {"fingerprint": fingerprint, "versions": versions()}
+    given: dict[str, Any] = {"fingerprint": fingerprint, "versions": version_facts()}
     return Assignment(**({"config": config, "share": share, "mapped": ()} | given | changes))
 
 
@@ -219,7 +219,7 @@ def test_another_task_or_arithmetic_is_refused_by_name() -> None:
     with pytest.raises(RunError, match="the task digits or the host is another one than when the run began"):
         GrowService(assignment((0, 2), fingerprint="another"))
     with pytest.raises(RunError, match="arithmetic VAX in the run"):
-        GrowService(assignment((0, 2), versions=versions() | {"arithmetic": "VAX"}))
+        GrowService(assignment((0, 2), versions=version_facts() | {"arithmetic": "VAX"}))
 
 
 def test_every_deal_of_groups_plays_the_same_bits() -> None:

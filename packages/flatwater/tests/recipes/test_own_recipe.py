@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flatwater.checkpoints.catalogue import list_checkpoints
-from flatwater.cli.main import interface_of, main
+from flatwater.cli.main import command_class, main
 from flatwater.named_imports import GIVEN
 from flatwater.recipe import find_recipe
 from flatwater.state.tree import leaves, nbytes
@@ -70,7 +70,7 @@ def test_resumed_it_ends_as_if_it_had_not_stopped() -> None:
 
 
 def test_it_holds_what_was_planned_where_it_was() -> None:
-    config = interface_of(("train", NAME)).read("train", [*TINY]).settings()
+    config = command_class(("train", NAME)).read("train", [*TINY]).settings()
     run = find_recipe(NAME, GIVEN).compose(config)
     tree = run.trainer.run
     assert nbytes(tree) == run.plan.owners

@@ -11,7 +11,7 @@ import torch
 
 from flatwater.api import load
 from flatwater.checkpoints.catalogue import list_checkpoints
-from flatwater.cli.main import interface_of, main
+from flatwater.cli.main import command_class, main
 from flatwater.config.toml import to_mapping
 from flatwater.nets.student import symlog
 from flatwater.recipes.ppo.run import compose
@@ -81,7 +81,7 @@ def test_runs_are_compared_and_exported() -> None:
 
 
 def test_a_trial_of_a_sweep_is_a_run_in_it() -> None:
-    config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *ENVS["own choices"], "--rounds", "2"])
+    config = command_class(("train", "ppo")).read("train ppo", [*TINY, *ENVS["own choices"], "--rounds", "2"])
     checked = trial.prepare(to_mapping(config.settings()))
     assert trial.train(checked["config"], Path("trial")) == {"finished": True, "exit_code": 0}
 
@@ -126,7 +126,7 @@ ONE_UPDATE = ("--learner.epochs", "1", "--learner.minibatches", "1")
     "env", [ENVS["numbers"], ENVS["own tokens"], ENVS["with a memory"], ENVS["own masks"], ONE_UPDATE]
 )
 def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
-    config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *env]).settings()
+    config = command_class(("train", "ppo")).read("train ppo", [*TINY, *env]).settings()
     run = compose(config)
     assert nbytes(run.trainer.run) == run.plan.owners
 
@@ -139,7 +139,7 @@ def test_with_one_update_of_a_block_it_is_planned_and_trained(env: tuple[str, ..
 
 
 def test_statistics_are_those_of_the_blocks_and_stand_still_in_an_evaluation() -> None:
-    config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *ENVS["own masks"]]).settings()
+    config = command_class(("train", "ppo")).read("train ppo", [*TINY, *ENVS["own masks"]]).settings()
     trainer = compose(config).trainer
     statistics, rollout = trainer.run.learner.statistics, trainer.run.rollout["obs"]
     for phase in trainer.phases:

@@ -30,7 +30,7 @@ from flatwater.cluster.share import worker_shares
 from flatwater.cluster.worker_client import Worker
 from flatwater.memory.nodes import Machine
 from flatwater.memory.planner import Plan
-from flatwater.runs.fingerprint import versions
+from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Assignment
 from flatwater_trading.recipe.market import read_run_panel
 from flatwater_trading.recipe.run import plan
@@ -193,7 +193,7 @@ def killed_at(
     moments: random.Random, how: signal.Signals, killed: list[int], most: int = 6
 ) -> Callable[[Any, Any], None]:
     """Ends a worker in some of the questions that it is asked, before it answers."""
-    take = Worker.take
+    take = Worker.take_answer
 
     def taking(worker: Worker) -> Any:
         if not worker._preparing and moments.random() < 0.15 and len(killed) < most:
@@ -218,7 +218,7 @@ def test_workers_that_are_killed_change_nothing(
 ) -> None:
     killed: list[int] = []
     most = 6 if seed else 3  # each is 2 s of CPU: another process imports torch
-    monkeypatch.setattr(Worker, "take", killed_at(random.Random(seed), signal.SIGKILL, killed, most))
+    monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(seed), signal.SIGKILL, killed, most))
     assert_same(alone(kind), trained(kind, tmp_path / "run", workers=2))
     assert killed
 
@@ -229,7 +229,7 @@ def test_a_worker_that_is_stopped_is_replaced(
 ) -> None:
     killed: list[int] = []
     monkeypatch.setattr("flatwater.cluster.processes.STOPPED_SECONDS", 2.0)
-    monkeypatch.setattr(Worker, "take", killed_at(random.Random(3), signal.SIGSTOP, killed))
+    monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(3), signal.SIGSTOP, killed))
     assert_same(alone("hindsight"), trained("hindsight", tmp_path / "run", workers=2))
     assert killed
 
@@ -241,7 +241,7 @@ def test_a_worker_that_is_told_to_go_brings_home_what_it_has_learned(
     killed: list[int] = []
     asked: list[str] = []
     post = Worker.post
-    monkeypatch.setattr(Worker, "take", killed_at(random.Random(4), signal.SIGTERM, killed))
+    monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(4), signal.SIGTERM, killed))
     monkeypatch.setattr(Worker, "post", lambda worker, name, *given: (asked.append(name), post(worker, name, *given)))
     assert_same(alone("hindsight"), trained("hindsight", tmp_path / "run", workers=2))
     assert killed
@@ -252,14 +252,14 @@ def test_a_worker_that_is_told_to_go_brings_home_what_it_has_learned(
 def test_a_notice_goes_out_with_the_next_answer_and_another_process_takes_the_place() -> None:
     prepared: list[int] = []
     worker = Worker(0, "collections:deque", (), prepare=lambda each: prepared.append(each.number), open_desk=Process)
-    worker.take()
+    worker.take_answer()
     first = worker.pid
     assert first is not None
     assert not worker.is_leaving
     os.kill(first, signal.SIGTERM)
     assert worker.ask("count", 1) == 0, "it answers all the same"
     assert worker.is_leaving
-    worker.renew_()
+    worker.restart_process_()
     assert worker.pid != first
     assert (prepared, worker.is_leaving, worker.ask("count", 1)) == ([0], False, 0)
     worker.close()
@@ -283,21 +283,21 @@ def worker_of(number: int, target: str, given: object, budget: int | None = None
 def test_a_worker_that_always_dies_ends_the_run_with_what_to_do() -> None:
     worker = worker_of(1, "os:kill_me", ())
     with pytest.raises(RunError, match="worker 1 failed"):
-        worker.take()
+        worker.take_answer()
     worker.close()
     worker = worker_of(2, "os:_exit", 7)
     with pytest.raises(RunError, match="worker 2 died 3 times at one question, last with exit status 7"):
-        worker.take()
+        worker.take_answer()
     worker.close()
 
 
 def test_a_worker_is_refused_more_than_its_budget() -> None:
     worker = worker_of(3, "builtins:bytearray", 256 << 20, budget=64 << 20)
     with pytest.raises(BudgetError, match=r"worker 3 came to its memory budget of 64\.00 MiB, and was refused more"):
-        worker.take()
+        worker.take_answer()
     worker.close()
     worker = worker_of(4, "builtins:bytearray", 1 << 20, budget=64 << 20)
-    assert worker.take() is None
+    assert worker.take_answer() is None
     worker.close()
 
 
@@ -339,18 +339,20 @@ def test_recipes_without_workers_say_why(recipe: str, capsys: pytest.CaptureFixt
 
 def assignment(share: tuple[int, int] = (0, 2), arithmetic: str = "VAX 12345678", **changes: Any) -> Assignment:
     config = replace(resolve_config("erl", None, SMALL | KINDS["hindsight"]), **changes)
-    return Assignment(config, share, read_run_panel(config).fingerprint, versions() | {"arithmetic": arithmetic}, ())
+    return Assignment(
+        config, share, read_run_panel(config).fingerprint, version_facts() | {"arithmetic": arithmetic}, ()
+    )
 
 
 def test_every_deal_of_tiles_learns_and_plays_the_same_bits() -> None:
     """A deal gives workers consecutive tiles: where each run of these computes as the whole does, every deal does."""
     tiles = [(0, 2), (2, 4), (4, 6), (6, 7)]
-    whole = TraderService(assignment((0, 7), versions()["arithmetic"]))
+    whole = TraderService(assignment((0, 7), version_facts()["arithmetic"]))
     begun = {name: rows.copy() for name, rows in whole.rows()[0].items()}
     added = dict(whole.rows()[1])
     for first, last in combinations_with_replacement(range(len(tiles)), 2):
         low, high = tiles[first][0], tiles[last][1]
-        part = TraderService(assignment((low, high), versions()["arithmetic"]))
+        part = TraderService(assignment((low, high), version_facts()["arithmetic"]))
         for desk, mine in ((whole, slice(0, 7)), (part, slice(low, high))):
             desk.load({name: np.concatenate([rows[mine], rows[7:]]) for name, rows in begun.items()}, added, 0)
             desk.learn()
@@ -365,7 +367,7 @@ def test_every_deal_of_tiles_learns_and_plays_the_same_bits() -> None:
 def test_another_arithmetic_is_refused_by_name_and_taken_where_any_machine_is() -> None:
     with pytest.raises(RunError, match=r"other numbers .*: arithmetic VAX 12345678 in the run, .* on .*--any-"):
         TraderService(assignment())
-    assert TraderService(assignment(any_machine=True)).arithmetic() == versions()["arithmetic"]
+    assert TraderService(assignment(any_machine=True)).arithmetic() == version_facts()["arithmetic"]
 
 
 @pytest.mark.slow
@@ -399,7 +401,7 @@ def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
         Machine("first", "1", 2, 4 << 30, 80 << 20, 8 << 30),
         Machine("second", "2", 2, 1 << 20, 80 << 20, 8 << 30),
     ]
-    monkeypatch.setattr("flatwater.runs.team.machines", lambda _: there)
+    monkeypatch.setattr("flatwater.runs.team.cluster_machines", lambda _: there)
     config = resolve_config("erl", None, SMALL | KINDS["td3, prioritised"])
     automatic = plan(replace(config, workers="auto", cluster="auto"))
     assert [node.workers for node in automatic.nodes] == [2, 0], "as many as there is room for"
@@ -443,7 +445,7 @@ def test_actors_that_are_killed_change_nothing(
         return receive(actor)
 
     monkeypatch.setattr(RayActor, "receive", receiving)
-    monkeypatch.setattr(RayActor, "pause", 0.0)
+    monkeypatch.setattr(RayActor, "restart_delay", 0.0)
     assert_same(alone(kind), trained(kind, tmp_path / "run", workers=2, cluster="auto"))
     assert killed
 

@@ -11,7 +11,7 @@ from flatwater.replay.priority import (
     build_priorities,
     draw_prioritised,
     masses,
-    remove_,
+    remove_priorities_,
     set_priorities_,
 )
 
@@ -59,7 +59,7 @@ def test_an_empty_place_is_never_drawn_whatever_the_errors(
     priorities = build_priorities(20, CPU, alpha=alpha)
     add_priorities_(priorities, torch.tensor(sorted(held)))
     if gone:
-        remove_(priorities, torch.tensor(sorted(gone)))
+        remove_priorities_(priorities, torch.tensor(sorted(gone)))
     set_priorities_(priorities, torch.arange(20), torch.tensor(errors))
     left = held - gone
 

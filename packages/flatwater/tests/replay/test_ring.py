@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatwater.replay.config import ReplayConfig
-from flatwater.replay.ring import Ring, append_, build_ring, draw, gather, held, set_priorities_, start_
+from flatwater.replay.ring import Ring, append_, build_ring, draw, drawable_count, gather, set_priorities_, start_
 from flatwater.state.tree import leaves, nbytes
 from flatwater_watch.errors import ConfigError
 
@@ -90,7 +90,7 @@ def test_holds_the_last_transitions_in_the_storage_it_began_with(
     length = len(ring.reward) // envs
     kept = sorted(t for stream in streams for t in stream.transitions(length))
     assert stored(ring) == kept
-    assert held(ring) == len(kept)
+    assert drawable_count(ring) == len(kept)
     assert [leaf.value.data_ptr() for leaf in leaves(ring) if isinstance(leaf.value, torch.Tensor)] == home
     assert nbytes(ring) == held_at_first
     if kept:
@@ -107,7 +107,7 @@ def test_unbroken_streams_hold_at_least_the_capacity(envs: int) -> None:
 
     play_(ring, [Stream() for _ in range(envs)], [[0] * envs] * 50)
 
-    assert 20 <= held(ring) < 20 + envs
+    assert 20 <= drawable_count(ring) < 20 + envs
 
 
 def test_a_truncated_transition_keeps_its_discount_and_a_terminated_one_loses_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 from seen_page import HOSTILE, Seen, charts, colours, painted
 from synthetic_run import append_line, finding, ledger_line, make_run
 
-from flatwater.reports.page import run_page, sections
+from flatwater.reports.page import page_sections, run_page
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
 from flatwater_watch.pages.chart import MOST_POINTS
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 def test_every_part_is_there_and_every_chart_is_what_plotly_takes(run: Path) -> None:
     found = seen(run)
     assert tuple(found.titles) == PARTS
-    assert [part.anchor for part in sections(read_run(run))] == [part.lower().replace(" ", "-") for part in PARTS]
+    assert [part.anchor for part in page_sections(read_run(run))] == [part.lower().replace(" ", "-") for part in PARTS]
     assert len(charts(found)) == CHARTS
     assert [value for name, value in found.attributes if name == "data-chart"] == [str(n) for n in range(CHARTS)]
     for chart in charts(found):

@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 from seen_page import HOSTILE, painted
 from synthetic_run import make_run
 
-from flatwater.reports.picture import draw_run, figure_of, write_picture
+from flatwater.reports.picture import draw_run, paint_figure, write_picture
 from flatwater.reports.recipe_parts import own_picture
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
@@ -114,7 +114,7 @@ class Drawn:
     """A picture, laid out."""
 
     def __init__(self, rows: Picture) -> None:
-        self.figure: Figure = figure_of(rows)
+        self.figure: Figure = paint_figure(rows)
         self.figure.draw_without_rendering()
         self.axes_of: list[Axes] = [axes for axes in self.figure.axes if axes.get_visible()]
 

@@ -16,7 +16,7 @@ import faults
 from rich.console import Console
 from small_runs import TINY
 
-from flatwater.cli.main import interface_of
+from flatwater.cli.main import command_class
 from flatwater.mirror.opening import NullMirror
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import create_folder
@@ -33,7 +33,7 @@ def planted(composition: ErlRun, fault: int) -> ErlRun:
 
 
 def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
-    command = interface_of(("train", "erl")).read("train erl", [*TINY, "--rounds", str(rounds), *options])
+    command = command_class(("train", "erl")).read("train erl", [*TINY, "--rounds", str(rounds), *options])
     composition = compose(command.settings())
     run = create_folder(folder, "erl")
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:

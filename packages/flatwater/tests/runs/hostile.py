@@ -73,7 +73,7 @@ class HostileObjects(StoredObjects):
             self.hostile.contents.pop(name, None)
             self.hostile.changed.append(name)
 
-    def _answered(self, name: str, most: int) -> Iterator[bytes]:
+    def _ranged_pieces(self, name: str, most: int) -> Iterator[bytes]:
         fault = self.hostile.always.get(name) or next(self.hostile.script, "")
         if fault == "busy":
             raise StoreError(f"{self.url}: reading fails (503)")
@@ -85,7 +85,7 @@ class HostileObjects(StoredObjects):
             self.hostile.beyond = max(self.hostile.beyond, taken - most)
             yield piece
 
-    async def _listed(self, folder: str) -> list[ObjectEntry]:
+    async def _list_folder(self, folder: str) -> list[ObjectEntry]:
         fault = next(self.hostile.script, "")
         if fault == "busy":
             raise StoreError(f"{self.url}: listing fails (503)")

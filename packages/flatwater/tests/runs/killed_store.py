@@ -22,7 +22,7 @@ import torch
 sys.path.append(str(Path(__file__).parent))
 from forked import exit_of, in_fork
 
-from flatwater.checkpoints.catalogue import list_checkpoints, verify
+from flatwater.checkpoints.catalogue import find_damage, list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.cli.main import main
@@ -95,7 +95,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def rounds_whole(folder: Path) -> list[int]:
     """Of the checkpoints in a folder; every manifest that is there has all it needs."""
     found = list_checkpoints(folder)
-    assert all(verify(folder, manifest) == [] for manifest in found), folder
+    assert all(find_damage(folder, manifest) == [] for manifest in found), folder
     return [manifest.round for manifest in found]
 
 

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parent))
 from rich.console import Console
 from small_runs import TINY
 
-from flatwater.cli.main import interface_of
+from flatwater.cli.main import command_class
 from flatwater.config.toml import dumps_config
 from flatwater.mirror.opening import NullMirror
 from flatwater.rundir.events import RunEvents
@@ -31,7 +31,7 @@ def lose(_: int) -> None:
 
 
 def main(folder: Path, seed: int, kind: str) -> int:
-    command = interface_of(("train", "erl")).read("train erl", [*TINY, "--rounds", "500", "--seed", str(seed)])
+    command = command_class(("train", "erl")).read("train erl", [*TINY, "--rounds", "500", "--seed", str(seed)])
     config = command.settings()
     if kind == "budget":
         compose(config)  # everything that a run imports is there now

@@ -18,8 +18,8 @@ sys.path.append(str(Path(__file__).parent))
 from rich.console import Console
 from small_runs import TINY_GROW
 
-from flatwater.cli.main import interface_of
-from flatwater.envs.growing.simulator import build_envs, net_of
+from flatwater.cli.main import command_class
+from flatwater.envs.growing.simulator import build_envs, pool_host
 from flatwater.mirror.opening import NullMirror
 from flatwater.recipes.grow.run import GrowRun, compose
 from flatwater.rundir.events import RunEvents
@@ -32,7 +32,7 @@ CALLBACKS: list[Callable[[], Any]] = []
 
 def plant(run: GrowRun, how: str) -> None:
     envs, callbacks = run.trainer.run.envs, list[Callable[[], Any]]()
-    anew = build_envs(envs.config, count=len(envs.seed), data=envs.task, device=envs.seed.device, net=net_of(envs))
+    anew = build_envs(envs.config, count=len(envs.seed), data=envs.task, device=envs.seed.device, net=pool_host(envs))
     anew.alone, run.trainer.run.envs = envs.alone, anew
     callbacks.append(lambda: (envs, len(callbacks)))
     if how == "registry":
@@ -41,7 +41,7 @@ def plant(run: GrowRun, how: str) -> None:
 
 def main(folder: Path, how: str, rounds: int, options: list[str]) -> None:
     given = ["--evaluation.every", "1000", "--rounds", str(rounds)]
-    command = interface_of(("train", "grow")).read("train grow", [*TINY_GROW, *given, *options])
+    command = command_class(("train", "grow")).read("train grow", [*TINY_GROW, *given, *options])
     run = compose(command.settings())
     if how != "none":
         planted = Phase("plant", lambda: 1, lambda _: plant(run, how))

@@ -56,7 +56,7 @@ class MirroredRun:
         """Until the mirror's numbers are so; four minutes are for a machine that does much else."""
         ends = time.monotonic() + 240
         while not until({name.removeprefix("mirror/"): v for name, v in self.mirror.metrics().items()}):
-            assert time.monotonic() < ends, (self.mirror.line(), self.mirror.state.trouble)
+            assert time.monotonic() < ends, (self.mirror.status_line(), self.mirror.state.trouble)
             time.sleep(0.01)
 
     def rounds(self) -> list[int]:

@@ -11,11 +11,11 @@ import pytest
 import torch
 from small_runs import entries
 
-from flatwater.cli.main import interface_of, main
+from flatwater.cli.main import command_class, main
 from flatwater.runs.contract import STOP_SHARE, MemoryContract
 from flatwater.state.tree import nbytes
 from flatwater_trading.recipe.run import compose
-from flatwater_watch.meters.mappings import processes
+from flatwater_watch.meters.mappings import family_memory
 from flatwater_watch.meters.process import resident_bytes
 
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ print(json.dumps([*found, path in contract.full]))
 
 
 def contract(tiny: list[str], *options: str) -> MemoryContract:
-    composition = compose(interface_of(("train", "erl")).read("train erl", [*tiny, *options]).settings())
+    composition = compose(command_class(("train", "erl")).read("train erl", [*tiny, *options]).settings())
     return MemoryContract(composition.trainer.run, composition.plan, CPU)
 
 
@@ -50,9 +50,9 @@ def test_a_touched_state_is_owned_whole(tiny: list[str]) -> None:
     found = contract(tiny)
     assert found.measure_owned_() == found.plan.owners
     assert {**found.measure_owned_(), **found.plan.mapped} == nbytes(found.root)
-    statement, grown = found.settle_(1, {})
+    statement, grown = found.settle_round_(1, {})
     assert grown == []
-    assert statement.explained > 0.97
+    assert statement.explained_share > 0.97
 
 
 def test_what_a_recipe_left_untouched_is_owned_once_it_is_written() -> None:
@@ -76,7 +76,7 @@ def test_the_budget_is_used_up_at_95_percent(tiny: list[str]) -> None:
 
 
 def test_the_ledger_adds_up_in_every_round(tiny: list[str]) -> None:
-    family = processes().count  # an object store may run below this process, for other tests
+    family = family_memory().count  # an object store may run below this process, for other tests
     run = Path("run")
     assert main(["train", "erl", *tiny, "--run", str(run), "--rounds", "3"]) == 0
     plan = json.loads((run / "plan.json").read_text())

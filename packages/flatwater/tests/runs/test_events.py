@@ -80,7 +80,7 @@ def test_a_signal_stands_in_the_log_and_in_json(tiny: list[str], capsys: pytest.
 def test_what_ends_a_run_is_told_before_the_run_ends() -> None:
     heard = io.StringIO()
     voice = RunEvents(Console(quiet=True), [JsonLines(heard)])
-    with pytest.raises(RunError), voice.ending():
+    with pytest.raises(RunError), voice.report_ending():
         raise RunError("the disk is full")
     told = json.loads(heard.getvalue())
     assert (told["event"], told["error"], told["exit_code"], told["line"]) == (

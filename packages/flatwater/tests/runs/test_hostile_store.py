@@ -15,7 +15,7 @@ from object_store import ObjectStore, bucket, object_store, store
 
 from flatwater.checkpoints import remote
 from flatwater.checkpoints.catalogue import newest_intact
-from flatwater.checkpoints.reader import restore_
+from flatwater.checkpoints.reader import restore_state_
 from flatwater.checkpoints.remote import fetch_newest, list_remote, list_stored, shard_name
 from flatwater.mirror import download
 from flatwater.mirror.download import fetch_run
@@ -46,7 +46,7 @@ def assert_equal(folder: Path, told: list[str]) -> int:
     found = newest_intact(folder / "checkpoints", say=pytest.fail)
     assert found is not None, told
     root = tree(7)
-    restore_(root, found)
+    restore_state_(root, found)
     wanted = tree(found.manifest.round)
     assert all((root[name] == wanted[name]) if name == "round" else root[name].equal(wanted[name]) for name in root)
     return found.manifest.round

@@ -19,7 +19,7 @@ from flatwater.checkpoints.remote import fetch_newest, list_stored
 from flatwater.mirror import sender as sender_module
 from flatwater.mirror import uploader as uploader_module
 from flatwater.mirror.uploader import OWNER
-from flatwater.storage.claims import LOCK, LockedError, holder
+from flatwater.storage.claims import LOCK, LockedError, read_holder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import StoredObjects, open_objects
 from flatwater.storage.sending import BUFFER_BYTES, SendBuffer
@@ -97,10 +97,10 @@ def test_a_slow_store_gets_the_newest_checkpoint_and_the_ones_between_are_droppe
     numbers = run.mirror.metrics()
     assert numbers["mirror/dropped"] > 20
     assert numbers["mirror/sent"] + numbers["mirror/dropped"] == 30
-    news = run.mirror.news()
+    news = run.mirror.take_messages()
     assert len(news) == 1
     assert "is slower than the run: the checkpoint of round" in news[0]
-    assert run.mirror.line().endswith(f"{numbers['mirror/dropped']:.0f} dropped")
+    assert run.mirror.status_line().endswith(f"{numbers['mirror/dropped']:.0f} dropped")
 
 
 def test_a_store_that_fails_is_not_called_slow(bucket: str, store: ObjectStore, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_store_that_fails_is_not_called_slow(bucket: str, store: ObjectStore, 
     for round_ in range(1, 6):
         run.save(round_)
     run.wait(lambda n: n["dropped"] >= 1)
-    fails, dropped = run.mirror.news()
+    fails, dropped = run.mirror.take_messages()
     assert fails.startswith(f"mirror: {bucket}/run: ")
     assert dropped.startswith(f"mirror: sending still fails ({bucket}/run: ")
     assert "slower" not in dropped
@@ -128,12 +128,12 @@ def test_an_outage_is_told_once_and_ends(bucket: str, store: ObjectStore, tmp_pa
     store.set(down=True)
     run.save(1)
     run.wait(lambda n: n["failures"] >= 2)
-    assert "1 pending, " in run.mirror.line()
-    assert run.mirror.line().endswith("failing")
+    assert "1 pending, " in run.mirror.status_line()
+    assert run.mirror.status_line().endswith("failing")
     store.set()
     run.wait(lambda n: n["sent"] == 2)
     assert run.mirror.finish()
-    begins, ends = run.mirror.news()
+    begins, ends = run.mirror.take_messages()
     assert begins.startswith(f"mirror: {bucket}/run: ")
     assert begins.endswith("The run goes on, and sending is tried again")
     assert ends.startswith(f"mirror: {bucket}/run works again, after ")
@@ -149,7 +149,7 @@ def test_a_store_that_stays_down_leaves_the_run_alone(bucket: str, store: Object
     assert not run.mirror.finish(deadline=0.5)
     assert run.mirror.metrics()["mirror/pending"] in {1, 2}, "the one that waits, and one whose request is on its way"
     assert [m.round for m in list_checkpoints(run.folder.checkpoints)][-1] == 4
-    assert "nothing sent yet" in run.mirror.line()
+    assert "nothing sent yet" in run.mirror.status_line()
 
 
 def test_nothing_is_lost_where_half_of_the_requests_fail(bucket: str, store: ObjectStore, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_checkpoint_that_is_damaged_in_the_folder_is_left_out(bucket: str, tmp
     run.save(2)
     assert run.mirror.finish()
     assert run.rounds() == [2]
-    assert f"cannot be sent: {path.name} is damaged" in run.mirror.news()[-1]
+    assert f"cannot be sent: {path.name} is damaged" in run.mirror.take_messages()[-1]
 
 
 def test_another_process_is_refused_and_another_run_as_well(run: Run, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_run_that_went_on_elsewhere_is_not_written_over(run: Run, tmp_path: Pa
     behind.save(0)
     with pytest.raises(LockedError, match=r"the mirror is at round 1, .* at round 0: the run went on elsewhere"):
         behind.mirror.sender.connect_()
-    assert holder(run.objects) is None
+    assert read_holder(run.objects) is None
     assert run.rounds() == [0, 1]
 
 
@@ -252,8 +252,8 @@ def test_a_process_that_lost_its_lock_stops_writing(run: Run) -> None:
     run.save(1)
     assert not run.mirror.finish()
     assert run.rounds() == [0]
-    assert "another process has taken over this place" in run.mirror.news()[0]
-    assert run.mirror.line() == "mirror: off"
+    assert "another process has taken over this place" in run.mirror.take_messages()[0]
+    assert run.mirror.status_line() == "mirror: off"
     run.save(2)
     assert run.mirror.metrics()["mirror/pending"] == 0
 
@@ -301,7 +301,7 @@ def test_a_manifest_that_cannot_be_understood_stays_and_so_does_every_shard(
     assert run.mirror.finish()
     assert unknown <= {entry.name for entry in run.objects.entries("checkpoints/")}
     assert run.rounds() == [2, 3, 4]
-    (said,) = [line for line in run.mirror.news() if "000007" in line]
+    (said,) = [line for line in run.mirror.take_messages() if "000007" in line]
     assert "is damaged and stays there: the manifest cannot be read" in said
 
 
@@ -337,9 +337,9 @@ def test_who_may_not_remove_keeps_everything(bucket: str, store: ObjectStore, tm
         run.wait(lambda n, want=round_ + 1: n["sent"] == want)  # type: ignore[misc]
     assert run.rounds() == [0, 1, 2, 3, 4]
     assert run.mirror.finish()
-    (said,) = run.mirror.news()
+    (said,) = run.mirror.take_messages()
     assert f"old checkpoints stay there: {bucket}/run: removing is not permitted" in said
-    assert holder(run.objects) is None, "a lock that cannot be removed says that nobody holds it"
+    assert read_holder(run.objects) is None, "a lock that cannot be removed says that nobody holds it"
 
 
 def test_what_sending_holds_is_one_buffer_in_memory(run: Run) -> None:

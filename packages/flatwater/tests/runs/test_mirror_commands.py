@@ -15,7 +15,7 @@ from object_store import ObjectStore, bucket, object_store, store
 from rich.console import Console
 from small_runs import TINY, TINY_GROW, entries, newest_leaves
 
-from flatwater.checkpoints.catalogue import list_checkpoints, verify
+from flatwater.checkpoints.catalogue import find_damage, list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.cli.main import main
 from flatwater.mirror import opening, uploader
@@ -199,7 +199,7 @@ def test_prune_never_removes_the_last_good_checkpoint(train: Train, capsys: Said
     newest.file.write_bytes(newest.file.read_bytes()[:-1])
     assert main(["prune", str(run), "--keep", "1"]) == 0
     (left,) = list_checkpoints(folder)
-    assert (left.round, verify(folder, left)) == (1, [])
+    assert (left.round, find_damage(folder, left)) == (1, [])
     shards = {path.stem for path in (folder / "objects").iterdir()}
     assert shards == {shard.sha256 for shard in left.shards}
 
@@ -265,7 +265,7 @@ def test_the_last_checkpoint_is_sent_at_a_signal(bucket: str, capsys: Said) -> N
 def test_who_interrupts_a_run_twice_does_not_wait_for_the_store(
     bucket: str, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(opening, "conclude", pytest.fail)
+    monkeypatch.setattr(opening, "finish_mirror", pytest.fail)
     store.set(down=True)
     voice = RunEvents(Console(quiet=True))
 

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from flatwater.cli.main import interface_of
+from flatwater.cli.main import command_class
 from flatwater.replay.config import RowReplayConfig
 from flatwater.runs import planning
 from flatwater.state.tree import nbytes
@@ -17,7 +17,7 @@ from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.market import build_run_market
-from flatwater_trading.recipe.plan import outline, plan_erl
+from flatwater_trading.recipe.plan import build_on_meta, plan_erl
 from flatwater_trading.training.executor import LocalTileExecutor
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_trading.training.setup import build_setup, members_at_once
@@ -33,7 +33,7 @@ written. A GPU waits for the host where they are many; raise a number only for w
 
 @pytest.fixture
 def config(tiny: list[str]) -> ErlRunConfig:
-    return interface_of(("train", "erl")).read("train erl", tiny).settings()
+    return command_class(("train", "erl")).read("train erl", tiny).settings()
 
 
 class Started(TorchDispatchMode):
@@ -65,7 +65,7 @@ def test_phases_start_few_operations_and_stay_on_the_device(
 ) -> None:
     replay = RowReplayConfig() if algorithm == "hindsight" else REPLAY
     config = replace(config, learner=LearnerConfig(algorithm=algorithm), replay=replay)  # type: ignore[arg-type]
-    setup, run = outline(config, load_panel(config.panel), "cuda")
+    setup, run = build_on_meta(config, load_panel(config.panel), "cuda")
     if run.replay is not None:
         run.replay.appended = len(run.replay.row)
     crew = LocalTileExecutor(setup, run)
@@ -104,9 +104,9 @@ def test_the_plan_for_a_gpu_is_what_is_built_for_one(config: ErlRunConfig, monke
     monkeypatch.setattr("flatwater_trading.training.setup.WINDOW_BYTES", 1 << 16)
     ground = build_run_market(config, panel, CPU)
     setup = build_setup(config, ground.market, ground.splits, CPU, kind="cuda")
-    planned = nbytes(outline(config, panel, "cuda")[1])
+    planned = nbytes(build_on_meta(config, panel, "cuda")[1])
     assert planned == nbytes(build_erl(setup, ground.market))
-    assert planned["windows.seen"] > nbytes(outline(config, panel, "cpu")[1])["windows.seen"]
+    assert planned["windows.seen"] > nbytes(build_on_meta(config, panel, "cpu")[1])["windows.seen"]
 
 
 @pytest.mark.usefixtures("tried_anew")
@@ -119,5 +119,5 @@ def test_a_plan_beside_a_gpu_s_driver_needs_no_fork(config: ErlRunConfig, monkey
     panel = load_panel(config.panel)
     in_a_fork = plan_erl(config, panel, CPU).transients
     monkeypatch.setattr(planning, "copy_unsafe_driver", lambda: "CUDA")
-    monkeypatch.setattr(planning, "in_fork", refuse)
+    monkeypatch.setattr(planning, "run_in_fork", refuse)
     assert plan_erl(config, panel, CPU).transients == in_a_fork

@@ -11,7 +11,7 @@ import pytest
 
 import flatwater as fw
 from flatwater.algorithms.config import AlgorithmConfig
-from flatwater.cli.main import interface_of, main
+from flatwater.cli.main import command_class, main
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.sweeps.trial import prepare, train
 from flatwater_trading.training.learner import LearnerConfig
@@ -81,7 +81,7 @@ def test_it_evolves_in_any_environment(same: Callable[[Path, Path], None], capsy
 
 
 def test_a_trial_of_a_sweep_is_a_run_of_it() -> None:
-    config = interface_of(("train", "evolve")).read("train evolve", [*SMALL, "--rounds", "1"])
+    config = command_class(("train", "evolve")).read("train evolve", [*SMALL, "--rounds", "1"])
     checked = prepare(to_mapping(config.settings()) | {"learner": {"algorithm": OWN[1], "own": {"lr": 0.002}}})
     assert train(checked["config"], Path("trial")) == {"finished": True, "exit_code": 0}
     assert "\nlr = 0.002\n" in Path("trial/config.toml").read_text()
@@ -136,11 +136,11 @@ def test_settings_of_another_algorithm_are_not_lost_in_silence() -> None:
     own = '[learner]\nalgorithm = "regression:REGRESSION"\n[learner.own]\nlr = 0.5\n'
     Path("own.toml").write_text(f'env = "continuous:Reach"\n{own}')
     with pytest.raises(ConfigError, match=r"learner\.own\.lr = 0\.5: must be left .*'td3', which does not read it"):
-        interface_of(("train", "evolve")).read("train evolve", ["--config", "own.toml", "--learner.algorithm", "td3"])
+        command_class(("train", "evolve")).read("train evolve", ["--config", "own.toml", "--learner.algorithm", "td3"])
     Path("td3.toml").write_text('[learner]\nalgorithm = "td3"\n[learner.td3]\ngamma = 0.5\n')
     with pytest.raises(ConfigError, match=r"learner\.td3\.gamma = 0\.5: must be left"):
-        interface_of(("train", "evolve")).read("train evolve", ["--config", "td3.toml", *OWN])
-    read = interface_of(("train", "evolve")).read(
+        command_class(("train", "evolve")).read("train evolve", ["--config", "td3.toml", *OWN])
+    read = command_class(("train", "evolve")).read(
         "train evolve", ["--config", "own.toml", "--learner.own.updates", "7"]
     )
     assert (read.learner.own.lr, read.learner.own.updates) == (0.5, 7)

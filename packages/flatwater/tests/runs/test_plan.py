@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from flatwater.algorithms.config import DDPGConfig, SACConfig, TD3Config
-from flatwater.cli.main import interface_of, main
+from flatwater.cli.main import command_class, main
 from flatwater.replay.config import RowReplayConfig
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.market import market_tensors
 from flatwater_trading.panel.locate import cache_folder, load_panel
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.plan import outline, plan_erl
+from flatwater_trading.recipe.plan import build_on_meta, plan_erl
 from flatwater_trading.recipe.run import compose
 from flatwater_trading.training.learner import HindsightConfig, LearnerConfig
 from flatwater_watch.meters.process import resident_bytes
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def config(tiny: list[str]) -> ErlRunConfig:
-    return interface_of(("train", "erl")).read("train erl", tiny).settings()
+    return command_class(("train", "erl")).read("train erl", tiny).settings()
 
 
 def variants() -> dict[str, dict[str, object]]:
@@ -77,17 +77,17 @@ def test_a_phase_was_tried_out_and_takes_something(config: ErlRunConfig) -> None
     plan = plan_erl(config, load_panel(config.panel), CPU)
     assert plan.transients.keys() == {"evaluate", "validate", "learn", "evolve", "score"}
     assert min(plan.transients.values()) > 1000
-    more = replace(config, learner=config.learner.with_own(batch_size=64))
+    more = replace(config, learner=config.learner.with_algorithm_settings(batch_size=64))
     assert plan_erl(more, load_panel(config.panel), CPU).transients["learn"] > 2 * plan.transients["learn"]
 
 
 def test_a_plan_of_a_terabyte_allocates_nothing(config: ErlRunConfig) -> None:
     panel = load_panel(config.panel)
-    outline(config, panel, "cpu")
+    build_on_meta(config, panel, "cpu")
     before = resident_bytes()
     learner = LearnerConfig(algorithm="ddpg")
     large = replace(config, learner=learner, replay=RowReplayConfig(generations=20_000_000, warmup=50))
-    _, run = outline(large, panel, "cpu")
+    _, run = build_on_meta(large, panel, "cpu")
     assert sum(nbytes(run).values()) > 1e11
     assert resident_bytes() - before < 16 << 20
 

@@ -83,10 +83,10 @@ class Follower:
     profiler: Profiler
 
     def stepped(self, phase: str, done: int, total: int) -> None:  # noqa: ARG002
-        self.profiler.stepped()
+        self.profiler.after_step()
 
     def settled(self, round_: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
-        self.profiler.settled_(round_)
+        self.profiler.after_round_(round_)
 
     def stopping(self) -> bool:
         return False

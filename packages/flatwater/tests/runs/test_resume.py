@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flatwater.checkpoints.catalogue import list_checkpoints
-from flatwater.checkpoints.manifest import encode, read_manifest
+from flatwater.checkpoints.manifest import encode_manifest, read_manifest
 from flatwater.cli.main import main
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.store import save_panel
@@ -178,7 +178,7 @@ def test_other_versions_are_told_and_nothing_is_lost(
     now = manifest.facts["versions"]
     assert isinstance(now, dict)
     other = {**now, "torch": "1.13.0", "arithmetic": "NEON"}
-    write_object(manifest.file, encode(replace(manifest, facts={**manifest.facts, "versions": other})))
+    write_object(manifest.file, encode_manifest(replace(manifest, facts={**manifest.facts, "versions": other})))
     assert main(["resume", str(run), "--rounds", "2"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"torch 1.13.0 when it was saved, {now['torch']} now" in said
@@ -197,6 +197,6 @@ def test_a_checkpoint_that_says_less_of_its_versions_is_resumed(
 ) -> None:
     run = train("run", "--rounds", "1")
     manifest = read_manifest(max((run / "checkpoints").glob("*.json")))
-    write_object(manifest.file, encode(replace(manifest, facts={**manifest.facts, "versions": {}})))
+    write_object(manifest.file, encode_manifest(replace(manifest, facts={**manifest.facts, "versions": {}})))
     assert main(["resume", str(run), "--rounds", "2"]) == 0
     assert "when it was saved" not in capsys.readouterr().out

@@ -19,9 +19,9 @@ from signalled import signal_amid
 from small_runs import OPTIONS, newest_leaves
 
 from flatwater.api import resume, train
-from flatwater.cli.main import interface_of, main
+from flatwater.cli.main import command_class, main
 from flatwater.runs.recorder import Round
-from flatwater.runs.session import start
+from flatwater.runs.session import start_new_run
 from flatwater.runs.signals import end_on_signals, stop_on_signals
 from flatwater_watch.errors import Terminated
 
@@ -401,9 +401,9 @@ def test_a_signal_at_the_last_step_ends_the_run_before_it_is_scored(tmp_path: Pa
         if round_.number == round_.rounds:
             signal.raise_signal(signal.SIGTERM)
 
-    config = interface_of(("train", "ppo")).read("train ppo", [*SMALL]).settings()
+    config = command_class(("train", "ppo")).read("train ppo", [*SMALL]).settings()
     with end_on_signals():
-        outcome = start(config, run, Console(quiet=True), on_round=on_round)
+        outcome = start_new_run(config, run, Console(quiet=True), on_round=on_round)
     assert (outcome.finished, outcome.exit_code) == (False, 143)
     assert not (run / "result.json").exists()
     assert main(["resume", str(run), "--quiet"]) == 0

@@ -26,7 +26,7 @@ from flatwater.rundir.layout import RunFolder, hold_lock
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_watch.errors import ConfigError, RunError
-from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.limit import memory_limits
 
 pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
 
@@ -34,7 +34,7 @@ from sqlalchemy import Engine, event
 
 from flatwater.sweeps.folder import SweepOutcome
 from flatwater.sweeps.opening import SweepOrder, open_sweep
-from flatwater.sweeps.sweep import sweep
+from flatwater.sweeps.sweep import train_sweep
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_trial.py")))
 NOISE = "[learner.ddpg.noise]\nlow = 0.01\nhigh = 1.0\nlog = true\n"
@@ -64,7 +64,7 @@ def order(space: str | None = NOISE, trials: int | None = 3, folder: str = "s", 
 
 def swept(asked: SweepOrder) -> tuple[SweepOutcome, str]:
     console = Console(file=io.StringIO(), width=200)
-    outcome = sweep(asked, console, FAKE)
+    outcome = train_sweep(asked, console, FAKE)
     return outcome, console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -78,7 +78,7 @@ def test_trials_without_an_evaluation_are_not_begun(config: GrowRunConfig | Teac
     """They would be trained to their end and have no value."""
     space = "[learner.lr]\nlow = 1e-4\nhigh = 1e-2\n"
     with pytest.raises(ConfigError, match=r"rounds = 9: no round of a trial has a value.*--rounds 10 or more"):
-        sweep(order(space, config=config), Console(file=io.StringIO()), FAKE)
+        train_sweep(order(space, config=config), Console(file=io.StringIO()), FAKE)
     assert not Path("s").exists()
     often = replace(config, evaluation=replace(config.evaluation, every=9))
     assert open_sweep(order(space, config=often), FAKE).base.rounds == 9
@@ -91,8 +91,8 @@ def test_the_best_trial_is_the_one_with_the_highest_last_value_and_its_configura
     assert all(0.01 <= noise <= 1 for noise in noises)
     assert len({*noises}) == 3
     assert [line.value for line in outcome.lines] == [noise + 4 for noise in noises]
-    assert outcome.best is not None
-    assert outcome.best.settings["learner.ddpg.noise"] == max(noises)
+    assert outcome.best_trial is not None
+    assert outcome.best_trial.settings["learner.ddpg.noise"] == max(noises)
     best = load_config(ErlRunConfig, Path("s/best.toml"))
     assert best.learner.ddpg.noise == max(noises)
     assert (best.rounds, best.seed) == (4, 5)
@@ -127,8 +127,8 @@ def test_a_trial_that_would_not_fit_or_dies_has_failed_with_its_reason_and_the_s
     assert by_size[600].reason == "The run would take 9.0 GiB, and 8.0 GiB are allowed."
     assert "was killed by SIGKILL" in by_size[300].reason
     assert "failed: The run would take 9.0 GiB" in said
-    assert outcome.best is not None
-    assert outcome.best.settings["net.hidden"] == 64
+    assert outcome.best_trial is not None
+    assert outcome.best_trial.settings["net.hidden"] == 64
 
 
 def test_settings_that_cannot_be_had_together_fail_without_a_process() -> None:
@@ -202,7 +202,7 @@ def test_trials_at_once_share_the_memory() -> None:
     alone, shared = (open_sweep(order(folder=f"of {n}", at_once=n), FAKE).base.budget_bytes for n in (1, 4))
     assert alone is None
     assert shared is not None
-    assert 0 < shared < min(limits().values()) / 3
+    assert 0 < shared < min(memory_limits().values()) / 3
     given = replace(BASE, budget="1GiB")
     assert open_sweep(order(folder="given", at_once=4, config=given), FAKE).base.budget == "1GiB"
 
@@ -252,14 +252,14 @@ import sys
 from pathlib import Path
 from rich.console import Console
 from flatwater_trading.training.learner import LearnerConfig
-from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.limit import memory_limits
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater.sweeps.opening import SweepOrder, open_sweep
-from flatwater.sweeps.sweep import sweep
+from flatwater.sweeps.sweep import train_sweep
 config = ErlRunConfig(rounds=4, threads=1, seed=5, learner=LearnerConfig(algorithm="ddpg"))
 order = SweepOrder(config=config, space=Path(sys.argv[1]), trials=2, folder=Path("cut"), prune=False)
 assert "torch" not in sys.modules
-sweep(order, Console(), sys.argv[2:])
+train_sweep(order, Console(), sys.argv[2:])
 """
 
 

@@ -13,11 +13,11 @@ from threading import Event
 import pytest
 from rich.console import Console
 
-from flatwater.cli.main import interface_of, main
+from flatwater.cli.main import command_class, main
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.metrics.sinks import Metrics
 from flatwater.runs import trackers
-from flatwater.runs.session import start
+from flatwater.runs.session import start_new_run
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.background import BackgroundSink, Sink
@@ -63,9 +63,9 @@ def use(monkeypatch: pytest.MonkeyPatch, tracker: Callable[[], Sink]) -> None:
 
 def started(tiny: list[str], *options: str) -> tuple[Path, str]:
     """A run of two rounds, and what it says."""
-    command = interface_of(("train", "erl")).read("flatwater train erl", [*tiny, "--rounds", "2", *options])
+    command = command_class(("train", "erl")).read("flatwater train erl", [*tiny, "--rounds", "2", *options])
     console = Console(file=io.StringIO(), width=200)
-    outcome = start(command.settings(), Path("run"), console)
+    outcome = start_new_run(command.settings(), Path("run"), console)
     assert outcome.exit_code == 0
     return outcome.folder.path, console.file.getvalue()  # type: ignore[attr-defined]
 

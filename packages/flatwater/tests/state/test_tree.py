@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flatwater.state.random import generator
-from flatwater.state.tree import derived, leaves, nbytes, set_scalar_, state
+from flatwater.state.tree import derived_field, leaves, nbytes, set_scalar_, state
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 
@@ -21,7 +21,7 @@ class Inner:
 
     block: Tensor
     view: Tensor
-    window: Tensor = derived()
+    window: Tensor = derived_field()
 
 
 @state
@@ -73,7 +73,7 @@ def test_what_is_below_a_derived_field_is_derived() -> None:
     @state
     class Holder:
         kept: Inner
-        rebuilt: Inner = derived()
+        rebuilt: Inner = derived_field()
 
     found = {leaf.path: leaf.derived for leaf in leaves(Holder(kept=inner(CPU), rebuilt=inner(CPU)))}
     assert found == {

@@ -14,7 +14,7 @@ import pytest
 from object_store import ObjectStore
 
 from flatwater import __version__
-from flatwater.storage.claims import LOCK, STALE_SECONDS, Holder, Lock, LockedError, holder, is_written, take_lock
+from flatwater.storage.claims import LOCK, STALE_SECONDS, Holder, Lock, LockedError, has_writer, read_holder, take_lock
 from flatwater.storage.objects import StoredObjects, open_objects
 
 
@@ -25,7 +25,7 @@ def objects(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path) 
 
 def written(objects: StoredObjects, **changes: object) -> Holder:
     """The lock as another process would have written it."""
-    found = holder(objects)
+    found = read_holder(objects)
     assert found is not None
     other = replace(found, token="other", **changes)  # type: ignore[arg-type]
     objects.put(LOCK, json.dumps(asdict(other)).encode())
@@ -84,7 +84,7 @@ def test_a_process_number_that_came_again_is_another_process(objects: StoredObje
 def test_the_start_of_a_process_is_counted_from_that_of_the_machine(objects: StoredObjects) -> None:
     """So whoever sets the clock makes no living process a dead one."""
     take_lock(objects)
-    found = holder(objects)
+    found = read_holder(objects)
     assert found is not None
     assert found.ticks is not None
     seconds = found.ticks / os.sysconf("SC_CLK_TCK")
@@ -152,7 +152,7 @@ def test_who_comes_when_another_has_just_taken_over_is_late(
             first[:] = [take_lock(objects)[0]]
         return True
 
-    monkeypatch.setattr(Holder, "is_left_behind", property(left_behind))
+    monkeypatch.setattr(Holder, "is_stale", property(left_behind))
     with pytest.raises(LockedError, match="another process has just begun to write here"):
         take_lock(objects)
     assert first[0].is_held()
@@ -160,9 +160,9 @@ def test_who_comes_when_another_has_just_taken_over_is_late(
 
 def test_renewing_is_a_sign_of_life(objects: StoredObjects) -> None:
     lock, _ = take_lock(objects)
-    objects.put(LOCK, json.dumps(asdict(replace(holder(objects), renewed=ago(500)))).encode())  # type: ignore[type-var]
+    objects.put(LOCK, json.dumps(asdict(replace(read_holder(objects), renewed=ago(500)))).encode())  # type: ignore[type-var]
     assert lock.renew_()
-    found = holder(objects)
+    found = read_holder(objects)
     assert found is not None
     assert found.age < 60
 
@@ -188,7 +188,7 @@ def test_the_lock_of_another_version_is_refused_with_both_versions(
     said = str(refused.value)
     assert f"a process of Flatwater {version} writes here, and this is Flatwater {__version__!r}" in said
     assert f"can remove {objects.url}/{LOCK}" in said
-    assert is_written(objects)
+    assert has_writer(objects)
     assert not lock.renew_()
     lock.release_()
     assert objects.read(LOCK) == theirs

@@ -241,7 +241,7 @@ def test_a_folder_is_read_without_its_links_and_odd_names(tmp_path: Path) -> Non
     assert [(entry.name, entry.bytes) for entry in objects.entries()] == [("below/one", 1), ("config.toml", 5)]
     assert objects.folders() == ["below"]
     assert [objects.read(name) for name in ("link", "inner/secret", "broken", "pipe")] == [None] * 4
-    assert [entry.name for entry in objects.heads(["config.toml", "link", "pipe"])] == ["config.toml"]
+    assert [entry.name for entry in objects.find_entries(["config.toml", "link", "pipe"])] == ["config.toml"]
 
 
 @pytest.mark.parametrize("size", [0, 1, RANGE - 1, RANGE, RANGE + 1, 2 * RANGE, 2 * RANGE + 7])
@@ -265,7 +265,7 @@ def test_an_object_of_an_odd_name_does_not_hide_the_checkpoints(odd: str, store:
     with pytest.raises(OddNameError, match="has a name that cannot be listed"):
         objects.entries()
     assert [entry.name for entry in objects.entries("checkpoints/")] == ["checkpoints/000001.000000.json"]
-    assert [entry.name for entry in objects.heads(["config.toml", "result.json"])] == ["config.toml"]
+    assert [entry.name for entry in objects.find_entries(["config.toml", "result.json"])] == ["config.toml"]
 
 
 def test_a_list_is_read_where_a_loop_runs_already_as_in_a_notebook(bucket: str) -> None:

@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "reports"))
 from synthetic_run import append_line, ledger_line, make_run, metrics
 
 from flatwater.tui.app import Top
-from flatwater.tui.follow import follow
+from flatwater.tui.follow import follow_run
 from flatwater_watch.errors import RunError
 
 PICTURE = Path(__file__).with_name("top.svg")
@@ -29,7 +29,7 @@ Act = Callable[[Top, Pilot[RunError]], Awaitable[None]]
 
 def drive(run: Path, act: Act, size: tuple[int, int] = (80, 24)) -> Top:
     """The screen of a run, acted upon as soon as it stands."""
-    screen = Top(follow(run), clock=lambda: 1.8e9)
+    screen = Top(follow_run(run), clock=lambda: 1.8e9)
 
     async def main() -> None:
         async with screen.run_test(size=size) as pilot:

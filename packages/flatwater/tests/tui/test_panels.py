@@ -12,7 +12,7 @@ from synthetic_run import append_line, ledger_line, make_run, metrics
 
 from flatwater.rundir.statements import parse_ledger_line
 from flatwater.tui import panels
-from flatwater.tui.follow import follow, update_
+from flatwater.tui.follow import follow_run, read_new_lines_
 
 SIZES = st.lists(st.integers(0, 1 << 40), min_size=5, max_size=5)
 
@@ -21,7 +21,7 @@ SIZES = st.lists(st.integers(0, 1 << 40), min_size=5, max_size=5)
 def test_each_segment_is_within_a_character_of_its_share(sizes: list[int], free: int, width: int) -> None:
     named = dict(zip(panels.COLOURS, sizes, strict=True))
     full = sum(sizes) + free
-    drawn = panels.bar(named, full, width, panels.GLYPHS).plain
+    drawn = panels.segment_bar(named, full, width, panels.GLYPHS).plain
     assert len(drawn) == width
     for name, size in named.items():
         assert abs(drawn.count(panels.GLYPHS[name]) - (width * size / full if full else 0)) <= 1
@@ -44,46 +44,49 @@ def test_a_curve_shows_its_lowest_and_highest_value() -> None:
 
 @pytest.mark.parametrize("width", [20, 37, 78, 160])
 def test_no_line_is_wider_than_its_place(tmp_path: Path, width: int) -> None:
-    followed = follow(make_run(tmp_path / "run"))
+    followed = follow_run(make_run(tmp_path / "run"))
     assert followed.line is not None
     console = Console(width=width, record=True, file=(tmp_path / "out").open("w"))
     for part in (
-        panels.head(followed, width, 0.0),
-        panels.memory(followed.line, width),
-        panels.owners(followed, width),
-        panels.phases(followed.line, width),
+        panels.header_panel(followed, width, 0.0),
+        panels.memory_panel(followed.line, width),
+        panels.owners_table(followed, width),
+        panels.phase_table(followed.line, width),
     ):
         before = len(console.export_text(clear=False).splitlines())
         console.print(part)
         lines = console.export_text(clear=False).splitlines()[before:]
         assert lines
         assert max(map(len, lines)) <= width
-    assert len(panels.memory(followed.line, width).plain.splitlines()) == 3
+    assert len(panels.memory_panel(followed.line, width).plain.splitlines()) == 3
     console.file.close()
 
 
 def test_a_gpu_is_shown_where_there_is_one() -> None:
     record = ledger_line(3) | {"cuda": {"allocated": 3 << 30, "reserved": 4 << 30}}
-    assert "GPU 3 GiB of 4 GiB reserved" in panels.memory(parse_ledger_line(record, Path("ledger.jsonl")), 160).plain
+    assert (
+        "GPU 3 GiB of 4 GiB reserved" in panels.memory_panel(parse_ledger_line(record, Path("ledger.jsonl")), 160).plain
+    )
 
 
 def test_workers_are_shown_where_there_are_some() -> None:
     worker = {"machine": "a", "private": 1 << 30, "planned": 1 << 30, "unplanned": {"replay.row": 8}}
     record = ledger_line(3) | {"exchange": {"workers": [worker, worker | {"unplanned": {}}]}}
     assert (
-        "2 workers 2 GiB, 1 not as planned" in panels.memory(parse_ledger_line(record, Path("ledger.jsonl")), 160).plain
+        "2 workers 2 GiB, 1 not as planned"
+        in panels.memory_panel(parse_ledger_line(record, Path("ledger.jsonl")), 160).plain
     )
 
 
 def test_what_is_off_plan_is_told(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3)
-    followed = follow(run)
+    followed = follow_run(run)
     line = ledger_line(4)
     line["owned"]["replay.action"] -= 1 << 20
     append_line(run / "ledger.jsonl", line)
-    update_(followed)
+    read_new_lines_(followed)
     console = Console(width=100, record=True, file=(tmp_path / "out").open("w"))
-    console.print(panels.owners(followed, 100))
+    console.print(panels.owners_table(followed, 100))
     shown = {line.split()[0]: line.split()[-2:] for line in console.export_text().splitlines()}
     console.file.close()
     assert shown["replay.action"] == ["-1", "MiB"]
@@ -97,16 +100,16 @@ def test_single_numbers_are_not_off_plan(tmp_path: Path) -> None:
     plan["owners"]["learner.actor.count"] = 8
     (run / "plan.json").write_text(json.dumps(plan))
     console = Console(width=100, record=True, file=(tmp_path / "out").open("w"))
-    console.print(panels.owners(follow(run), 100))
+    console.print(panels.owners_table(follow_run(run), 100))
     last = [line.split()[-1] for line in console.export_text().splitlines()[1:]]
     console.file.close()
     assert last == ["0"] * 7
 
 
 def test_the_smallest_owners_are_one_line_where_room_is_short(tmp_path: Path) -> None:
-    followed = follow(make_run(tmp_path / "run", 3))
+    followed = follow_run(make_run(tmp_path / "run", 3))
     console = Console(width=100, record=True, file=(tmp_path / "out").open("w"))
-    console.print(panels.owners(followed, 100, 5))
+    console.print(panels.owners_table(followed, 100, 5))
     lines = console.export_text().splitlines()
     console.file.close()
     assert len(lines) == 1 + 5 + 1
@@ -114,21 +117,21 @@ def test_the_smallest_owners_are_one_line_where_room_is_short(tmp_path: Path) ->
 
 
 def test_before_the_first_generation_every_part_says_so(tmp_path: Path) -> None:
-    followed = follow(make_run(tmp_path / "run", 0, wanted=5))
+    followed = follow_run(make_run(tmp_path / "run", 0, wanted=5))
     assert panels.without_ledger(followed).plain == "The ledger begins with the first generation."
-    assert str(panels.owners(followed, 80)) == "The ledger begins with the first generation."
-    assert str(panels.phases(None, 80)) == "No phase has ended yet."
-    assert panels.course(followed, 80).plain == "No generation has ended yet."
-    assert "generation 0/5" in panels.head(followed, 80, 0.0).plain
+    assert str(panels.owners_table(followed, 80)) == "The ledger begins with the first generation."
+    assert str(panels.phase_table(None, 80)) == "No phase has ended yet."
+    assert panels.curves_panel(followed, 80).plain == "No generation has ended yet."
+    assert "generation 0/5" in panels.header_panel(followed, 80, 0.0).plain
 
 
 def test_trading_numbers_and_the_time_of_a_generation_stand_beside_the_curves(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3, wanted=5)
-    assert panels.phases_title(follow(run)) == "phases · last 11 s, mean 11 s"
+    assert panels.phases_title(follow_run(run)) == "phases · last 11 s, mean 11 s"
     numbers = metrics(4)[3] | {"account/drawdown": 0.034, "buffer/fill": 0.5, "time/learn": 49.2}
     append_line(run / "metrics.jsonl", numbers)
-    followed = follow(run)
-    drawn = panels.course(followed, 80).plain.splitlines()
+    followed = follow_run(run)
+    drawn = panels.curves_panel(followed, 80).plain.splitlines()
     assert drawn[-1] == "return +4.2%  holding +2.7%  members' drawdown 3.4%  trades 1204  buffer 50%"
     assert panels.phases_title(followed) == "phases · last 51 s, mean 21 s"
-    assert len(panels.course(followed, 30).plain.splitlines()[-1]) == 30
+    assert len(panels.curves_panel(followed, 30).plain.splitlines()[-1]) == 30

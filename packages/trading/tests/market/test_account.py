@@ -23,7 +23,7 @@ from flatwater_trading.market.account import (
 from flatwater_trading.market.baselines import buy_and_hold, equal_weight, play_random_
 from flatwater_trading.market.config import AccountConfig, RewardConfig, TradeConfig, TradingConfig
 from flatwater_trading.market.market import build_market, last_rows, last_usable
-from flatwater_trading.market.results import episode_summary, trades
+from flatwater_trading.market.results import episode_summary, trade_columns
 from flatwater_trading.market.simulator import build_simulator, reset_
 from flatwater_watch.errors import ConfigError, DataError
 
@@ -161,7 +161,7 @@ def test_the_summary_is_what_the_log_of_trades_says(seed: int) -> None:
     reset_(sim, start=torch.tensor([0, 5, 9]), trading_end=torch.tensor([20, 20, 20]), end=torch.tensor([30, 26, 21]))
     play_random_(sim, market, config, days=30, rng=torch.Generator().manual_seed(seed))
     summary = episode_summary(sim, config)
-    log = trades(sim, market, config, instruments=panel.instruments, dates=panel.dates)
+    log = trade_columns(sim, market, config, instruments=panel.instruments, dates=panel.dates)
     for b in range(3):
         mine = {name: column[log["episode"] == b] for name, column in log.items()}
         count = len(mine["gain"])

@@ -12,7 +12,7 @@ from flatwater.state.tree import leaves, nbytes
 from flatwater_trading.market.config import AccountConfig, EpisodeConfig, RewardConfig, TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.observation import account_block
-from flatwater_trading.market.results import episode_summary, fitness, trades
+from flatwater_trading.market.results import episode_summary, fitness, trade_columns
 from flatwater_trading.market.simulator import Simulator, TimeStep, build_simulator, reset_, step_
 from flatwater_trading.panel.panel import Panel
 from flatwater_watch.errors import ConfigError
@@ -122,7 +122,7 @@ def check_curves(sim: Simulator, rewards: torch.Tensor, expected: list[Episode])
 
 
 def check_trades(sim: Simulator, market: Market, config: TradingConfig, panel: Panel, expected: list[Episode]) -> None:
-    found = trades(sim, market, config, instruments=panel.instruments, dates=panel.dates)
+    found = trade_columns(sim, market, config, instruments=panel.instruments, dates=panel.dates)
     wanted = [(b, p) for b, e in enumerate(expected) for p in sorted(e.closed, key=lambda p: p.entry_day)]
     names = [panel.instruments[panel.investable[p.instrument]] for _, p in wanted]
     assert found["instrument"].tolist() == names
@@ -152,7 +152,7 @@ def test_credit_on_entry_moves_rewards_and_changes_nothing_else(account_share: f
 
     torch.testing.assert_close(sims[0].logs.equity, sims[1].logs.equity, rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(fitness(sims[0], late), fitness(sims[1], early), rtol=1e-5, atol=1e-2)
-    paid = trades(sims[1], market, early, instruments=panel.instruments, dates=panel.dates)
+    paid = trade_columns(sims[1], market, early, instruments=panel.instruments, dates=panel.dates)
     penalty_free = torch.stack([s.reward for s in steps[1]], 1)
     for episode, day, reward in zip(paid["episode"], paid["entry_day"], paid["reward"], strict=True):
         slot = int(day - window["start"][episode])
@@ -185,7 +185,7 @@ def test_nothing_after_today_is_seen(seed: int, cut: int) -> None:
         steps = []
         for action in actions:
             steps += [account_block(sim, market), step_(sim, market, config, action).reward]
-        log = trades(sim, market, config, instruments=["A", "B", "C", "D"], dates=np.arange(DAYS))
+        log = trade_columns(sim, market, config, instruments=["A", "B", "C", "D"], dates=np.arange(DAYS))
         seen.append([*steps, sim.logs.equity, sim.cash, *(torch.tensor(log[c]) for c in ("exit_day", "exit_price"))])
     for a, b in zip(*seen, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
@@ -200,7 +200,7 @@ def one_trade(close: list[float], high: list[float] | None = None, *, target: fl
     reset_(sim, start=torch.tensor([0]), trading_end=torch.tensor([1]), end=torch.tensor([len(close)]))
     for _ in close:
         step_(sim, market, config, torch.tensor([[[1.0, target]]]))
-    columns = trades(sim, market, config, instruments=panel.instruments, dates=panel.dates)
+    columns = trade_columns(sim, market, config, instruments=panel.instruments, dates=panel.dates)
     assert len(columns["reason"]) == 1
     return {name: column[0] for name, column in columns.items()}
 

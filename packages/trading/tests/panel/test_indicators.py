@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatwater_trading.panel.indicators import indicators, write_indicators_
+from flatwater_trading.panel.indicators import compute_indicators, write_indicators_
 from flatwater_trading.panel.panel import FEATURES
 
 CLOSE = FEATURES.index("close")
@@ -65,7 +65,7 @@ def distance(close: list[float]) -> list[float]:
 )
 def test_is_the_textbook_formula(feature: str, formula: Callable[[list[float]], list[float]], warm_up: int) -> None:
     close = walk(200)
-    computed = indicators(close)[:, FEATURES.index(feature) - FEATURES.index("rsi")]
+    computed = compute_indicators(close)[:, FEATURES.index(feature) - FEATURES.index("rsi")]
     assert np.isnan(computed[:warm_up]).all()
     np.testing.assert_allclose(computed[warm_up:], formula(close.tolist()), rtol=1e-9, atol=1e-12)
 
@@ -82,20 +82,20 @@ def test_holes_are_closed_up_and_stay_empty(days: int, holes: set[int], seed: in
     write_indicators_(values)
 
     expected = np.full((days, 5), np.nan, dtype=np.float32)
-    expected[at] = indicators(values[at, 0, CLOSE].astype(np.float64))
+    expected[at] = compute_indicators(values[at, 0, CLOSE].astype(np.float64))
     np.testing.assert_array_equal(values[:, 0, COMPUTED], expected)
     np.testing.assert_array_equal(
-        values[:, 1, COMPUTED], indicators(values[:, 1, CLOSE].astype(np.float64)).astype(np.float32)
+        values[:, 1, COMPUTED], compute_indicators(values[:, 1, CLOSE].astype(np.float64)).astype(np.float32)
     )
 
 
 def test_no_day_sees_a_later_one() -> None:
     close = walk(120)
     for known in (1, 2, 20, 44, 80, 119):
-        np.testing.assert_array_equal(indicators(close[:known]), indicators(close)[:known])
+        np.testing.assert_array_equal(compute_indicators(close[:known]), compute_indicators(close)[:known])
 
 
 def test_a_constant_price_has_no_trend() -> None:
-    steady = indicators(np.full(100, 7.0))
+    steady = compute_indicators(np.full(100, 7.0))
     np.testing.assert_allclose(steady[50:, 1:], 0, atol=1e-12)
     assert np.isfinite(steady[50:]).all()

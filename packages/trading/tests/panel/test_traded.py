@@ -68,7 +68,7 @@ def test_the_ratio_of_a_day_is_that_of_the_last_one_with_both_closes(tmp_path: P
     panel = imported(tmp_path)
     traded = traded_closes(panel)
     assert traded is not None
-    assert [traded.ratio(row, 0) for row in (0, 1)] == [2, 1]
+    assert [traded.traded_ratio(row, 0) for row in (0, 1)] == [2, 1]
     given = first_days(imported(tmp_path), 2)
     joined = with_raw_closes(panel, given)
     np.testing.assert_array_equal(joined.raw_close, panel.raw_close)

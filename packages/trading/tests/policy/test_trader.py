@@ -71,7 +71,7 @@ def test_the_market_decides_how_much_a_token_counts() -> None:
     other[:, :, [1, 3]] += 2
     apart = []
     for x in (windows, other):
-        hidden = actor.hidden(params, actor.trunk.embed_windows(params, x))
+        hidden = actor.hidden_features(params, actor.trunk.embed_windows(params, x))
         apart.append(hidden[:, :, 0] - hidden[:, :, 1])
     assert ((apart[0] - apart[1]).abs() > 1e-3).float().mean() > 0.9
 

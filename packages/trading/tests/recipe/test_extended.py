@@ -13,7 +13,7 @@ from flatwater.cli.main import main
 from flatwater.config.toml import from_mapping
 from flatwater.rundir.layout import open_folder
 from flatwater.runs.session import read_config, restore_run
-from flatwater_trading.panel.extending import difference
+from flatwater_trading.panel.extending import find_difference
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.normalise import SCALES
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days
@@ -164,7 +164,7 @@ def test_a_recipe_without_a_panel_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_what_differs_is_told(change: Any, said: str) -> None:
-    found = difference(market(), change(market()))
+    found = find_difference(market(), change(market()))
     assert said in found
     assert bool(said) == bool(found)
 

@@ -22,7 +22,7 @@ from flatwater.cli.main import main
 from flatwater_trading.market.config import AccountConfig, EpisodeConfig, TradeConfig, TradingConfig
 from flatwater_trading.market.market import build_market
 from flatwater_trading.market.orders import MarketClose, Position, decide_orders, split_due_positions
-from flatwater_trading.market.results import trades
+from flatwater_trading.market.results import trade_columns
 from flatwater_trading.market.simulator import build_simulator, reset_, step_
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days
@@ -226,7 +226,7 @@ def test_any_actions_on_any_prices_are_traded_alike(
     reset_(sim, start=torch.tensor([0]), trading_end=torch.tensor([days - 8]), end=torch.tensor([days]))
     for day in range(days):
         step_(sim, market, config, actions[day][None])
-    known = trades(sim, market, config, instruments=names, dates=panel.dates)
+    known = trade_columns(sim, market, config, instruments=names, dates=panel.dates)
 
     positions: tuple[Position, ...] = ()
     cash, done = config.account.cash, []

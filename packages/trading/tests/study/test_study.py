@@ -25,7 +25,7 @@ from flatwater_trading.study.folds import cut_folds, fold_config
 from flatwater_trading.study.opening import StudyOrder
 from flatwater_trading.study.page import study_page
 from flatwater_trading.study.records import read_study
-from flatwater_trading.study.study import StudyOutcome, study
+from flatwater_trading.study.study import StudyOutcome, train_study
 from flatwater_watch.errors import ConfigError, MemoryLimitError, RunError
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_member.py")))
@@ -39,7 +39,7 @@ def order(folder: str = "s", **asked: object) -> StudyOrder:
 
 def studied(asked: StudyOrder) -> tuple[StudyOutcome, str]:
     console = Console(file=io.StringIO(), width=200)
-    outcome = study(asked, console, FAKE)
+    outcome = train_study(asked, console, FAKE)
     return outcome, console.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -17,7 +17,7 @@ from flatwater_trading.panel.store import save_panel
 from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.run import compose
-from flatwater_trading.study.deflated import deflated_sharpe, highest_by_chance, probability
+from flatwater_trading.study.deflated import deflated_sharpe, highest_by_chance, sharpe_probability
 from flatwater_trading.study.folds import cut_folds, find_folds, fold_config
 from flatwater_watch.errors import ConfigError
 
@@ -115,7 +115,7 @@ def test_the_example_of_the_paper() -> None:
     """Bailey and López de Prado 2014: 0.9004 for 100 tries, five years of days, skewness -3, kurtosis 10."""
     by_chance = (0.5 / 250) ** 0.5 * highest_by_chance(100)
     assert by_chance == pytest.approx(0.1132, abs=5e-5)
-    found = probability(2.5 / 250**0.5, by_chance, periods=1250, skewness=-3, kurtosis=10)
+    found = sharpe_probability(2.5 / 250**0.5, by_chance, periods=1250, skewness=-3, kurtosis=10)
     assert found == pytest.approx(0.9004, abs=5e-5)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from flatwater.algorithms.api import Members, Networks, Setting, Update, read_tally_
 from flatwater.nets.stack import Layout, Params, linear
 from flatwater.state.tree import nbytes
-from flatwater_trading.policy.trader import rowwise
+from flatwater_trading.policy.trader import apply_rowwise
 from flatwater_trading.training.hindsight import (
     SHARPNESS,
     HindsightBatch,
@@ -36,7 +36,7 @@ class LinearActor:
 
     def over_days(self, params: Params, x: Tensor) -> Tensor:
         days = x.transpose(2, 3).flatten(1, 2)  # [P, S D, N, F]
-        return torch.tanh(rowwise(params, "action", days))
+        return torch.tanh(apply_rowwise(params, "action", days))
 
 
 @dataclass(frozen=True)

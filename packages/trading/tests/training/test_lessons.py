@@ -72,7 +72,7 @@ def test_a_batch_of_short_contexts_is_many_stretches(context: int, stretches: in
     assert stretch_count(config) == stretches
     rows = stretches * (context - 1) + config.learner.hindsight.batch_size
     assert stretches == 1 or rows <= 20 * config.learner.hindsight.batch_size
-    given = replace(config, learner=config.learner.with_own(stretches=4))
+    given = replace(config, learner=config.learner.with_algorithm_settings(stretches=4))
     assert stretch_count(given) == 4
 
 
@@ -116,7 +116,7 @@ def test_members_draw_days_of_their_own(composed: Composed) -> None:
 def test_too_few_days_are_told_with_what_to_change(composed: Composed) -> None:
     composition = composed()
     config = composition.setup.config
-    config = replace(config, learner=config.learner.with_own(batch_size=400, stretches=1))
+    config = replace(config, learner=config.learner.with_algorithm_settings(batch_size=400, stretches=1))
     setup = build_setup(config, composition.trainer.run.market, composition.setup.splits, torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"hindsight needs 405 or more.*learner\.hindsight\.batch_size"):
         build_outcomes(setup, composition.trainer.run.market)

@@ -12,14 +12,14 @@ from trees import saved
 from watchers import Silent, phase_
 
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.reader import newest_intact, restore_
+from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.state.tree import Leaf, leaves
 from flatwater.trainers.loop import train_
 from flatwater_trading.market.results import fitness
 from flatwater_trading.market.simulator import build_simulator
 from flatwater_trading.recipe.run import ErlRun
-from flatwater_trading.training.play import play_
+from flatwater_trading.training.play import play_slices_
 from flatwater_trading.training.round import next_generation_
 
 Composed = Callable[..., ErlRun]
@@ -47,7 +47,7 @@ def value_alone(composition: ErlRun, weights: torch.Tensor, starts: torch.Tensor
     found = []
     for start in starts.unbind():
         sim = build_simulator(env, batch=1, max_days=days, instruments=len(run.market.investable), device=setup.device)
-        play_(setup, run.market, sim, actors=weights.clone()[None], starts=start[None], days=days)
+        play_slices_(setup, run.market, sim, actors=weights.clone()[None], starts=start[None], days=days)
         found.append(float(fitness(sim, env)))
     return sum(sorted(found)[: setup.config.evaluation.lowest]) / setup.config.evaluation.lowest
 
@@ -221,7 +221,7 @@ def test_a_run_resumed_at_any_step_of_judging_is_the_run_that_went_on(
         resumed = composed(changes)
         intact = newest_intact(folder, say=print)
         assert intact is not None
-        restore_(resumed.trainer.run, intact)
+        restore_state_(resumed.trainer.run, intact)
         resumed.rebuild_()
         assert train_(resumed.trainer, 2, Silent())
         assert digest(resumed.trainer.run) == digest(whole.trainer.run), stop

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 
 class Terminated(KeyboardInterrupt):
@@ -76,4 +76,4 @@ class BudgetError(RunError):
 def require(holds: bool, field: str, given: object, wanted: str) -> None:
     """Raise a `ConfigError` that names the field, the value given and the one wanted, unless `holds`."""
     if not holds:
-        raise ConfigError(f"{field} = {shown(given)}: must be {wanted}")
+        raise ConfigError(f"{field} = {short_repr(given)}: must be {wanted}")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from string import Formatter
 
-from flatwater_watch.sanitize import printable, shown
+from flatwater_watch.sanitize import escape_controls, short_repr
 
 MOST = 300
 """Characters of a form."""
@@ -30,7 +30,7 @@ def check_form(form: str, *, names: bool) -> None:
         ValueError: it is too long, or its braces hold something else than a name and how a number is written.
     """
     if len(form) > MOST:
-        raise ValueError(f"{shown(form)}: expected at most {MOST} characters, got {len(form)}")
+        raise ValueError(f"{short_repr(form)}: expected at most {MOST} characters, got {len(form)}")
     for _, name, specification, conversion in Formatter().parse(form):  # raises ValueError for a brace alone
         if name is None:
             continue
@@ -38,7 +38,7 @@ def check_form(form: str, *, names: bool) -> None:
         said = specification or ""
         if not fits or conversion or not (is_specification(said) or (names and _NOUN.fullmatch(said))):
             wanted = "{name}, {name:.1f} or {name:noun}" if names else "{} or {:.1f}"
-            raise ValueError(f"{shown(form)}: expected braces as in {wanted}, got {{{name}}}")
+            raise ValueError(f"{short_repr(form)}: expected braces as in {wanted}, got {{{name}}}")
 
 
 def is_specification(text: str) -> bool:
@@ -54,14 +54,14 @@ def write_value(form: str, value: float | str) -> str:
         return str(value)
 
 
-def noun_of(count: float | str, noun: str) -> str:
+def noun_form(count: float | str, noun: str) -> str:
     """The noun as it stands behind a count: in the plural for all but one."""
     return noun if count == 1 else f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def count_phrase(count: int, noun: str) -> str:
     """`1 agent`, `1,500 agents`."""
-    return f"{count:,} {noun_of(count, noun)}"
+    return f"{count:,} {noun_form(count, noun)}"
 
 
 def fill_form(form: str, values: Mapping[str, object]) -> str:
@@ -78,5 +78,7 @@ def fill_form(form: str, values: Mapping[str, object]) -> str:
             value = values.get(name)
             known = value if isinstance(value, int | float) else value[:MOST_VALUE] if isinstance(value, str) else "?"
             counts = specification and _NOUN.fullmatch(specification)
-            parts.append(noun_of(known, specification or "") if counts else write_value(f"{{:{specification}}}", known))
-    return printable("".join(parts))
+            parts.append(
+                noun_form(known, specification or "") if counts else write_value(f"{{:{specification}}}", known)
+            )
+    return escape_controls("".join(parts))

@@ -66,7 +66,7 @@ def names_secret(name: str) -> bool:
     return words[-1].endswith("token") or words[-1] in _AS_LAST or words[-2:] == ["key", "id"]
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """The text with each secret in it as `***`. What is masked stays so: a second time changes nothing."""
     text = _USERINFO.sub(rf"\g<1>{MASK}@", text)
     text = "".join(_without_values(text))
@@ -74,7 +74,7 @@ def masked(text: str) -> str:
     return _KNOWN.sub(MASK, text)
 
 
-def masked_words(words: Sequence[str]) -> list[str]:
+def mask_words(words: Sequence[str]) -> list[str]:
     """A command line, word by word, with each secret in it as `***`: a value is masked whole, blanks included."""
     shown: list[str] = []
     follows = False
@@ -86,7 +86,7 @@ def masked_words(words: Sequence[str]) -> list[str]:
         elif equals and value and is_name:
             shown.append(f"{name}={MASK}")
         else:
-            shown.append(masked(word))
+            shown.append(mask_secrets(word))
         follows = not equals and word.startswith("-") and is_name
     return shown
 

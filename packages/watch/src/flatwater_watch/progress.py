@@ -24,7 +24,7 @@ MOVED_SECONDS = 1.0
 
 
 @dataclass
-class Part:
+class ProgressPart:
     """Steps of one kind."""
 
     what: str
@@ -41,7 +41,7 @@ class Part:
 class ProgressTrack:
     """What is at work, the innermost part last; read by another thread."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ProgressPart, ...] = ()
 
     def line(self) -> str:
         """`fold 2/5, days 120/504, 4 s left`; empty where nothing is counted. The time is that of the outermost."""
@@ -73,7 +73,7 @@ def count_steps(what: str, items: Sequence[T]) -> Iterator[T]:
     if course is None:
         yield from items
         return
-    part, around = Part(what, len(items)), course.parts
+    part, around = ProgressPart(what, len(items)), course.parts
     course.parts = (*around, part)
     try:
         for item in items:

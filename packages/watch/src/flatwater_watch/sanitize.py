@@ -16,7 +16,7 @@ _ORDERS = re.compile(
 )
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""The text with each character that a terminal would obey as its code: `\x1b`."""
     return _ORDERS.sub(_code, text)
 
@@ -26,9 +26,9 @@ def _code(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value as Python writes it, without secrets, and short: its middle is left out where it is long."""
-    from flatwater_watch.masking import masked  # noqa: PLC0415  (5 ms of patterns, and each watched program loads this module)
+    from flatwater_watch.masking import mask_secrets  # noqa: PLC0415  (5 ms of patterns, and each watched program loads this module)
 
     try:
         text = repr(value)
@@ -36,5 +36,5 @@ def shown(value: object) -> str:
         return "a number of thousands of digits"
     except RecursionError:
         return "values nested too deeply to be shown"
-    text = masked(text)
+    text = mask_secrets(text)
     return text if len(text) <= MOST else f"{text[: MOST // 2]} … {text[-MOST // 4 :]} ({len(text):,} characters)"

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TextIO, cast
 
 
-class Nowhere(io.TextIOWrapper):
+class NullStream(io.TextIOWrapper):
     """A stream in the place of one that was closed when the process began."""
 
     def __init__(self) -> None:
@@ -31,16 +31,16 @@ def fill_closed() -> None:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003  # the lowest that is free: this one
-    sys.stdin, sys.stdout, sys.stderr = (stream or Nowhere() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    sys.stdin, sys.stdout, sys.stderr = (stream or NullStream() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
-def complaints() -> TextIO:
+def error_stream() -> TextIO:
     """Where a command says why it fails: stderr; stdout where stderr was closed, or else nobody would know."""
-    unheard = isinstance(sys.stderr, Nowhere) and not isinstance(sys.stdout, Nowhere)
+    unheard = isinstance(sys.stderr, NullStream) and not isinstance(sys.stdout, NullStream)
     return sys.stdout if unheard else sys.stderr
 
 
-class Output(io.TextIOWrapper):
+class TrackedStdout(io.TextIOWrapper):
     """Stdout, of which is known why it took no more; letters that its encoding lacks are written as their codes."""
 
     fault: OSError | None = None
@@ -48,16 +48,16 @@ class Output(io.TextIOWrapper):
 
     def write(self, text: str) -> int:
         """Print."""
-        with self._remembered():
+        with self._remember_fault():
             return super().write(text)
 
     def flush(self) -> None:
         """Have what was printed shown."""
-        with self._remembered():
+        with self._remember_fault():
             super().flush()
 
     @contextmanager
-    def _remembered(self) -> Iterator[None]:
+    def _remember_fault(self) -> Iterator[None]:
         try:
             yield
         except OSError as fault:
@@ -76,12 +76,14 @@ def own_output() -> Iterator[None]:
         before.flush()
     errors = "backslashreplace" if before.errors == "strict" else before.errors
     line, through = before.line_buffering, before.write_through
-    sys.stdout = output = Output(before.buffer, before.encoding, errors, line_buffering=line, write_through=through)
+    sys.stdout = output = TrackedStdout(
+        before.buffer, before.encoding, errors, line_buffering=line, write_through=through
+    )
     try:
         yield
     finally:
         sys.stdout = before
-        give_up(output)
+        flush_or_drop(output)
         output.detach()
 
 
@@ -89,11 +91,11 @@ def output_error(fault: BaseException | None = None) -> OSError | None:
     """Why stdout takes no more; None where it does, or where it is another error that has ended the command."""
     output = sys.stdout
     if fault is not None:
-        return output.fault if isinstance(output, Output) and output.fault is fault else None
-    return give_up(output)
+        return output.fault if isinstance(output, TrackedStdout) and output.fault is fault else None
+    return flush_or_drop(output)
 
 
-def give_up(stream: TextIO) -> OSError | None:
+def flush_or_drop(stream: TextIO) -> OSError | None:
     """Try what waits in a stream's buffer once more, and no more after that. Returns why it is not taken."""
     try:
         stream.flush()

@@ -17,9 +17,9 @@ from rich.segment import Segment
 from rich.status import Status
 from rich.text import Text
 
-from flatwater_watch.masking import masked
+from flatwater_watch.masking import mask_secrets
 from flatwater_watch.progress import Ticker, is_due, track_progress
-from flatwater_watch.sanitize import printable
+from flatwater_watch.sanitize import escape_controls
 from flatwater_watch.streams import fill_closed, surviving_stream
 from flatwater_watch.units import format_duration
 
@@ -36,7 +36,7 @@ class Terminal(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Segments as rich makes them; the orders among them that are not rich's own become visible."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
+            yield segment if segment.control else segment._replace(text=escape_controls(segment.text))
 
     def on_broken_pipe(self) -> None:
         """Leave it to who called; rich would end the process with 1."""
@@ -146,7 +146,7 @@ class PrintableStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Colours are the only orders that pass."""
-        parts = (part if at % 2 else printable(masked(part)) for at, part in enumerate(_COLOUR.split(text)))
+        parts = (part if at % 2 else escape_controls(mask_secrets(part)) for at, part in enumerate(_COLOUR.split(text)))
         self._stream.write("".join(parts))
         return len(text)
 

@@ -4,7 +4,7 @@ import re
 import time
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 _STEPS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _SIZES = dict(_STEPS) | {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1, "": 1}
@@ -39,10 +39,10 @@ def parse_bytes(text: str) -> int:
     """
     found = _AMOUNT.fullmatch(text)
     if found is None or found[2].lower() not in _UNITS:
-        raise ConfigError(f"{shown(text)} is not an amount of memory. Write it like 8GiB, 500MB or 1024.")
+        raise ConfigError(f"{short_repr(text)} is not an amount of memory. Write it like 8GiB, 500MB or 1024.")
     amount = float(found[1]) * _UNITS[found[2].lower()]
     if amount > _MOST:
-        raise ConfigError(f"{shown(text)} is more memory than any machine has. Write it like 8GiB, 500MB or 1024.")
+        raise ConfigError(f"{short_repr(text)} is more memory than any machine has. Write it like 8GiB, 500MB or 1024.")
     return round(amount)
 
 
@@ -70,7 +70,7 @@ def parse_duration(text: str, named: str) -> float:
     """
     found = _AMOUNT.fullmatch(text)
     if found is None or found[2] not in _SECONDS or float(found[1]) <= 0:
-        raise ConfigError(f"{named} {shown(text)}: is not a length of time. Write it like 90s, 10m or 1h.")
+        raise ConfigError(f"{named} {short_repr(text)}: is not a length of time. Write it like 90s, 10m or 1h.")
     return float(found[1]) * _SECONDS[found[2]]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flatwater_watch.diagnose.contents import newest_items
-from flatwater_watch.diagnose.owners import lengths_of
+from flatwater_watch.diagnose.owners import container_lengths
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.children import look_object
 from flatwater_watch.heap.roots import Roots
@@ -42,7 +42,7 @@ def test_the_newest_are_taken_without_a_copy_of_all(
         put(container, f"item {n}")
     tracemalloc.start(1)
     newest = newest_items(container, kind, 6)
-    length = lengths_of([container])
+    length = container_lengths([container])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [each[0] if kind == "cache" else each for each in newest] == [f"item {n}" for n in range(MANY - 6, MANY)]
@@ -65,11 +65,11 @@ def test_what_waits_in_a_simple_queue_is_what_was_put_and_not_taken(kind: type) 
         waiting.put(item)
     waiting.get()
     assert newest_items(waiting, "queue", 9) == ["first", int, None, kind, [2]]
-    assert lengths_of([waiting]) == [5]
+    assert container_lengths([waiting]) == [5]
     while not waiting.empty():
         waiting.get()
     assert newest_items(waiting, "queue", 9) == []
-    assert lengths_of([waiting]) == [0]
+    assert container_lengths([waiting]) == [0]
 
 
 @pytest.mark.parametrize("kind", [set, frozenset])
@@ -145,7 +145,7 @@ def test_containers_that_other_threads_change_are_read_all_the_same(churning: di
             if walk.unread:
                 unread[name] = dict(walk.unread)
             newest_items(container, kind, 6)  # raises nothing
-            lengths_of([container])
+            container_lengths([container])
     assert unread == {}
 
 

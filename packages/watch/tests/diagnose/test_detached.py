@@ -7,7 +7,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from flatwater_watch.meters.fork import Detached
+from flatwater_watch.meters.fork import DetachedFork
 
 
 def wait_for_ever() -> None:
@@ -15,22 +15,22 @@ def wait_for_ever() -> None:
 
 
 def test_it_answers_when_it_has_ended() -> None:
-    fork = Detached(lambda: {"pid": os.getpid()})
-    assert fork.ended(60)
+    fork = DetachedFork(lambda: {"pid": os.getpid()})
+    assert fork.is_done(60)
     assert fork.answer()["pid"] != os.getpid()
 
 
 def test_it_is_not_waited_for() -> None:
-    fork = Detached(wait_for_ever)
-    assert not fork.ended()
+    fork = DetachedFork(wait_for_ever)
+    assert not fork.is_done()
     fork.stop()
-    assert fork.ended()
+    assert fork.is_done()
 
 
 def test_it_is_no_child_of_the_program() -> None:
     """Which may wait for its own, whichever ends first, or count them."""
     children = psutil.Process().children()
-    fork = Detached(wait_for_ever)
+    fork = DetachedFork(wait_for_ever)
     assert psutil.Process().children() == children
     with pytest.raises(ChildProcessError):
         os.waitpid(fork._pid, os.WNOHANG)
@@ -42,7 +42,7 @@ def test_it_is_gone_when_it_is_stopped_with_forks_of_its_own() -> None:
         os.fork()
         wait_for_ever()
 
-    fork = Detached(work)
+    fork = DetachedFork(work)
     fork.stop()
     until = time.monotonic() + 240
     while fork._pid in groups() and time.monotonic() < until:
@@ -63,7 +63,7 @@ def groups() -> set[int]:
 def test_it_holds_no_file_of_the_program_open() -> None:
     """A reader at the other end of a pipe would wait for its end."""
     reads, writes = os.pipe()
-    fork = Detached(wait_for_ever)
+    fork = DetachedFork(wait_for_ever)
     os.close(writes)
     assert os.read(reads, 1) == b""
     os.close(reads)
@@ -71,34 +71,34 @@ def test_it_holds_no_file_of_the_program_open() -> None:
 
 
 def test_a_long_answer_is_read_in_pieces() -> None:
-    fork = Detached(lambda: "x" * 300_000)
-    assert fork.ended(60)
+    fork = DetachedFork(lambda: "x" * 300_000)
+    assert fork.is_done(60)
     assert len(fork.answer()) == 300_000
 
 
 def test_a_failure_is_an_error_here(capfd: pytest.CaptureFixture[str]) -> None:
-    fork = Detached(lambda: {}["missing"])
-    assert fork.ended(60)
+    fork = DetachedFork(lambda: {}["missing"])
+    assert fork.is_done(60)
     with pytest.raises(RuntimeError, match="without an answer"):
         fork.answer()
     assert capfd.readouterr() == ("", "")  # the terminal is the program's
 
 
 def test_a_fork_of_the_program_forgets_it_and_leaves_it_alone() -> None:
-    fork = Detached(lambda: time.sleep(0.5) or "done")
+    fork = DetachedFork(lambda: time.sleep(0.5) or "done")
     child = os.fork()
     if child == 0:
         fork.stop()
-        os._exit(0 if fork.ended() else 1)
+        os._exit(0 if fork.is_done() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert fork.ended(60)
+    assert fork.is_done(60)
     assert fork.answer() == "done"
 
 
 def test_it_leaves_no_descriptor_behind() -> None:
     before = psutil.Process().num_fds()
     for _ in range(5):
-        fork = Detached(lambda: 1)
-        fork.ended(60)
-        Detached(wait_for_ever).stop()
+        fork = DetachedFork(lambda: 1)
+        fork.is_done(60)
+        DetachedFork(wait_for_ever).stop()
     assert psutil.Process().num_fds() == before

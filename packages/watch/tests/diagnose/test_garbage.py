@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatwater_watch.diagnose.garbage import Garbage, Search, Where, unreachable
+from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch, Where, unreachable_objects
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.heap.roots import Roots
 
@@ -34,8 +34,8 @@ def _no_collection() -> Iterator[None]:
 
 
 def find_garbage(where: Where | None = None) -> Garbage | None:
-    search = Search(Roots(), where)
-    assert search.ended(60)
+    search = GarbageSearch(Roots(), where)
+    assert search.is_done(60)
     return search.garbage()
 
 
@@ -47,7 +47,7 @@ def test_what_nobody_reaches_is_unreachable_and_what_somebody_reaches_is_not() -
     kept = Env(1)
     Env(1)
     Env(1)
-    assert envs(unreachable()) == 2
+    assert envs(unreachable_objects()) == 2
     assert kept.itself is kept
 
 
@@ -63,15 +63,15 @@ def test_garbage_is_found_where_no_object_is_old() -> None:
     """As in a program that never collects, or has frozen all that there was."""
     Env(1)
     Env(1)
-    assert envs(unreachable()) == 2
+    assert envs(unreachable_objects()) == 2
 
 
 def test_a_collection_frees_what_was_found() -> None:
     for _ in range(3):
         Env(1)
-    assert envs(unreachable()) == 3
+    assert envs(unreachable_objects()) == 3
     gc.collect()
-    assert envs(unreachable()) == 0
+    assert envs(unreachable_objects()) == 0
 
 
 def test_the_bytes_are_those_of_the_arrays_that_only_garbage_holds() -> None:
@@ -171,9 +171,9 @@ def test_nothing_is_finalized_by_looking() -> None:
 def test_the_search_goes_on_without_its_program_and_tells_what_was_there_when_it_began() -> None:
     for _ in range(5):
         Env(200_000)
-    search = Search(Roots())
+    search = GarbageSearch(Roots())
     gc.collect()
-    assert search.ended(60)
+    assert search.is_done(60)
     found = search.garbage()
     assert found is not None
     assert found.bytes == pytest.approx(5 * 200_000 * 8, rel=0.05)
@@ -181,9 +181,9 @@ def test_the_search_goes_on_without_its_program_and_tells_what_was_there_when_it
 
 def test_a_search_that_is_stopped_has_found_nothing() -> None:
     Env(1)
-    search = Search(Roots())
+    search = GarbageSearch(Roots())
     search.stop()
-    assert search.ended()
+    assert search.is_done()
     assert search.garbage() is None
 
 
@@ -198,10 +198,10 @@ def test_a_long_chain_is_followed_to_its_end() -> None:
         last = last[0]
     last[0].append(env)
     del env, last
-    assert envs(unreachable()) == 0
+    assert envs(unreachable_objects()) == 0
     head.append(head)
     del head
-    assert envs(unreachable()) == 1
+    assert envs(unreachable_objects()) == 1
 
 
 class Observer:
@@ -251,7 +251,7 @@ def test_of_equal_objects_the_oldest_generation_stands_first() -> None:
     gc.collect(0)
     Env(3)
     kept.clear()
-    found = [obj.prices.size for obj in unreachable() if type(obj) is Env]
+    found = [obj.prices.size for obj in unreachable_objects() if type(obj) is Env]
     assert found == [2, 3]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
-from flatwater_watch.diagnose.garbage import Search
+from flatwater_watch.diagnose.garbage import GarbageSearch
 from flatwater_watch.diagnose.investigation import Investigation, record_lengths_, update_trace_wait_
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
@@ -110,11 +110,11 @@ def watch(monitor: Monitor, step: Step, rounds: int) -> dict[int, list[Finding]]
     for number in range(1, rounds + 1):
         told[number] = monitor.observe(step(number))
         if (search := search_of(monitor)) is not None:
-            assert search.ended(60)
+            assert search.is_done(60)
     return {number: found for number, found in told.items() if found}
 
 
-def search_of(monitor: Monitor) -> Search | None:
+def search_of(monitor: Monitor) -> GarbageSearch | None:
     """The look for cyclic garbage that goes on."""
     return monitor._case.search
 
@@ -408,7 +408,7 @@ def test_a_census_goes_on_between_two_steps(user: Any) -> None:
     censuses.seconds = 1e-9
     assert censuses.advance(1) is None
     slices = 0
-    while censuses.under_way:
+    while censuses.is_under_way:
         censuses.run_slice(1e-9)
         slices += 1
     assert slices > 1
@@ -441,7 +441,7 @@ def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monit
     monitor._tracer.start(tensors=False)
     monitor.censuses.spent = spent
     monitor.observe(grown(2, 2), seconds=1e-9)
-    assert monitor.censuses.under_way
+    assert monitor.censuses.is_under_way
     assert monitor._tracer.running == (spent == 0)
 
 
@@ -634,7 +634,7 @@ def test_a_monitor_that_is_closed_leaves_no_search_behind(monitor: Monitor) -> N
     search = search_of(monitor)
     assert search is not None
     monitor.close()
-    assert search.ended()
+    assert search.is_done()
     assert search.garbage() is None
     assert search_of(monitor) is None
 
@@ -642,7 +642,7 @@ def test_a_monitor_that_is_closed_leaves_no_search_behind(monitor: Monitor) -> N
 @pytest.mark.usefixtures("_no_collection")
 def test_a_reading_does_not_wait_for_the_search(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = []
-    monkeypatch.setattr(Search, "ended", lambda _, seconds=0.0: waits.append(seconds))
+    monkeypatch.setattr(GarbageSearch, "is_done", lambda _, seconds=0.0: waits.append(seconds))
     began = searching(monitor)
     search = search_of(monitor)
     for number in range(began + 1, began + 10):
@@ -658,12 +658,12 @@ def test_at_the_end_the_search_under_way_is_heard(monitor: Monitor) -> None:
     since = searching(monitor)
     first = search_of(monitor)
     assert first is not None
-    assert first.ended(60)
+    assert first.is_done(60)
     monitor.observe(dropping(since + 1))
     searching(monitor, since + 1)
     second = search_of(monitor)
     assert second is not None
-    assert second.ended(60)
+    assert second.is_done(60)
     assert [found.owner for found in monitor.conclude()] == ["cyclic garbage"]
 
 
@@ -674,13 +674,13 @@ def test_at_the_end_garbage_that_was_suspected_is_told(
 ) -> None:
     """One search proves no growth; what still waits at the end is most of it. The last search may end too late."""
     since = searching(monitor)
-    search, whole = search_of(monitor), Search.ended
+    search, whole = search_of(monitor), GarbageSearch.is_done
     assert search is not None
-    assert search.ended(60)
+    assert search.is_done(60)
     assert monitor.observe(dropping(since + 1)) == []
     assert search_of(monitor) is None, "it was heard"
     in_time = iter([False] * late)
-    monkeypatch.setattr(Search, "ended", lambda search, _=0.0: next(in_time, True) and whole(search, 60))
+    monkeypatch.setattr(GarbageSearch, "is_done", lambda search, _=0.0: next(in_time, True) and whole(search, 60))
     assert [found.owner for found in monitor.conclude()] == ["cyclic garbage"]
 
 
@@ -695,7 +695,7 @@ def test_at_the_end_the_look_under_way_is_waited_for(
     for number in range(1, 40):
         whole = monitor.state in {CaseState.BEGINNING, CaseState.COUNTING}
         assert monitor.observe(step(number), seconds=60 if whole else 1e-9) == []
-        if number > 30 and monitor.censuses.under_way and monitor.is_investigating:
+        if number > 30 and monitor.censuses.is_under_way and monitor.is_investigating:
             break
     monitor.finish_pending()
     owners = [(each.verdict, each.owner) for each in monitor.findings()]

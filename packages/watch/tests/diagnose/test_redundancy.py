@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from flatwater_watch.diagnose.contents import redundancy
+from flatwater_watch.diagnose.contents import describe_redundancy
 
 PRICES = np.random.default_rng(0).normal(size=(100, 8))
 
@@ -15,30 +15,33 @@ PRICES = np.random.default_rng(0).normal(size=(100, 8))
 def test_windows_that_move_on_by_a_few_rows(axis: int, shift: int, words: str, torch_too: bool) -> None:  # noqa: FBT001
     windows = [PRICES[i * shift : i * shift + 10].swapaxes(0, axis).copy() for i in range(12)]
     given = [torch.from_numpy(w) for w in windows] if torch_too else windows
-    assert redundancy(given) == f"consecutive arrays share all rows but {words}: store row numbers"
+    assert describe_redundancy(given) == f"consecutive arrays share all rows but {words}: store row numbers"
 
 
 def test_a_new_episode_now_and_then_does_not_hide_it() -> None:
     starts = [*range(10), *range(50, 60)]
     windows = [PRICES[i : i + 10].copy() for i in starts]
-    assert redundancy(windows) == "consecutive arrays share all rows but one: store row numbers"
+    assert describe_redundancy(windows) == "consecutive arrays share all rows but one: store row numbers"
 
 
 def test_equal_arrays() -> None:
-    assert redundancy([np.arange(9), np.arange(9), np.arange(9)]) == "all arrays are equal: store one"
-    assert redundancy([np.arange(9), np.arange(9), np.arange(1, 10)]) is None
+    assert describe_redundancy([np.arange(9), np.arange(9), np.arange(9)]) == "all arrays are equal: store one"
+    assert describe_redundancy([np.arange(9), np.arange(9), np.arange(1, 10)]) is None
 
 
 def test_wide_numbers() -> None:
     narrow = PRICES.astype(np.float32).astype(np.float64)
-    assert redundancy([narrow[:5], narrow[20:25]]) == "float64 whose values fit float32: half of the bytes would do"
-    assert redundancy([PRICES[:5], PRICES[20:25]]) is None
-    assert redundancy([np.array([np.nan, 1e300])]) is None
-    assert redundancy([narrow[:5].astype(np.float32), narrow[20:25].astype(np.float32)]) is None
+    assert (
+        describe_redundancy([narrow[:5], narrow[20:25]])
+        == "float64 whose values fit float32: half of the bytes would do"
+    )
+    assert describe_redundancy([PRICES[:5], PRICES[20:25]]) is None
+    assert describe_redundancy([np.array([np.nan, 1e300])]) is None
+    assert describe_redundancy([narrow[:5].astype(np.float32), narrow[20:25].astype(np.float32)]) is None
 
 
 def test_what_cannot_be_read_is_left_alone() -> None:
     odd = [torch.zeros(3, 4, device="meta"), torch.ones(4, dtype=torch.bfloat16), np.array([object()]), "text", None]
-    assert redundancy(odd) is None
-    assert redundancy([]) is None
-    assert redundancy([torch.ones(2, 2, requires_grad=True), torch.zeros(2, 2)]) is None
+    assert describe_redundancy(odd) is None
+    assert describe_redundancy([]) is None
+    assert describe_redundancy([torch.ones(2, 2, requires_grad=True), torch.zeros(2, 2)]) is None

@@ -15,8 +15,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from flatwater_watch.diagnose.rules import RULES, Rule, rule_of
-from flatwater_watch.heap.roots import registries
+from flatwater_watch.diagnose.rules import RULES, Rule, find_rule
+from flatwater_watch.heap.roots import loaded_registries
 
 ROOTS = ("'s ", "linecache.", "*.", "finalizers of ", "context variable ", "torch._dynamo.", "torch.multiprocessing.")
 """How places that are roots look."""
@@ -188,37 +188,37 @@ def test_a_rule_matches_a_live_object_of_its_library(place: str) -> None:
     (wanted,) = [rule for rule in RULES if rule.place == place]
     made = LIVE[place]()
     if place.startswith("["):
-        assert rule_of("kept", [([made], "[*]")], [made]) == wanted
+        assert find_rule("kept", [([made], "[*]")], [made]) == wanted
         return
     attribute = place.rpartition(".")[2]
-    found = rule_of("kept", [(made, f".{'anything' if attribute == '*' else attribute}")], [])
+    found = find_rule("kept", [(made, f".{'anything' if attribute == '*' else attribute}")], [])
     assert found == wanted
 
 
 def test_the_deepest_place_is_asked_first_and_places_before_items() -> None:
     logger, error = logging.getLogger("some"), KeyError("x")
-    found = rule_of("kept", [([logger], "[*]"), (logger, ".handlers")], [error])
+    found = find_rule("kept", [([logger], "[*]"), (logger, ".handlers")], [error])
     assert found is not None
     assert found.place == "logging.Logger.handlers"
-    assert rule_of("kept", [({}, "['a']")], [1]) is None
+    assert find_rule("kept", [({}, "['a']")], [1]) is None
 
 
 def test_registries_and_roots_have_their_rules() -> None:
-    labels = {label for label, _ in registries()}
+    labels = {label for label, _ in loaded_registries()}
     for root in ("finalizers of weakref.finalize", "linecache's files", "logging's handlers"):
         assert root in labels
-        found = rule_of(root, [], [])
+        found = find_rule(root, [], [])
         assert found is not None
         assert found.place == root
-    found = rule_of("context variable trace", [], [])
+    found = find_rule("context variable trace", [], [])
     assert found is not None
     assert "reset(token)" in found.fix
-    assert rule_of("train.__warningregistry__", [], []) is not None
+    assert find_rule("train.__warningregistry__", [], []) is not None
 
 
 def test_a_table_of_pandas_has_its_rule() -> None:
     pandas = library("pandas")
-    found = rule_of("kept", [(pandas.DataFrame({"a": [1]}), "._mgr")], [])
+    found = find_rule("kept", [(pandas.DataFrame({"a": [1]}), "._mgr")], [])
     assert found is not None
     assert "concatenate once" in found.fix
 
@@ -230,4 +230,4 @@ def test_a_rule_of_other_versions_is_passed_over(monkeypatch: pytest.MonkeyPatch
     for versions, holds in (("", True), (f">={major}", True), (f"<{major}", False), (f">={major + 1}", False)):
         rule = Rule("numpy.ndarray.some", versions, "Known.", "Fix.")
         monkeypatch.setattr(table, "_BY_PLACE", {rule.place: rule})
-        assert (rule_of("kept", [(numpy.zeros(1), ".some")], []) is not None) is holds
+        assert (find_rule("kept", [(numpy.zeros(1), ".some")], []) is not None) is holds

@@ -8,71 +8,74 @@ import pytest
 
 from flatwater_watch.diagnose.investigator import Investigator
 from flatwater_watch.diagnose.monitor import Monitor
-from flatwater_watch.diagnose.states import TRANSITIONS, Action, CaseEvent, CaseState
+from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
 from flatwater_watch.heap.roots import Roots
 
-BEGIN = [(CaseEvent.READING, CaseState.BEGINNING, Action.COUNT), (CaseEvent.COUNTED, CaseState.WATCHING, Action.KEEP)]
-SUSPECT = [
-    (CaseEvent.READING, CaseState.WATCHING, Action.NOTICE),
-    (CaseEvent.SUSPICION, CaseState.COUNTING, Action.COUNT),
-    (CaseEvent.READING, CaseState.COUNTING, Action.COUNT),
-    (CaseEvent.COUNTED, CaseState.PROVING, Action.KEEP),
-    (CaseEvent.READING, CaseState.PROVING, Action.PROVE),
-    (CaseEvent.DUE, CaseState.LOOKING, Action.LOOK),
-    (CaseEvent.READING, CaseState.LOOKING, Action.LOOK),
+BEGIN = [
+    (CaseEvent.READING, CaseState.BEGINNING, CaseAction.COUNT),
+    (CaseEvent.COUNTED, CaseState.WATCHING, CaseAction.KEEP),
 ]
-LOOKED = (CaseEvent.LOOKED, CaseState.LOOKING, Action.JUDGE)
-TRACE = (CaseEvent.NO_LINE, CaseState.TRACING, Action.TRACE)
+SUSPECT = [
+    (CaseEvent.READING, CaseState.WATCHING, CaseAction.NOTICE),
+    (CaseEvent.SUSPICION, CaseState.COUNTING, CaseAction.COUNT),
+    (CaseEvent.READING, CaseState.COUNTING, CaseAction.COUNT),
+    (CaseEvent.COUNTED, CaseState.PROVING, CaseAction.KEEP),
+    (CaseEvent.READING, CaseState.PROVING, CaseAction.PROVE),
+    (CaseEvent.DUE, CaseState.LOOKING, CaseAction.LOOK),
+    (CaseEvent.READING, CaseState.LOOKING, CaseAction.LOOK),
+]
+LOOKED = (CaseEvent.LOOKED, CaseState.LOOKING, CaseAction.JUDGE)
+TRACE = (CaseEvent.NO_LINE, CaseState.TRACING, CaseAction.TRACE)
 WALKS = {
-    "nothing was proven": [LOOKED, (CaseEvent.UNPROVEN, CaseState.WATCHING, Action.LEAVE)],
+    "nothing was proven": [LOOKED, (CaseEvent.UNPROVEN, CaseState.WATCHING, CaseAction.LEAVE)],
     "native growth that becomes sure later": [
         LOOKED,
-        (CaseEvent.DONE, CaseState.WATCHING, Action.TELL),
-        (CaseEvent.READING, CaseState.WATCHING, Action.NOTICE),
-        (CaseEvent.UNTOLD, CaseState.WATCHING, Action.TELL_REST),
+        (CaseEvent.DONE, CaseState.WATCHING, CaseAction.TELL),
+        (CaseEvent.READING, CaseState.WATCHING, CaseAction.NOTICE),
+        (CaseEvent.UNTOLD, CaseState.WATCHING, CaseAction.TELL_REST),
     ],
     "an owner with its line": [
         LOOKED,
         TRACE,
-        (CaseEvent.READING, CaseState.TRACING, Action.AWAIT_LINE),
-        (CaseEvent.DUE, CaseState.LOOKING, Action.LOOK),
+        (CaseEvent.READING, CaseState.TRACING, CaseAction.AWAIT_LINE),
+        (CaseEvent.DUE, CaseState.LOOKING, CaseAction.LOOK),
         LOOKED,
-        (CaseEvent.DONE, CaseState.WATCHING, Action.TELL),
+        (CaseEvent.DONE, CaseState.WATCHING, CaseAction.TELL),
     ],
-    "an owner that may not be traced": [LOOKED, TRACE, (CaseEvent.REFUSED, CaseState.WATCHING, Action.TELL)],
+    "an owner that may not be traced": [LOOKED, TRACE, (CaseEvent.REFUSED, CaseState.WATCHING, CaseAction.TELL)],
     "native growth, with its line": [
         LOOKED,
-        (CaseEvent.DONE, CaseState.WATCHING, Action.TELL),
-        (CaseEvent.LINELESS, CaseState.FOLLOWING, Action.FOLLOW),
-        (CaseEvent.READING, CaseState.FOLLOWING, Action.AWAIT_RISE),
-        (CaseEvent.DUE, CaseState.WATCHING, Action.TELL_LINE),
+        (CaseEvent.DONE, CaseState.WATCHING, CaseAction.TELL),
+        (CaseEvent.LINELESS, CaseState.FOLLOWING, CaseAction.FOLLOW),
+        (CaseEvent.READING, CaseState.FOLLOWING, CaseAction.AWAIT_RISE),
+        (CaseEvent.DUE, CaseState.WATCHING, CaseAction.TELL_LINE),
     ],
     "native growth in a program that is traced": [
         LOOKED,
-        (CaseEvent.DONE, CaseState.WATCHING, Action.TELL),
-        (CaseEvent.LINELESS, CaseState.FOLLOWING, Action.FOLLOW),
-        (CaseEvent.REFUSED, CaseState.WATCHING, Action.KEEP),
+        (CaseEvent.DONE, CaseState.WATCHING, CaseAction.TELL),
+        (CaseEvent.LINELESS, CaseState.FOLLOWING, CaseAction.FOLLOW),
+        (CaseEvent.REFUSED, CaseState.WATCHING, CaseAction.KEEP),
     ],
     "growth in bursts": [
         LOOKED,
-        (CaseEvent.AGAIN, CaseState.LOOKING, Action.KEEP),
-        (CaseEvent.READING, CaseState.LOOKING, Action.LOOK),
+        (CaseEvent.AGAIN, CaseState.LOOKING, CaseAction.KEEP),
+        (CaseEvent.READING, CaseState.LOOKING, CaseAction.LOOK),
         LOOKED,
     ],
     "what a library holds": [
-        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, Action.WIDEN),
-        (CaseEvent.LONGER, CaseState.COUNTING, Action.KEEP),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.WIDEN),
+        (CaseEvent.LONGER, CaseState.COUNTING, CaseAction.KEEP),
         *SUSPECT[2:],
         LOOKED,
     ],
     "cyclic garbage": [
-        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, Action.WIDEN),
-        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, Action.SEARCH),
-        (CaseEvent.READING, CaseState.SEARCHING, Action.ASK),
-        (CaseEvent.DUE, CaseState.SEARCHING, Action.LOOK),
-        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, Action.SEARCH),
-        (CaseEvent.READING, CaseState.SEARCHING, Action.ASK),
-        (CaseEvent.LOOKED, CaseState.LOOKING, Action.JUDGE),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.WIDEN),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.SEARCH),
+        (CaseEvent.READING, CaseState.SEARCHING, CaseAction.ASK),
+        (CaseEvent.DUE, CaseState.SEARCHING, CaseAction.LOOK),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.SEARCH),
+        (CaseEvent.READING, CaseState.SEARCHING, CaseAction.ASK),
+        (CaseEvent.LOOKED, CaseState.LOOKING, CaseAction.JUDGE),
     ],
 }
 
@@ -97,7 +100,7 @@ def test_the_walks_take_every_transition() -> None:
 
 def test_a_reading_is_answered_in_every_state() -> None:
     assert {state for state, event in TRANSITIONS if event is CaseEvent.READING} == set(CaseState)
-    assert {action for _, action in TRANSITIONS.values()} == set(Action)
+    assert {action for _, action in TRANSITIONS.values()} == set(CaseAction)
 
 
 def answers(name: str) -> set[CaseEvent]:
@@ -107,8 +110,8 @@ def answers(name: str) -> set[CaseEvent]:
     for node in ast.walk(code):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "CaseEvent":
             found.add(CaseEvent[node.attr])
-        if isinstance(node, ast.Attribute) and node.attr == "_seen":
-            found |= answers("_seen")
+        if isinstance(node, ast.Attribute) and node.attr == "_finish_look":
+            found |= answers("_finish_look")
     return found
 
 

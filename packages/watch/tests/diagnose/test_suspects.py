@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
-from flatwater_watch.diagnose.garbage import Garbage, Search
+from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
 from flatwater_watch.diagnose.investigation import Investigation, judge_search_, update_garbage_wait_, wants_garbage
 from flatwater_watch.diagnose.judge import CYCLIC
 from flatwater_watch.diagnose.lines import Tracer
@@ -44,7 +44,7 @@ def heard(
         def garbage(self) -> Garbage | None:
             return garbage
 
-    case.search, case.searched = cast("Search", Found()), step
+    case.search, case.searched = cast("GarbageSearch", Found()), step
     record = record or record_of(100, 120)
     return judge_search_(case, record, RATE, Growth(step + took, 200 * MIB, None, RATE, "step"), MIB)
 
@@ -197,7 +197,7 @@ def states(monitor: Monitor, rounds: int) -> Iterator[tuple[CaseState, list[Find
         news = monitor.observe(reading_of(step))
         yield monitor.state, news
         if (search := monitor._case.search) is not None:
-            assert search.ended(60)
+            assert search.is_done(60)
 
 
 @pytest.mark.usefixtures("_no_collection")
@@ -225,8 +225,10 @@ def test_allocations_are_traced_as_soon_as_garbage_is_suspected() -> None:
 
 @pytest.mark.usefixtures("_no_collection")
 def test_the_line_is_told_of_a_program_that_ends_while_it_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = Search.ended  # on a busy machine, a fork of all tests takes longer than is waited at a program's end
-    monkeypatch.setattr(Search, "ended", lambda search, seconds=0.0: ended(search, 60 if seconds else 0.0))
+    ended = (
+        GarbageSearch.is_done
+    )  # on a busy machine, a fork of all tests takes longer than is waited at a program's end
+    monkeypatch.setattr(GarbageSearch, "is_done", lambda search, seconds=0.0: ended(search, 60 if seconds else 0.0))
     monitor = Monitor(Roots())
     for state, _ in states(monitor, 30):
         if state is CaseState.TRACING:
@@ -245,8 +247,10 @@ def test_the_line_is_told_of_a_program_that_ends_while_it_is_traced(monkeypatch:
 def test_garbage_at_the_end_waits_where_full_collections_free_as_much(
     monkeypatch: pytest.MonkeyPatch, freed: int | None, *, told: bool
 ) -> None:
-    ended = Search.ended  # on a busy machine, a fork of all tests takes longer than is waited at a program's end
-    monkeypatch.setattr(Search, "ended", lambda search, seconds=0.0: ended(search, 60 if seconds else 0.0))
+    ended = (
+        GarbageSearch.is_done
+    )  # on a busy machine, a fork of all tests takes longer than is waited at a program's end
+    monkeypatch.setattr(GarbageSearch, "is_done", lambda search, seconds=0.0: ended(search, 60 if seconds else 0.0))
     monitor = Monitor(Roots(), trace=False)
     for step in range(1, 12):
         monitor.observe(reading_of(step))

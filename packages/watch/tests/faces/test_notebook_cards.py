@@ -13,7 +13,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "memory" / "watch"))
 from watched import LEAK
 
-from flatwater_watch.agent.spool import unwatched
+from flatwater_watch.agent.spool import unwatched_summary
 from flatwater_watch.faces.terminal import terminal_lines
 
 pytestmark = pytest.mark.skipif(find_spec("IPython") is None, reason="IPython is not installed: pip install ipython")
@@ -82,7 +82,7 @@ def test_a_watch_in_code_tells_each_finding_once_and_without_colours(tmp_path: P
 
 def test_what_stands_above_already_is_named_only() -> None:
     found = replace(LEAK, limit_bytes=8 << 30)
-    summary = unwatched("train.py", "") | {"findings": [found.to_json()], "readings": 9}
+    summary = unwatched_summary("train.py", "") | {"findings": [found.to_json()], "readings": 9}
     told = list(terminal_lines(summary, before={("leak", "train.KEPT")}))
     assert [line for line in told if "KEPT" in line][1:] == ["leak: train.KEPT, told above"]
     assert "  held by train.py, global KEPT" in terminal_lines(summary)

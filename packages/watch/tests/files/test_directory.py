@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.directory import remove_strays, strays, sync_file, write_object
+from flatwater_watch.files.directory import remove_strays, stray_files, sync_file, write_object
 
 
 def test_writes_pieces_end_to_end_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_only_files_of_dead_writers_are_strays(tmp_path: Path) -> None:
         path.write_bytes(b"half")
     with alive.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert strays(tmp_path) == [dead]
+        assert stray_files(tmp_path) == [dead]
         assert remove_strays(tmp_path) == 1
     assert sorted(tmp_path.iterdir()) == [alive, other]
 
@@ -106,7 +106,7 @@ def test_an_object_in_the_making_is_not_a_stray(tmp_path: Path) -> None:
 
     def looking() -> Iterator[bytes]:
         yield b"content"
-        seen.append(strays(tmp_path))
+        seen.append(stray_files(tmp_path))
         assert len(list(tmp_path.iterdir())) == 1
 
     write_object(tmp_path / "object", looking())
@@ -114,7 +114,7 @@ def test_an_object_in_the_making_is_not_a_stray(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist_has_no_strays(tmp_path: Path) -> None:
-    assert strays(tmp_path / "nowhere") == []
+    assert stray_files(tmp_path / "nowhere") == []
 
 
 def test_who_reads_the_old_object_while_it_is_replaced_reads_it_whole(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from flatwater_watch.files.output import (
     POLICIES,
     TOLD,
     WATCHED,
-    Kind,
+    OutputKind,
     append_output,
     check_output,
     keep_result,
@@ -52,7 +52,7 @@ def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
 
 
-def refused(path: str, kind: Kind = PAGE) -> str:
+def refused(path: str, kind: OutputKind = PAGE) -> str:
     with pytest.raises(ConfigError) as wrong:
         check_output("--out", Path(path), kind)
     return str(wrong.value)

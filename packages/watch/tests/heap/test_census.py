@@ -29,7 +29,7 @@ from flatwater_watch.heap.census import (
     take_census,
 )
 from flatwater_watch.heap.children import look_object
-from flatwater_watch.heap.instances import attributes
+from flatwater_watch.heap.instances import attribute_reader
 from flatwater_watch.heap.raw import made_in_c
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
@@ -577,7 +577,7 @@ def made_a_dict(obj: object) -> bool:
 def test_attributes_are_read_without_making_the_dict_of_an_instance() -> None:
     """It would take memory, and slow the program down from then on (`bench_watch.py --parts steps`)."""
     plain = Plain()
-    read = attributes(Plain)(plain)
+    read = attribute_reader(Plain)(plain)
     assert read == [(".rows", plain.rows), (".none", None), (".again", plain.rows)]
     assert not made_a_dict(plain)
 
@@ -585,7 +585,7 @@ def test_attributes_are_read_without_making_the_dict_of_an_instance() -> None:
 def test_attributes_of_other_names_are_read_from_the_dict() -> None:
     plain = Plain()
     setattr(plain, "dyn" + "amic", (1, 2))
-    assert dict(attributes(Plain)(plain))[".dynamic"] == (1, 2)
+    assert dict(attribute_reader(Plain)(plain))[".dynamic"] == (1, 2)
 
 
 def test_a_suspended_coroutine_has_a_size_of_its_own() -> None:

@@ -12,7 +12,7 @@ import pytest
 import flatwater
 import flatwater_watch
 from flatwater_watch.heap import census
-from flatwater_watch.heap.locals import locals_of
+from flatwater_watch.heap.locals import frame_locals
 from flatwater_watch.heap.roots import Roots, is_user_file, named_roots
 
 Load = Callable[[str], ModuleType]
@@ -217,5 +217,5 @@ def test_globals_of_code_that_runs_in_a_dict_are_roots() -> None:
 def test_reading_locals_leaves_no_reference() -> None:
     thing = [object()]
     before = sys.getrefcount(thing)
-    assert locals_of(sys._getframe())["thing"] is thing
+    assert frame_locals(sys._getframe())["thing"] is thing
     assert sys.getrefcount(thing) == before

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater_watch.diagnose.garbage import Search
+from flatwater_watch.diagnose.garbage import GarbageSearch
 from flatwater_watch.diagnose.lines import Tracer
-from flatwater_watch.diagnose.owners import added_leaves, current_contents, find_owners, lengths_of
+from flatwater_watch.diagnose.owners import added_leaves, container_lengths, current_contents, find_owners
 from flatwater_watch.faces.holders import find_holder_chain
 from flatwater_watch.heap.census import Census, take_census
 from flatwater_watch.heap.children import look_object
@@ -263,8 +263,8 @@ def searched_garbage() -> tuple[dict[str, int], int, int]:
         cell.append(cell)
     del cell
     calls.listens = True
-    search = Search(Roots(), tracer.find_line)
-    assert search.ended(60)
+    search = GarbageSearch(Roots(), tracer.find_line)
+    assert search.is_done(60)
     found = search.garbage()
     calls.listens = False
     assert found is not None
@@ -310,7 +310,7 @@ def dig(before: Census, tracer: Tracer, targets: list[Any]) -> Census:
     for owner in owners:
         tracer.find_line(owner.newest)
         current_contents(after, owner.path)
-        added_leaves(owner.container, *lengths_of([owner.container]), before.holdings[owner.path])
+        added_leaves(owner.container, *container_lengths([owner.container]), before.holdings[owner.path])
     for path, container in after.live.items():
         if path.startswith("train."):
             tracer.find_line([container])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from flatwater_watch.meters.allocations import frames_of
+from flatwater_watch.meters.allocations import allocation_frames
 
 
 class Plain:
@@ -55,7 +55,7 @@ def test_the_line_that_allocated_an_object_is_known(make: Callable[[], object]) 
     wasted.clear()
     made = make()
     line = sys._getframe().f_lineno - 1
-    assert (__file__, line) in frames_of(made)
+    assert (__file__, line) in allocation_frames(made)
 
 
 @pytest.mark.usefixtures("traced")
@@ -63,7 +63,7 @@ def test_lines_go_from_the_innermost_outwards() -> None:
     def inner() -> Plain:
         return Plain()
 
-    innermost, outer = frames_of(inner())[:2]
+    innermost, outer = allocation_frames(inner())[:2]
     assert innermost[1] < outer[1]
 
 
@@ -71,6 +71,6 @@ def test_what_is_older_than_the_tracing_has_no_line() -> None:
     kept = [Plain(), Table(), list(range(100))]
     tracemalloc.start(4)
     try:
-        assert [frames_of(one) for one in kept] == [(), (), ()]
+        assert [allocation_frames(one) for one in kept] == [(), (), ()]
     finally:
         tracemalloc.stop()

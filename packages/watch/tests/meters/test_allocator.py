@@ -6,52 +6,52 @@ import sys
 
 import pytest
 
-from flatwater_watch.meters.allocator import Totals, _kept_bytes, heap
+from flatwater_watch.meters.allocator import AllocatorTotals, _kept_bytes, allocator_pages
 
 MIB = 1 << 20
 BLOCKS, SIZE = 400, 64 << 10
 FRAGMENTED = f"""
 import ctypes
-from flatwater_watch.meters.allocator import heap
+from flatwater_watch.meters.allocator import allocator_pages
 from flatwater_watch.meters.process import resident_bytes
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
-heap(), resident_bytes()
-before, began = heap(), resident_bytes()
+allocator_pages(), resident_bytes()
+before, began = allocator_pages(), resident_bytes()
 blocks = [libc.malloc({SIZE}) for _ in range({BLOCKS})]
 for block in blocks:
     ctypes.memset(block, 1, {SIZE})
 for block in blocks[::2]:
     libc.free(ctypes.c_void_p(block))
 libc.malloc_trim(0)
-after = heap()
+after = allocator_pages()
 print(after.in_use - before.in_use, after.free - before.free, after.kept - before.kept, resident_bytes() - began)
 """
 
 UNTOUCHED = """
 import ctypes
-from flatwater_watch.meters.allocator import totals, used
+from flatwater_watch.meters.allocator import allocator_totals, used_bytes
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.mallopt(-4, 0)  # M_MMAP_MAX: every block is the heap's
 libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: what is freed at its end stays
 SIZE = 20 << 20
-used(), totals()
-before, free = used(), totals().free
+used_bytes(), allocator_totals()
+before, free = used_bytes(), allocator_totals().free
 libc.free(ctypes.c_void_p(libc.malloc(SIZE)))
-untouched, kept = used(), totals().free
+untouched, kept = used_bytes(), allocator_totals().free
 block = libc.malloc(SIZE)
 ctypes.memset(block, 1, SIZE)
-filled = used()
+filled = used_bytes()
 libc.free(ctypes.c_void_p(block))
 libc.free(ctypes.c_void_p(libc.malloc(1 << 40)))
-print(untouched - before, kept - free, filled - before, used() - before, totals().free - free)
+print(untouched - before, kept - free, filled - before, used_bytes() - before, allocator_totals().free - free)
 """
 
 
 TRIMMED = f"""
 import ctypes
-from flatwater_watch.meters.allocator import used
+from flatwater_watch.meters.allocator import used_bytes
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.mallopt(-4, 0)  # M_MMAP_MAX: every block is the heap's
@@ -60,25 +60,25 @@ def take(blocks):
     for block in taken:
         ctypes.memset(block, 1, {SIZE})
     return taken
-used()
-before = used()
+used_bytes()
+before = used_bytes()
 blocks = take({BLOCKS})
-filled = used()
+filled = used_bytes()
 for block in blocks[::2]:
     libc.free(ctypes.c_void_p(block))
-freed = used()
+freed = used_bytes()
 libc.malloc_trim(0)
-trimmed = used()
+trimmed = used_bytes()
 take({BLOCKS} // 4)
-again = used()
+again = used_bytes()
 libc.malloc({SIZE} * {BLOCKS})  # nothing touches it
-print(filled - before, freed - before, trimmed - before, again - before, used() - before)
+print(filled - before, freed - before, trimmed - before, again - before, used_bytes() - before)
 """
 
 
 ELSEWHERE = f"""
 import ctypes, mmap, os, threading
-from flatwater_watch.meters.allocator import used
+from flatwater_watch.meters.allocator import used_bytes
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.mallopt(-4, 0)  # M_MMAP_MAX: every block is the heap's
@@ -91,38 +91,38 @@ def fill():
         libc.free(ctypes.c_void_p(block))
     freed.set()
     over.wait()
-before = used()
+before = used_bytes()
 threading.Thread(target=fill).start()
 freed.wait()
-kept = used()
+kept = used_bytes()
 libc.malloc_trim(0)
-trimmed = used()
+trimmed = used_bytes()
 pages = mmap.mmap(-1, 20 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 pages.write(bytes(20 << 20))
-more = used()
+more = used_bytes()
 pages.close()
-print(kept - before, trimmed - before, more - trimmed, used() - before)
+print(kept - before, trimmed - before, more - trimmed, used_bytes() - before)
 over.set()
 """
 
 
 def test_the_heap_knows_what_is_in_use_and_what_was_freed() -> None:
-    before = heap()
+    before = allocator_pages()
     if before is None:
         pytest.skip("no glibc 2.33")
     blocks = [ctypes.create_string_buffer(100_000) for _ in range(100)]
-    held = heap()
+    held = allocator_pages()
     assert held is not None
     assert 10_000_000 <= held.in_use - before.in_use < 11_000_000
     del blocks
-    after = heap()
+    after = allocator_pages()
     assert after is not None
     assert after.in_use - before.in_use < 1_000_000
 
 
 def test_of_free_blocks_only_the_ends_stay_resident_after_a_trim() -> None:
     """Every other of 400 blocks of 64 KiB is freed: 12.5 MiB are free, and of each a page in two halves is kept."""
-    if heap() is None:
+    if allocator_pages() is None:
         pytest.skip("no glibc 2.33")
     ran = subprocess.run([sys.executable, "-c", FRAGMENTED], capture_output=True, text=True, check=True)
     in_use, free, kept, resident = map(int, ran.stdout.split())
@@ -134,7 +134,7 @@ def test_of_free_blocks_only_the_ends_stay_resident_after_a_trim() -> None:
 
 
 def test_what_is_put_into_holes_that_a_trim_gave_back_counts_once() -> None:
-    if heap() is None:
+    if allocator_pages() is None:
         pytest.skip("no glibc 2.33")
     ran = subprocess.run([sys.executable, "-c", TRIMMED], capture_output=True, text=True, check=True)
     whole = BLOCKS * SIZE
@@ -144,7 +144,7 @@ def test_what_is_put_into_holes_that_a_trim_gave_back_counts_once() -> None:
 
 def test_pages_are_seen_to_come_after_a_trim_of_a_threads_heap() -> None:
     """More is free in that heap than all that is resident: those bytes are not kept, and nothing else is hidden."""
-    if heap() is None:
+    if allocator_pages() is None:
         pytest.skip("no glibc 2.33")
     ran = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, check=True)
     assert [int(size) / MIB for size in ran.stdout.split()] == pytest.approx([0, 0, 20, 0], abs=1.5)
@@ -163,7 +163,7 @@ def test_small_chunks_stay_whole_and_of_large_ones_a_page() -> None:
 
 def test_what_is_put_into_pages_that_nothing_has_touched_counts_once() -> None:
     """A block that was freed untouched is no memory that the allocator keeps; one that was filled is, when freed."""
-    if heap() is None:
+    if allocator_pages() is None:
         pytest.skip("no glibc 2.33")
     ran = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, check=True)
     untouched, kept, filled, freed, at_last = map(int, ran.stdout.split())
@@ -185,4 +185,4 @@ def test_what_is_put_into_pages_that_nothing_has_touched_counts_once() -> None:
     ],
 )
 def test_freed_bytes_count_as_far_as_they_are_resident(anonymous: int, in_use: int, free: int, kept: int) -> None:
-    assert Totals(in_use=in_use, free=free).kept_within(anonymous) == kept
+    assert AllocatorTotals(in_use=in_use, free=free).kept_bytes(anonymous) == kept

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from flatwater_watch.meters import allocator, allocator_apart
-from flatwater_watch.meters.allocator import Totals, likely_seconds, note_seconds, totals
-from flatwater_watch.meters.allocator_apart import SHARE, SLOW, Allocator
+from flatwater_watch.meters import allocator, allocator_meter
+from flatwater_watch.meters.allocator import AllocatorTotals, allocator_totals, expected_seconds, note_seconds
+from flatwater_watch.meters.allocator_meter import SHARE, SLOW, AllocatorMeter
 
 GIB = 1 << 30
 
@@ -25,51 +25,51 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How the allocator was asked: here, or in another process, whose answer comes with the second look at it."""
     asked: list[str] = []
 
-    def here() -> Totals:
+    def here() -> AllocatorTotals:
         asked.append("here")
-        return Totals(in_use=len(asked), free=0)
+        return AllocatorTotals(in_use=len(asked), free=0)
 
     class Apart:
         def __init__(self, *work: Callable[[], Any]) -> None:
             asked.append("forked" if work else "apart")
             self.looks, self.number = 0, len(asked)
 
-        def ended(self) -> bool:
+        def is_done(self) -> bool:
             self.looks += 1
             return self.looks > 1
 
         def answer(self) -> list[float]:
             return [self.number, 0, 5 * SLOW]
 
-    monkeypatch.setattr(allocator_apart, "totals", here)
-    monkeypatch.setattr(allocator_apart, "Clone", Apart)
-    monkeypatch.setattr(allocator_apart, "Detached", Apart)
-    monkeypatch.setattr(allocator_apart, "footprint", lambda: SimpleNamespace(anonymous=GIB))
+    monkeypatch.setattr(allocator_meter, "allocator_totals", here)
+    monkeypatch.setattr(allocator_meter, "ProcessCopy", Apart)
+    monkeypatch.setattr(allocator_meter, "DetachedFork", Apart)
+    monkeypatch.setattr(allocator_meter, "footprint", lambda: SimpleNamespace(anonymous=GIB))
     return asked
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(allocator_apart, "monotonic", lambda: now[0])
+    monkeypatch.setattr(allocator_meter, "monotonic", lambda: now[0])
     return now
 
 
-def in_use(asking: Allocator) -> int | None:
+def in_use(asking: AllocatorMeter) -> int | None:
     found = asking.newest_totals_()
     return None if found is None else found.in_use
 
 
 def test_a_quick_answer_is_asked_for_each_time(asked: list[str]) -> None:
     note_seconds(SLOW / 2)
-    asking = Allocator()
+    asking = AllocatorMeter()
     assert [in_use(asking) for _ in range(3)] == [1, 2, 3]
     assert asked == ["here"] * 3
 
 
 def test_a_slow_answer_is_given_apart_and_stands_for_a_while(asked: list[str], now: list[float]) -> None:
     note_seconds(5 * SLOW)
-    asking = Allocator()
+    asking = AllocatorMeter()
     assert [asking.pending for _ in range(3)] == [True, True, False], "the first answer is not there yet"
     assert [in_use(asking) for _ in range(3)] == [1, 1, 1]
     now[0] += 5 * SLOW / SHARE + 1
@@ -79,7 +79,7 @@ def test_a_slow_answer_is_given_apart_and_stands_for_a_while(asked: list[str], n
 
 def test_between_two_readings_an_answer_is_heard_and_none_is_asked_for(asked: list[str], now: list[float]) -> None:
     note_seconds(5 * SLOW)
-    asking = Allocator()
+    asking = AllocatorMeter()
     assert asking.pending
     for _ in range(3):
         asking.take_answer_()
@@ -94,9 +94,9 @@ def refuse(*_work: Callable[[], Any]) -> Any:
 
 
 def test_where_no_copy_can_be_made_a_fork_is_asked(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator_apart, "Clone", refuse)
+    monkeypatch.setattr(allocator_meter, "ProcessCopy", refuse)
     note_seconds(5 * SLOW)
-    asking = Allocator()
+    asking = AllocatorMeter()
     assert [asking.pending for _ in range(3)] == [True, True, False]
     assert asked == ["forked"]
 
@@ -106,15 +106,15 @@ def test_where_that_would_take_longer_or_fails_it_is_asked_here(
     asked: list[str], now: list[float], monkeypatch: pytest.MonkeyPatch, cause: str
 ) -> None:
     if cause == "larger":
-        monkeypatch.setattr(allocator_apart, "footprint", lambda: SimpleNamespace(anonymous=100 * GIB))
+        monkeypatch.setattr(allocator_meter, "footprint", lambda: SimpleNamespace(anonymous=100 * GIB))
     else:
-        monkeypatch.setattr(allocator_apart, "Clone", refuse)
+        monkeypatch.setattr(allocator_meter, "ProcessCopy", refuse)
     if cause == "larger for a fork":
-        monkeypatch.setattr(allocator_apart, "footprint", lambda: SimpleNamespace(anonymous=2 * GIB))
+        monkeypatch.setattr(allocator_meter, "footprint", lambda: SimpleNamespace(anonymous=2 * GIB))
     if cause == "neither":
-        monkeypatch.setattr(allocator_apart, "Detached", refuse)
+        monkeypatch.setattr(allocator_meter, "DetachedFork", refuse)
     note_seconds(5 * SLOW)
-    asking = Allocator()
+    asking = AllocatorMeter()
     assert not asking.pending
     assert [in_use(asking) for _ in range(2)] == [1, 1]
     now[0] += 5 * SLOW / SHARE + 1
@@ -126,9 +126,9 @@ def test_one_that_was_killed_is_asked_for_no_second_time(asked: list[str], monke
     def killed(_self: object) -> Any:
         raise RuntimeError("a fork of this process ended without an answer")
 
-    monkeypatch.setattr(allocator_apart.Clone, "answer", killed)
+    monkeypatch.setattr(allocator_meter.ProcessCopy, "answer", killed)
     note_seconds(5 * SLOW)
-    asking = Allocator()
+    asking = AllocatorMeter()
     assert asking.pending
     assert [in_use(asking) for _ in range(3)] == [None, None, 2]
     assert asked == ["apart", "here"]
@@ -136,29 +136,29 @@ def test_one_that_was_killed_is_asked_for_no_second_time(asked: list[str], monke
 
 @pytest.mark.parametrize("way", ["a copy", "a fork"])
 def test_a_real_one_says_what_this_process_would(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    if totals() is None:
+    if allocator_totals() is None:
         pytest.skip("this C library does not tell")
-    monkeypatch.setattr(allocator_apart, "CLONING", 0.0)
-    monkeypatch.setattr(allocator_apart, "FORKING", 0.0)
+    monkeypatch.setattr(allocator_meter, "CLONING", 0.0)
+    monkeypatch.setattr(allocator_meter, "FORKING", 0.0)
     if way == "a fork":
-        monkeypatch.setattr(allocator_apart, "Clone", refuse)
+        monkeypatch.setattr(allocator_meter, "ProcessCopy", refuse)
     note_seconds(2 * SLOW)
-    asking = Allocator()
+    asking = AllocatorMeter()
     until = time.monotonic() + 240
     while asking.pending:
         assert time.monotonic() < until
-    found, here = asking.newest_totals_(), totals()
+    found, here = asking.newest_totals_(), allocator_totals()
     asking.close()
     assert found is not None
     assert here is not None
     assert found.in_use == pytest.approx(here.in_use, rel=0.1, abs=4 << 20)
-    assert likely_seconds() < SLOW, "as long as it took there"
+    assert expected_seconds() < SLOW, "as long as it took there"
 
 
 def test_before_the_first_answer_a_large_heap_may_be_full_of_holes(monkeypatch: pytest.MonkeyPatch) -> None:
-    if totals() is None:
+    if allocator_totals() is None:
         pytest.skip("this C library does not tell")
     monkeypatch.setattr(allocator, "_took", None)
     first = allocator._beginning_of_heap()
     monkeypatch.setattr(allocator, "_libc", lambda: SimpleNamespace(sbrk=lambda _: first + GIB))
-    assert likely_seconds() == pytest.approx(0.25)
+    assert expected_seconds() == pytest.approx(0.25)

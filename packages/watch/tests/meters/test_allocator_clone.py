@@ -13,41 +13,41 @@ from typing import Any
 import psutil
 import pytest
 
-from flatwater_watch.meters import allocator, allocator_apart, allocator_clone
-from flatwater_watch.meters.allocator import note_seconds, totals
-from flatwater_watch.meters.allocator_apart import SLOW, Allocator
-from flatwater_watch.meters.allocator_clone import Clone
-from flatwater_watch.meters.fork import Detached, in_fork
-from flatwater_watch.meters.mappings import descendants
-from flatwater_watch.meters.proc import ANY_KIND, descendant_pids, is_stopped, sleeps
+from flatwater_watch.meters import allocator, allocator_clone, allocator_meter
+from flatwater_watch.meters.allocator import allocator_totals, note_seconds
+from flatwater_watch.meters.allocator_clone import ProcessCopy
+from flatwater_watch.meters.allocator_meter import SLOW, AllocatorMeter
+from flatwater_watch.meters.fork import DetachedFork, run_in_fork
+from flatwater_watch.meters.mappings import descendant_memory
+from flatwater_watch.meters.proc import ANY_KIND, descendant_pids, is_stopped, is_waiting
 
 LEAST_FREE = 8 << 20
 
 
-def a_clone() -> Clone:
+def a_clone() -> ProcessCopy:
     try:
-        return Clone()
+        return ProcessCopy()
     except OSError as refused:
         pytest.skip(str(refused))
 
 
-Begin = Callable[[], Clone]
+Begin = Callable[[], ProcessCopy]
 
 
-def hanging(monkeypatch: pytest.MonkeyPatch) -> Clone:
+def hanging(monkeypatch: pytest.MonkeyPatch) -> ProcessCopy:
     """One that waits for ever, as it does for a lock which another thread held when it was made."""
     monkeypatch.setattr(allocator_clone, "_asks", lambda libc: libc.pause)
     clone = a_clone()
-    wait_until(lambda: sleeps(clone._pid))
+    wait_until(lambda: is_waiting(clone._pid))
     return clone
 
 
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     """Makes copies that are not done, as a signal has stopped them."""
-    made: list[Clone] = []
+    made: list[ProcessCopy] = []
 
-    def stopped() -> Clone:
+    def stopped() -> ProcessCopy:
         made.append(hanging(monkeypatch))
         os.kill(made[-1]._pid, signal.SIGSTOP)
         wait_until(lambda: is_stopped(made[-1]._pid))
@@ -65,8 +65,8 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def waited_for(apart: Clone) -> Clone:
-    wait_until(apart.ended)
+def waited_for(apart: ProcessCopy) -> ProcessCopy:
+    wait_until(apart.is_done)
     return apart
 
 
@@ -82,8 +82,8 @@ def test_it_says_what_this_process_would() -> None:
         kept = [bytes(700) for _ in range(40_000)]
         del kept[::2]
         block = ctypes.create_string_buffer(1 << 16)  # below the mmap threshold: the end of the heap is not empty
-        waited_for(Clone())  # what the first one imports and keeps
-        told = [(Clone(), totals()) for _ in range(3)]
+        waited_for(ProcessCopy())  # what the first one imports and keeps
+        told = [(ProcessCopy(), allocator_totals()) for _ in range(3)]
         more = [bytes(900) for _ in range(50_000)]
         found = [(waited_for(clone).answer()[:2], here) for clone, here in told]
         return len(kept) + len(more) + len(block) > 0 and all(
@@ -95,13 +95,13 @@ def test_it_says_what_this_process_would() -> None:
         )
 
     a_clone().stop()
-    assert in_fork(equal)
+    assert run_in_fork(equal)
 
 
 UNTOUCHED = """
 import ctypes
 from flatwater_watch.meters import allocator
-from flatwater_watch.meters.allocator_clone import Clone
+from flatwater_watch.meters.allocator_clone import ProcessCopy
 
 libc = ctypes.CDLL(None)
 libc.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD: keep the end
@@ -113,14 +113,14 @@ _, end = allocator.main_heap()
 block = libc.malloc(8 << 20)
 while block + (8 << 20) <= end:  # a hole had room for it
     block = libc.malloc(8 << 20)
-clone = Clone()
+clone = ProcessCopy()
 ctypes.memset(block, 1, 8 << 20)
 libc.free(ctypes.c_void_p(block))
 ctypes.memset(block + (1 << 20), 1, 8 << 20)  # meanwhile the end is touched
-while not clone.ended():
+while not clone.is_done():
     pass
 keepcost = allocator.Mallinfo2.from_buffer_copy(clone._shared).keepcost
-print(keepcost, clone._touched(keepcost))
+print(keepcost, clone._touched_bytes(keepcost))
 """
 
 
@@ -141,14 +141,19 @@ def test_the_programs_own_waits_see_nothing_of_it(monkeypatch: pytest.MonkeyPatc
         heard: list[int] = []
         signal.signal(signal.SIGCHLD, lambda number, _frame: heard.append(number))
         hung = hanging(monkeypatch)
-        told = [refused(os.wait), refused(lambda: os.waitpid(-1, os.WNOHANG)), descendant_pids(), descendants().count]
+        told = [
+            refused(os.wait),
+            refused(lambda: os.waitpid(-1, os.WNOHANG)),
+            descendant_pids(),
+            descendant_memory().count,
+        ]
         hung.stop()
         monkeypatch.setattr(allocator_clone, "_asks", asks)
-        waited_for(Clone()).answer()
+        waited_for(ProcessCopy()).answer()
         return [*told, heard, refused(lambda: os.waitpid(-1, ANY_KIND))]
 
     asks = allocator_clone._asks
-    assert in_fork(seen) == [True, True, [], 0, [], True]
+    assert run_in_fork(seen) == [True, True, [], 0, [], True]
 
 
 def refused(wait: Callable[[], object]) -> bool:
@@ -170,36 +175,36 @@ def test_nothing_is_left_of_it() -> None:
 def test_it_is_gone_when_it_is_stopped(begin: Begin) -> None:
     hung = begin()
     pid = hung._pid
-    assert not hung.ended()
+    assert not hung.is_done()
     assert exists(pid)
     hung.stop()
-    assert hung.ended()
+    assert hung.is_done()
     assert not exists(pid)
     with pytest.raises(RuntimeError, match="without an answer"):
         hung.answer()
 
 
 @pytest.fixture
-def asking(monkeypatch: pytest.MonkeyPatch) -> Allocator:
+def asking(monkeypatch: pytest.MonkeyPatch) -> AllocatorMeter:
     """Asks for what takes long, in a copy."""
     monkeypatch.setattr(allocator, "_took", 2 * SLOW)
-    monkeypatch.setattr(allocator_apart, "CLONING", 0.0)
-    return Allocator()
+    monkeypatch.setattr(allocator_meter, "CLONING", 0.0)
+    return AllocatorMeter()
 
 
 @pytest.mark.parametrize("why", ["it waits for a lock", "it takes too long"])
 def test_one_that_hangs_is_killed_and_the_next_answer_is_a_direct_one(
-    asking: Allocator, begin: Begin, monkeypatch: pytest.MonkeyPatch, why: str
+    asking: AllocatorMeter, begin: Begin, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     if why == "it takes too long":
         monkeypatch.setattr(allocator_clone, "PATIENCE", 0.0)
         monkeypatch.setattr(allocator_clone, "TIMES", 0.0)
-        monkeypatch.setattr(allocator_apart, "Clone", begin)
+        monkeypatch.setattr(allocator_meter, "ProcessCopy", begin)
     else:
-        monkeypatch.setattr(allocator_apart, "Clone", lambda: hanging(monkeypatch))
+        monkeypatch.setattr(allocator_meter, "ProcessCopy", lambda: hanging(monkeypatch))
     assert asking.newest_totals_() is None
     clone = asking._apart
-    assert isinstance(clone, Clone)
+    assert isinstance(clone, ProcessCopy)
     pid = clone._pid
     assert exists(pid)
     assert asking.newest_totals_() is None
@@ -209,12 +214,12 @@ def test_one_that_hangs_is_killed_and_the_next_answer_is_a_direct_one(
 
 
 def test_an_answer_that_is_waited_for_no_more_leaves_nothing(
-    asking: Allocator, begin: Begin, monkeypatch: pytest.MonkeyPatch
+    asking: AllocatorMeter, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allocator_apart, "Clone", begin)
+    monkeypatch.setattr(allocator_meter, "ProcessCopy", begin)
     assert asking.pending
     clone = asking._apart
-    assert isinstance(clone, Clone)
+    assert isinstance(clone, ProcessCopy)
     pid = clone._pid
     asking.close()
     assert not exists(pid)
@@ -222,9 +227,9 @@ def test_an_answer_that_is_waited_for_no_more_leaves_nothing(
 
 def test_one_that_ends_by_itself_otherwise_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """As under another code than 0."""
-    begun = allocator_clone._begun
+    begun = allocator_clone._start_copy
     monkeypatch.setattr(allocator_clone, "_asks", lambda libc: libc.toupper)
-    monkeypatch.setattr(allocator_clone, "_begun", lambda libc, shared: begun(libc, shared + 7))
+    monkeypatch.setattr(allocator_clone, "_start_copy", lambda libc, shared: begun(libc, shared + 7))
     clone = a_clone()
     with pytest.raises(RuntimeError, match="without an answer"):
         waited_for(clone).answer()
@@ -234,7 +239,7 @@ def test_somebody_else_may_have_waited_for_it(begin: Begin) -> None:
     hung = begin()
     os.kill(hung._pid, signal.SIGKILL)
     os.waitpid(hung._pid, ANY_KIND)
-    assert hung.ended()
+    assert hung.is_done()
     with pytest.raises(RuntimeError, match="without an answer"):
         hung.answer()
 
@@ -245,9 +250,9 @@ def test_a_fork_of_the_program_forgets_it_and_leaves_it_alone(begin: Begin) -> N
     child = os.fork()
     if child == 0:
         hung.stop()
-        os._exit(0 if hung.ended() else 1)
+        os._exit(0 if hung.is_done() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert not hung.ended()
+    assert not hung.is_done()
     assert psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
@@ -258,7 +263,7 @@ def test_it_hears_no_signal_and_the_program_hears_its_own_again(begin: Begin) ->
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
         os.kill(hung._pid, number)
-    wait_until(lambda: sleeps(hung._pid))
+    wait_until(lambda: is_waiting(hung._pid))
     pending, blocked = (mask_of(hung._pid, name) for name in ("ShdPnd", "SigBlk"))
     assert pending & ~blocked == 0
     assert pending != 0
@@ -283,18 +288,18 @@ def test_no_mapping_is_left_by_an_answer() -> None:
         found = []
         for count in (3, 20):
             for _ in range(count):
-                waited_for(Clone()).answer()
-                Clone().stop()
+                waited_for(ProcessCopy()).answer()
+                ProcessCopy().stop()
             found.append(Path("/proc/self/maps").read_text(encoding="utf-8").count("/dev/zero"))
         return found
 
     a_clone().stop()
-    assert in_fork(left) == [0, 0]
+    assert run_in_fork(left) == [0, 0]
 
 
 @pytest.mark.parametrize("cause", ["another machine", "forbidden", "a driver"])
 def test_where_none_can_be_made_a_fork_is_asked(monkeypatch: pytest.MonkeyPatch, cause: str) -> None:
-    if totals() is None:
+    if allocator_totals() is None:
         pytest.skip("this C library does not tell")
     if cause == "another machine":
         monkeypatch.setattr(allocator_clone, "_libc", lambda: None)
@@ -303,13 +308,13 @@ def test_where_none_can_be_made_a_fork_is_asked(monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setattr(allocator_clone, "FLAGS", 0x00000800)  # CLONE_SIGHAND alone: EINVAL
     else:
         monkeypatch.setattr(allocator_clone, "copy_unsafe_driver", lambda: "CUDA")
-    monkeypatch.setattr(allocator_apart, "CLONING", 0.0)
-    monkeypatch.setattr(allocator_apart, "FORKING", 0.0)
+    monkeypatch.setattr(allocator_meter, "CLONING", 0.0)
+    monkeypatch.setattr(allocator_meter, "FORKING", 0.0)
     monkeypatch.setattr(allocator, "_took", None)
     note_seconds(2 * SLOW)
     with pytest.raises(OSError):  # noqa: PT011  (of any number)
-        Clone()
-    asking = Allocator()
+        ProcessCopy()
+    asking = AllocatorMeter()
     assert asking.pending
-    assert isinstance(asking._apart, Detached)
+    assert isinstance(asking._apart, DetachedFork)
     asking.close()

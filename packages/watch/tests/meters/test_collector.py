@@ -15,7 +15,7 @@ import pytest
 
 import flatwater_watch
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.meters.allocator import used
+from flatwater_watch.meters.allocator import used_bytes
 from flatwater_watch.meters.collector import DEAR, CollectionListener, _waiting
 
 SOURCE = str(Path(flatwater_watch.__file__).parent)
@@ -63,7 +63,7 @@ def _calm() -> Iterator[None]:
 def listen() -> Iterator[Listen]:
     opened = list[CollectionListener]()
 
-    def begin(read: Callable[[], int] = used, guard: Guard | None = None) -> CollectionListener:
+    def begin(read: Callable[[], int] = used_bytes, guard: Guard | None = None) -> CollectionListener:
         collector = CollectionListener((guard or Guard()).run, read)
         collector.start_listening()
         opened.append(collector)
@@ -76,7 +76,7 @@ def listen() -> Iterator[Listen]:
 
 def test_readings_leave_nothing_to_collect(listen: Listen) -> None:
     """A program that collects until nothing is left comes to an end."""
-    listen(used)
+    listen(used_bytes)
     left = list[int]()
     for _ in range(6):
         time.sleep(0.25)  # else the next one is not read
@@ -106,7 +106,7 @@ def test_what_a_collection_frees_is_measured(listen: Listen) -> None:
 
 def test_a_single_collection_is_compared_with_the_beginning(listen: Listen) -> None:
     collector = listen()
-    collector.mark()
+    collector.reset_baseline()
     kept = [mapped(MIB) for _ in range(20)]
     for _ in range(40):
         Cycle(0).bytes = mapped(MIB)
@@ -126,7 +126,7 @@ def test_a_collection_before_the_beginning_is_none_and_one_without_a_beginning_t
     Cycle(MIB)
     collect_rested(collector)
     assert collector.median_sawtooth(1) is None
-    collector.mark()
+    collector.reset_baseline()
     assert collector.median_sawtooth(1) is None
     Cycle(MIB)
     collect_rested(collector)
@@ -405,7 +405,7 @@ def test_where_a_reading_takes_long_none_is_taken(monkeypatch: pytest.MonkeyPatc
     reads: list[int] = []
     hearing = CollectionListener(lambda act: act(), lambda: reads.append(1) or 1)
     hearing.start_listening()
-    hearing.mark()
+    hearing.reset_baseline()
     gc.collect()
     hearing.close()
     assert reads == []

@@ -10,12 +10,12 @@ from itertools import count
 
 import pytest
 
-from flatwater_watch.meters.fork import Detached, in_fork
-from flatwater_watch.meters.proc import cpu_seconds_of
+from flatwater_watch.meters.fork import DetachedFork, run_in_fork
+from flatwater_watch.meters.proc import process_cpu_seconds
 
 
 def test_it_answers_from_another_process() -> None:
-    assert in_fork(lambda: {"pid": os.getpid()})["pid"] != os.getpid()
+    assert run_in_fork(lambda: {"pid": os.getpid()})["pid"] != os.getpid()
 
 
 REPLACED = {
@@ -33,11 +33,11 @@ def test_a_program_may_have_replaced_what_it_needs(monkeypatch: pytest.MonkeyPat
         for module, names in REPLACED.items():
             for name in names:
                 replaced.setattr(module, name, lambda *_, **__: None)
-        waited = in_fork(lambda: ["waited"])
-        apart = Detached(lambda: ["apart"])
-        ended = apart.ended(60)
+        waited = run_in_fork(lambda: ["waited"])
+        apart = DetachedFork(lambda: ["apart"])
+        ended = apart.is_done(60)
         answer = apart.answer()
-        stopped = Detached(lambda: time.sleep(60))
+        stopped = DetachedFork(lambda: time.sleep(60))
         stopped.stop()
     assert (waited, ended, answer) == (["waited"], True, ["apart"])
 
@@ -49,9 +49,9 @@ def refused() -> int:
 def test_it_answers_where_python_refuses_a_fork_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python 3.12.0 and 3.12.1 do: the last look of a watch failed there, and 150 MiB were told as flat."""
     monkeypatch.setattr("flatwater_watch.meters.fork.fork", refused)
-    assert in_fork(os.getpid) != os.getpid()
-    apart = Detached(os.getpid)
-    assert apart.ended(60)
+    assert run_in_fork(os.getpid) != os.getpid()
+    apart = DetachedFork(os.getpid)
+    assert apart.is_done(60)
     assert apart.answer() != os.getpid()
 
 
@@ -63,18 +63,18 @@ def test_what_it_changes_stays_there() -> None:
         sys.modules["made.in.the.fork"] = sys
         return len(found)
 
-    assert in_fork(work) == 1
+    assert run_in_fork(work) == 1
     assert found == []
     assert "made.in.the.fork" not in sys.modules
 
 
 def test_a_long_answer_does_not_block() -> None:
-    assert len(in_fork(lambda: "x" * 300_000)) == 300_000
+    assert len(run_in_fork(lambda: "x" * 300_000)) == 300_000
 
 
 def test_a_failure_is_an_error_here(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="ended with 1"):
-        in_fork(lambda: {}["missing"])
+        run_in_fork(lambda: {}["missing"])
     assert "KeyError: 'missing'" in capfd.readouterr().err
 
 
@@ -83,7 +83,7 @@ def test_ctrl_c_prints_no_traceback_of_the_fork(capfd: pytest.CaptureFixture[str
         raise KeyboardInterrupt
 
     with pytest.raises(RuntimeError):
-        in_fork(interrupted)
+        run_in_fork(interrupted)
     assert capfd.readouterr().err == ""
 
 
@@ -100,7 +100,7 @@ def test_a_fork_never_waits_for_a_thread_that_it_does_not_have() -> None:
     thread.start()
     sys.setswitchinterval(1e-6)
     try:
-        assert [in_fork(lambda: 1) for _ in range(30)] == [1] * 30
+        assert [run_in_fork(lambda: 1) for _ in range(30)] == [1] * 30
     finally:
         sys.setswitchinterval(before)
         over.set()
@@ -113,16 +113,16 @@ def test_the_filters_of_warnings_are_as_they_were_and_what_was_warned_of_stays_k
         before = list(warnings.filters)
         for _ in range(2):
             warnings.warn("once", UserWarning, stacklevel=1)
-            in_fork(lambda: 1)
+            run_in_fork(lambda: 1)
         assert list(warnings.filters) == before
     assert [str(warning.message) for warning in heard] == ["once"]
 
 
 def test_its_end_is_waited_for_as_long_as_it_may_work() -> None:
-    quick, idle = Detached(lambda: ["done"]), Detached(lambda: time.sleep(60))
-    assert quick.worked(20)
+    quick, idle = DetachedFork(lambda: ["done"]), DetachedFork(lambda: time.sleep(60))
+    assert quick.is_done_within_cpu(20)
     assert quick.answer() == ["done"]
-    assert not idle.worked(0.05)
+    assert not idle.is_done_within_cpu(0.05)
     idle.stop()
 
 
@@ -130,7 +130,7 @@ def test_the_cpu_seconds_of_a_process_are_those_that_it_knows_itself() -> None:
     until = time.process_time() + 0.05
     while time.process_time() < until:
         pass
-    before, told, after = sum(os.times()[:4]), cpu_seconds_of(os.getpid()), sum(os.times()[:4])
+    before, told, after = sum(os.times()[:4]), process_cpu_seconds(os.getpid()), sum(os.times()[:4])
     tick = 1 / os.sysconf("SC_CLK_TCK")  # each of the four is told in whole ones
     assert before - 4 * tick <= told <= after + 4 * tick
-    assert cpu_seconds_of(2**22 + 1) == 0
+    assert process_cpu_seconds(2**22 + 1) == 0

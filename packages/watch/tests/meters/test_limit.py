@@ -5,14 +5,14 @@ import sys
 
 import psutil
 
-from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.process import resident_bytes
 
 GIB = 1 << 30
 
 
 def test_the_machine_is_always_a_limit() -> None:
-    found = limits()["RAM"]
+    found = memory_limits()["RAM"]
     assert resident_bytes() < found <= psutil.virtual_memory().total + resident_bytes()
 
 
@@ -20,8 +20,8 @@ def test_a_limit_of_the_shell_counts_from_what_is_used_already() -> None:
     """At `ulimit -v`, what is left of the addresses can still become resident."""
     program = (
         f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({4 * GIB}, {4 * GIB}))\n"
-        "import psutil; from flatwater_watch.meters.limit import limits\n"
-        "found, memory = limits(), psutil.Process().memory_info()\n"
+        "import psutil; from flatwater_watch.meters.limit import memory_limits\n"
+        "found, memory = memory_limits(), psutil.Process().memory_info()\n"
         f"print(found['ulimit -v'] - memory.rss - ({4 * GIB} - memory.vms), 'ulimit -d' in found)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from flatwater_watch.meters.mappings import footprint, open_files, processes, threads, touched_bytes
+from flatwater_watch.meters.mappings import family_memory, footprint, open_files, threads, touched_bytes
 
 MIB = 1 << 20
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -57,13 +57,13 @@ def test_pages_shared_with_a_worker_count_once() -> None:
     """A fork shares all pages: two processes together take little more than one."""
     program = (
         "import os, json, sys\n"
-        "from flatwater_watch.meters.mappings import processes\n"
+        "from flatwater_watch.meters.mappings import family_memory\n"
         "block = bytearray(os.urandom(1 << 20)) * 64\n"
-        "alone = processes()\n"
+        "alone = family_memory()\n"
         "read, write = os.pipe()\n"
         "child = os.fork()\n"
         "if not child:\n    os.read(read, 1)\n    os._exit(0)\n"
-        "both = processes()\n"
+        "both = family_memory()\n"
         "os.write(write, b'x')\n"
         "print(alone.count, both.count, both.proportional - alone.proportional)"
     )
@@ -74,11 +74,11 @@ def test_pages_shared_with_a_worker_count_once() -> None:
 
 
 def test_private_bytes_grow_by_what_is_written() -> None:
-    before = processes().private
+    before = family_memory().private
     with mapped(32 * MIB) as (block, _):
         for page in range(0, 32 * MIB, mmap.PAGESIZE):
             block[page] = 1
-        assert 24 * MIB < processes().private - before < 40 * MIB
+        assert 24 * MIB < family_memory().private - before < 40 * MIB
 
 
 def test_a_peak_is_remembered_until_it_is_reset() -> None:

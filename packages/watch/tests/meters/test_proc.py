@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from flatwater_watch.meters.proc import descendant_pids, has_children, switches_of
+from flatwater_watch.meters.proc import context_switches, descendant_pids, has_children
 
 
 def test_a_child_is_seen_until_it_is_waited_for() -> None:
@@ -24,21 +24,21 @@ def test_a_child_is_seen_until_it_is_waited_for() -> None:
 
 
 def test_a_main_thread_that_sleeps_is_known_by_its_switches() -> None:
-    assert switches_of(os.getpid()) is None, "it is at work"
+    assert context_switches(os.getpid()) is None, "it is at work"
     sleeper = subprocess.Popen(["sleep", "60"])
     until = time.monotonic() + 240
-    while (before := switches_of(sleeper.pid)) is None and time.monotonic() < until:
+    while (before := context_switches(sleeper.pid)) is None and time.monotonic() < until:
         time.sleep(0.01)
     assert before is not None
     time.sleep(0.05)
-    assert switches_of(sleeper.pid) == before
+    assert context_switches(sleeper.pid) == before
     sleeper.send_signal(signal.SIGSTOP)
     sleeper.send_signal(signal.SIGCONT)  # it wakes up, and sleeps on
-    while switches_of(sleeper.pid) in {None, before} and time.monotonic() < until:
+    while context_switches(sleeper.pid) in {None, before} and time.monotonic() < until:
         time.sleep(0.01)
-    after = switches_of(sleeper.pid)
+    after = context_switches(sleeper.pid)
     assert after is not None
     assert after > before
     sleeper.kill()
     sleeper.wait()
-    assert switches_of(sleeper.pid) is None
+    assert context_switches(sleeper.pid) is None

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from flatwater_watch.meters import rises as module
-from flatwater_watch.meters.allocator import totals
-from flatwater_watch.meters.rises import Rises
+from flatwater_watch.meters.allocator import allocator_totals
+from flatwater_watch.meters.rises import RiseRecorder
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -56,12 +56,12 @@ def borrow(size: int) -> None:
 def quick() -> bool:
     """Whether the allocator can be asked at each line."""
     began = time.perf_counter()
-    totals()
+    allocator_totals()
     return time.perf_counter() - began < QUICK
 
 
-def noted(work: Callable[[], Any], end: tuple[str, int] | None = None) -> Rises:
-    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
+def noted(work: Callable[[], Any], end: tuple[str, int] | None = None) -> RiseRecorder:
+    rises = RiseRecorder(lambda file: file == __file__, seconds=0.5, quick=QUICK)
     assert rises.begin(end)
     try:
         work()
@@ -81,7 +81,7 @@ def test_the_line_of_what_is_kept_is_told_and_not_that_of_what_is_given_back() -
 
     if not quick():
         pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
-    place = noted(work).place(mostly=0.5, fewest=3)
+    place = noted(work).main_line(mostly=0.5, fewest=3)
     for block in kept:
         libc.free(block)
     source, first = inspect.getsourcelines(keep)
@@ -114,8 +114,10 @@ def test_what_comes_after_the_line_that_is_asked_for_is_not_told(function: Calla
     end = first + next(n for n, text in enumerate(source) if "the end of" in text)
     if not quick():
         pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
-    place = noted(lambda: [function(kept) for _ in range(5)], (__file__, end)).place(mostly=0.5, fewest=3)
-    elsewhere = noted(lambda: [kept.append(keep(SIZE)) for _ in range(5)], (__file__, end)).place(mostly=0.5, fewest=3)
+    place = noted(lambda: [function(kept) for _ in range(5)], (__file__, end)).main_line(mostly=0.5, fewest=3)
+    elsewhere = noted(lambda: [kept.append(keep(SIZE)) for _ in range(5)], (__file__, end)).main_line(
+        mostly=0.5, fewest=3
+    )
     for block in kept:
         libc.free(block)
     assert (place is not None and place[2] == "keep") == early
@@ -132,7 +134,7 @@ def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:
         for _ in range(5):
             library["load"]()
 
-    rises = Rises(
+    rises = RiseRecorder(
         lambda file: file == "/usr/lib/somelib.py", seconds=0.5, quick=QUICK
     )  # it plays the user, and this file the library
     assert rises.begin()
@@ -142,12 +144,12 @@ def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:
         rises.end()
     for block in kept:
         libc.free(block)
-    assert rises.place(mostly=0.5, fewest=3) == ("/usr/lib/somelib.py", 2, "load")
+    assert rises.main_line(mostly=0.5, fewest=3) == ("/usr/lib/somelib.py", 2, "load")
 
 
 def test_one_rise_names_no_line() -> None:
     kept: list[int] = []
-    place = noted(lambda: kept.append(keep(SIZE))).place(mostly=0.5, fewest=3)
+    place = noted(lambda: kept.append(keep(SIZE))).main_line(mostly=0.5, fewest=3)
     libc.free(kept[0])
     assert place is None
 
@@ -156,7 +158,7 @@ def test_a_debugger_of_the_program_is_left_alone() -> None:
     def own(_frame: FrameType, _event: str, _given: object) -> None:
         pass
 
-    rises = Rises(lambda _: True, seconds=0.5, quick=QUICK)
+    rises = RiseRecorder(lambda _: True, seconds=0.5, quick=QUICK)
     before = sys.gettrace()
     sys.settrace(own)
     try:
@@ -172,7 +174,7 @@ def test_one_that_the_program_sets_meanwhile_stays() -> None:
     def own(_frame: FrameType, _event: str, _given: object) -> None:
         pass
 
-    rises = Rises(lambda _: True, seconds=0.5, quick=QUICK)
+    rises = RiseRecorder(lambda _: True, seconds=0.5, quick=QUICK)
     assert rises.begin()
     sys.settrace(own)
     try:
@@ -196,7 +198,7 @@ def test_variables_are_held_no_longer_than_the_program_holds_them() -> None:
         del one, two
         return Large.gone
 
-    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
+    rises = RiseRecorder(lambda file: file == __file__, seconds=0.5, quick=QUICK)
     assert rises.begin()
     try:
         assert work()
@@ -205,23 +207,23 @@ def test_variables_are_held_no_longer_than_the_program_holds_them() -> None:
 
 
 def test_what_the_watch_gains_itself_is_left_out() -> None:
-    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
+    rises = RiseRecorder(lambda file: file == __file__, seconds=0.5, quick=QUICK)
     kept: list[int] = []
     assert rises.begin()
     try:
-        kept += [(libc.malloc(SIZE), rises.leave_out())[0] for _ in range(5)]
+        kept += [(libc.malloc(SIZE), rises.skip_current_gain())[0] for _ in range(5)]
     finally:
         rises.end()
     for block in kept:
         libc.free(block)
-    place = rises.place(mostly=0.5, fewest=3)
+    place = rises.main_line(mostly=0.5, fewest=3)
     assert place is None or place[2] != "test_what_the_watch_gains_itself_is_left_out"
 
 
 def test_an_answer_that_is_not_asked_for_costs_no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a heap whose answers take long the pages alone are read at each line, and half a second is enough for many."""
     monkeypatch.setattr(module, "last_seconds", lambda: 0.01)
-    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
+    rises = RiseRecorder(lambda file: file == __file__, seconds=0.5, quick=QUICK)
     assert rises.begin()
     rises.end()
     assert rises._most > 10 * (0.5 / 0.01)

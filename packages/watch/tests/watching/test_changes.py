@@ -11,21 +11,25 @@ from running import MAIN, Watched, environment
 from watched import LEAK, MIB
 
 from flatwater_watch.agent.outcome import GrowthAllowance
-from flatwater_watch.agent.spool import unwatched
+from flatwater_watch.agent.spool import unwatched_summary
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.run_comparison import changes_of
+from flatwater_watch.faces.run_comparison import comparison_lines
 
 SERIES = {"seconds": [0.0, 10.0, 110.0], "steps": [0, 5, 55], "file_bytes": [0, 0, MIB], "freed_bytes": [0, 0, None]}
 
 
 def result(held: dict[str, int], resident: int = 100 * MIB, **changes: Any) -> dict[str, Any]:
     """Of 110 seconds and 55 steps."""
-    return unwatched("serve.py", "") | {"held": held, "series": SERIES | {"resident_bytes": [0, 0, resident]}} | changes
+    return (
+        unwatched_summary("serve.py", "")
+        | {"held": held, "series": SERIES | {"resident_bytes": [0, 0, resident]}}
+        | changes
+    )
 
 
 def told(now: dict[str, Any], before: dict[str, Any]) -> list[list[str]]:
     """The words of each line."""
-    return [line.split() for line in changes_of(now, before)]
+    return [line.split() for line in comparison_lines(now, before)]
 
 
 def test_the_bytes_of_each_owner_are_told_the_largest_change_first() -> None:
@@ -86,12 +90,16 @@ def test_findings_are_new_still_there_or_gone() -> None:
 )
 def test_growth_that_a_build_lets_pass(allowed: str, says: str) -> None:
     columns = {"seconds": [0.0, 10.0, *[110.0] * 7], "steps": [0, 5, *[55] * 7]}
-    grown = unwatched("serve.py", "") | {"unit": "request", "resident_growth_bytes": 100 * MIB, "series": columns}
-    said = GrowthAllowance.read(allowed).describe_excess(grown)
+    grown = unwatched_summary("serve.py", "") | {
+        "unit": "request",
+        "resident_growth_bytes": 100 * MIB,
+        "series": columns,
+    }
+    said = GrowthAllowance.parse(allowed).describe_excess(grown)
     assert says in said
     assert bool(says) == bool(said)
     served = grown | {"workers": [{}], "steps": 25, "seconds": 50.0}
-    assert "4.00 MiB a request" in GrowthAllowance.read("3MiB/step").describe_excess(served), (
+    assert "4.00 MiB a request" in GrowthAllowance.parse("3MiB/step").describe_excess(served), (
         "the workers' requests are not its own"
     )
 
@@ -99,10 +107,10 @@ def test_growth_that_a_build_lets_pass(allowed: str, says: str) -> None:
 @pytest.mark.parametrize("text", ["1MiB/epoch", "much", "1MiB/"])
 def test_what_is_no_growth_is_refused(text: str) -> None:
     if text == "1MiB/":  # all of it, as without the stroke
-        assert GrowthAllowance.read(text).per == ""
+        assert GrowthAllowance.parse(text).per == ""
         return
     with pytest.raises(ConfigError, match=r"1MiB/step|amount of memory"):
-        GrowthAllowance.read(text)
+        GrowthAllowance.parse(text)
 
 
 SERVICE = """

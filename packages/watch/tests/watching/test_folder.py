@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from running import MAIN, environment
 
-from flatwater_watch.agent.spool import WORKER, unwatched
+from flatwater_watch.agent.spool import WORKER, unwatched_summary
 from flatwater_watch.faces import folder as folders
 from flatwater_watch.faces.folder import (
+    mask_values,
     masked_summary,
-    notes_in,
+    read_notes,
+    read_sentences,
     read_spools,
-    sentences_in,
     watch_folder,
-    without_secrets,
 )
 
 OLD = time.time() - 100
@@ -82,7 +82,7 @@ def strange(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "strange"
     place.mkdir()
     secret = tmp_path / "secret"
-    secret.write_text(json.dumps(unwatched("secret", "secret")))
+    secret.write_text(json.dumps(unwatched_summary("secret", "secret")))
     for ending in ("json", "worker.json", "fault", "unseen"):
         (place / f"link.{ending}").symlink_to(secret)
         os.mkfifo(place / f"pipe.{ending}")
@@ -97,7 +97,7 @@ def strange(tmp_path: Path) -> Iterator[Path]:
 def test_no_link_is_followed_no_pipe_waited_for_and_no_file_read_without_end(strange: Path) -> None:
     assert read_spools(strange) == read_spools(strange, WORKER) == []
     for kind in ("json", "fault", "unseen"):
-        texts = [text for text, _ in notes_in(strange, f".{kind}")]
+        texts = [text for text, _ in read_notes(strange, f".{kind}")]
         assert max(map(len, texts)) <= folders.NOTE_BYTES
         assert not any("secret" in text for text in texts)
 
@@ -106,13 +106,13 @@ def test_a_folder_of_ever_more_files_is_read_to_a_bound(tmp_path: Path, monkeypa
     monkeypatch.setattr(folders, "MOST_NOTES", 5)
     for number in range(20):
         (tmp_path / f"{number}.fault").write_text(f"sentence {number}")
-    assert len(sentences_in(tmp_path, "fault")) == 5
+    assert len(read_sentences(tmp_path, "fault")) == 5
 
 
-@pytest.mark.parametrize("name", unwatched("", ""))
+@pytest.mark.parametrize("name", unwatched_summary("", ""))
 @pytest.mark.parametrize("value", [None, "text", [1], {"a": 1}, -1.5, True])
 def test_what_is_no_summary_is_no_result(tmp_path: Path, name: str, value: object) -> None:
-    good = unwatched("", "")
+    good = unwatched_summary("", "")
     (tmp_path / "1.json").write_text(json.dumps(good | {name: value}))
     found = read_spools(tmp_path)
     assert [type(each[name]) for each in found] in ([], [type(good[name])], [type(value)])
@@ -129,11 +129,12 @@ def test_what_is_no_json_is_no_result(tmp_path: Path, text: str) -> None:
 def test_secrets_are_masked_in_texts_and_names_and_numbers_stay() -> None:
     words = ["train.py", "--password=hunter2", "--token", "hunter2", "https://u:hunter2@h/", "--lr", "3e-4"]
     told = masked_summary(
-        unwatched("", "at https://u:hunter2@h/") | {"held": {"C['https://u:hunter2@h/']": [1, 2.5, None]}}, words
+        unwatched_summary("", "at https://u:hunter2@h/") | {"held": {"C['https://u:hunter2@h/']": [1, 2.5, None]}},
+        words,
     )
     assert "hunter2" not in json.dumps(told)
     assert told["program"] == "train.py --password=*** --token *** https://***@h/ --lr 3e-4"
-    assert without_secrets(told) == told
+    assert mask_values(told) == told
     assert next(iter(told["held"].values())) == [1, 2.5, None]
 
 

@@ -42,7 +42,7 @@ def none_open() -> Iterator[None]:
         (process, "footprint"),
         (process, "measure_workers_"),
         (process.schedule, "schedule_next_"),
-        (process, "limits"),
+        (process, "memory_limits"),
         (process.growth, "choose_scale"),
         (process, "active_findings"),
         (process, "build_summary"),
@@ -51,7 +51,7 @@ def none_open() -> Iterator[None]:
         (process.ProcessWatch, "conclude"),
         (process.ProcessWatch, "summary"),
         (process.ProcessWatch, "close"),
-        (process.Boundaries, "_look"),
+        (process.Boundaries, "_read_clock"),
         (context, "ProcessWatch"),
         (context, "_print"),
         (context, "terminal_lines"),
@@ -71,7 +71,7 @@ def test_a_fault_never_reaches_the_program(monkeypatch: pytest.MonkeyPatch, wher
 
 
 @pytest.mark.parametrize(
-    "where", [(process, "take_reading"), (process, "limits"), (process.schedule, "schedule_next_")]
+    "where", [(process, "take_reading"), (process, "memory_limits"), (process.schedule, "schedule_next_")]
 )
 def test_a_fault_of_a_reading_is_told_once_and_ends_the_readings(
     monkeypatch: pytest.MonkeyPatch, where: tuple[object, str]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from running import MAIN, environment
 
-from flatwater_watch.faces import inside
+from flatwater_watch.faces import attach_inside
 
 SERVER = """
 import gc, os, signal, sys, threading, time
@@ -47,8 +47,8 @@ def can_enter() -> bool:
     gdb = shutil.which("gdb")
     try:
         if gdb is not None:
-            inside._try(gdb)
-    except inside.CannotEnterError:
+            attach_inside._try(gdb)
+    except attach_inside.CannotEnterError:
         return False
     return gdb is not None
 
@@ -168,7 +168,7 @@ def test_a_runner_that_is_killed_takes_the_watch_with_it(tmp_path: Path) -> None
         assert program.poll() is None
 
 
-IMPATIENT = "from flatwater_watch.faces import inside; inside.ANSWER_SECONDS = 1.0; " + MAIN
+IMPATIENT = "from flatwater_watch.faces import attach_inside; attach_inside.ANSWER_SECONDS = 1.0; " + MAIN
 """It waits a second, and not five, for a main thread that never answers."""
 WAITS = """
 import threading
@@ -223,8 +223,8 @@ RACER = """
 import os, sys
 from contextlib import suppress
 from pathlib import Path
-from flatwater_watch.agent import handover
-from flatwater_watch.faces import inside
+from flatwater_watch.agent import runner_protocol
+from flatwater_watch.faces import attach_inside
 
 victim = Path(sys.argv[1])
 child = os.fork()
@@ -234,7 +234,8 @@ if child == 0:  # another user, who knows where to look and is quick
     while True:
         for folder in tmp.glob("flatwater-watch-*"):
             for place in (folder, folder / "notes"):
-                for name in (handover.PAGE, handover.STAY, "enter.py", "line", "1.json", "1.fault", "notes"):
+                told = ("enter.py", "line", "1.json", "1.fault", "notes")
+                for name in (runner_protocol.PAGE, runner_protocol.STAY, *told):
                     with suppress(OSError):
                         (place / name).symlink_to(victim)
                     with suppress(OSError):
@@ -247,11 +248,11 @@ if child == 0:  # another user, who knows where to look and is quick
 try:
     owned = 0
     for _ in range(100):
-        with inside._folders(child) as (ours, theirs):
-            for name in (handover.PAGE, "enter.py", "line"):
+        with attach_inside._folders(child) as (ours, theirs):
+            for name in (runner_protocol.PAGE, "enter.py", "line"):
                 (ours / name).write_text("written")
-            assert inside.read_spools(theirs) == [] == inside.sentences_in(theirs, "fault")
-            inside.notes_in(theirs, handover.CLAIM)
+            assert attach_inside.read_spools(theirs) == [] == attach_inside.read_sentences(theirs, "fault")
+            attach_inside.read_notes(theirs, runner_protocol.CLAIM)
             owned += theirs.lstat().st_uid == 65534 and ours.lstat().st_uid == os.geteuid()
     print(owned, victim.read_text(), victim.stat().st_uid, len(os.listdir(os.environ["TMPDIR"])))
 finally:

@@ -83,7 +83,7 @@ def test_what_is_put_into_a_program_imports_the_standard_library_alone() -> None
         "flatwater_watch", folder + "/__init__.py", submodule_search_locations=[folder])
     sys.modules["flatwater_watch"] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    import flatwater_watch.agent.start_in_process, flatwater_watch.agent.process, flatwater_watch.agent.steps
+    import flatwater_watch.agent.start_in_process, flatwater_watch.agent.process, flatwater_watch.agent.step_hooks
     print("all there")
     """
     done = subprocess.run(

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import LEAK, MIB, rows
 
-from flatwater_watch.agent.conclusion import decide_outcome, with_roots, without_reached
+from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, with_root_gains
 from flatwater_watch.agent.growth import explained_share
-from flatwater_watch.agent.outcome import Outcome, by_size, fails_build
+from flatwater_watch.agent.outcome import Outcome, fails_build, split_by_size
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.judge import judge_unowned
 from flatwater_watch.faces.terminal import terminal_lines
@@ -244,8 +244,8 @@ def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:
     growing = Growth(60, 400 * MIB, None, Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), "boundary")
     native = judge_unowned("native", growing.whole, growing)
     leak = replace(native, owner="grow.KEPT", verdict="leak")
-    assert without_reached([leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB) == [leak]
-    assert without_reached([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]
+    assert drop_rooted_native([leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB) == [leak]
+    assert drop_rooted_native([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]
 
 
 def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> None:
@@ -253,12 +253,12 @@ def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> 
     series = rows([100 * MIB, 120 * MIB, 160 * MIB, 250 * MIB, 400 * MIB])
     early = replace(LEAK, owner="train.monitor.curves", share=0.22)
     other = replace(LEAK, owner="train.monitors", share=0.2)
-    found = with_roots([early, other], [("train.monitor", 200 * MIB), ("train.OTHER", 90 * MIB)], series)
+    found = with_root_gains([early, other], [("train.monitor", 200 * MIB), ("train.OTHER", 90 * MIB)], series)
     assert [each.share for each in found] == pytest.approx([200 / 300, 0.2])
-    assert with_roots([early, other], [("train.monitor", 290 * MIB)], series)[0].share == pytest.approx(0.8)
-    assert with_roots([early, other], [("train.monitor", 30 * MIB)], series) == [early, other]
-    assert with_roots([early], [("train.monitor", 30 * MIB)], series[:1]) == [early]
-    assert with_roots([], [], []) == []
+    assert with_root_gains([early, other], [("train.monitor", 290 * MIB)], series)[0].share == pytest.approx(0.8)
+    assert with_root_gains([early, other], [("train.monitor", 30 * MIB)], series) == [early, other]
+    assert with_root_gains([early], [("train.monitor", 30 * MIB)], series[:1]) == [early]
+    assert with_root_gains([], [], []) == []
 
 
 def test_small_findings_beside_a_large_one_are_one_row() -> None:
@@ -276,14 +276,14 @@ def test_small_findings_beside_a_large_one_are_one_row() -> None:
     row = "and 5 smaller, 5% of the growth together: numba.registry0, numba.registry1, numba.registry2 and 2 more, in"
     assert " ".join(lines).count("numba.registry") == 3
     assert row in " ".join(line.strip() for line in lines)
-    assert by_size([large, *small, slower]) == ([large, slower], small)
-    assert by_size([*small, slower]) == ([*small, slower], [])
+    assert split_by_size([large, *small, slower]) == ([large, slower], small)
+    assert split_by_size([*small, slower]) == ([*small, slower], [])
 
 
 def test_a_small_leak_beside_a_large_buffer_stands_for_itself() -> None:
     leak = replace(LEAK, share=0.01)
     buffer = replace(LEAK, owner="train.REPLAY", verdict="filling", share=0.99)
-    assert by_size([buffer, leak]) == ([buffer, leak], [])
+    assert split_by_size([buffer, leak]) == ([buffer, leak], [])
 
 
 def test_a_root_that_a_finding_names_is_no_lead() -> None:

@@ -141,7 +141,7 @@ def test_looks_that_take_long_come_seldom() -> None:
     watch, looks, times = ProcessWatch(), Looks(), list[int]()
     watch._monitor.levels = cast("ResetTracker", looks)
     for now in (100.0, 101.0, 200.0):
-        watch._look_at_levels(now)
+        watch._check_resets(now)
         times.append(looks.times)
     watch.close(conclude=False)
     assert times == [1, 1, 2]
@@ -229,7 +229,7 @@ def test_what_answers_for_the_allocator_is_let_go_before_the_next_reading() -> N
     class Apart:
         looks = 0
 
-        def ended(self) -> bool:
+        def is_done(self) -> bool:
             self.looks += 1
             return False
 
@@ -297,7 +297,7 @@ FILLING = """
 import numpy as np
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned, touched_by_path_
+from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned_by_path, touched_by_path_
 
 MIB = 1 << 20
 
@@ -312,8 +312,8 @@ def main():
     replay.frames[: 4 * MIB] = 1
     pages = FillingArrays()
     add_untouched_(pages, take_census(Roots()))
-    (path,) = [path for path in planned(pages) if path.endswith("replay.frames")]
-    assert planned(pages)[path] == 32 * MIB
+    (path,) = [path for path in planned_by_path(pages) if path.endswith("replay.frames")]
+    assert planned_by_path(pages)[path] == 32 * MIB
     assert abs(touched_by_path_(pages)[path] - 4 * MIB) <= 2 * MIB  # the system may back it with huge pages
     replay.frames[:] = 1
     assert touched_by_path_(pages)[path] >= 31 * MIB
@@ -334,19 +334,19 @@ def test_an_array_that_fills_is_owned_by_its_touched_pages() -> None:
 LATE = """
 import atexit, threading, time
 from flatwater_watch.agent.process import ProcessWatch
-from flatwater_watch.agent.reading import has_returned
+from flatwater_watch.agent.reading import main_has_returned
 
 watch = ProcessWatch()
 for _ in range(8):
     watch.step("update")
     time.sleep(0.25)
-assert not has_returned()
+assert not main_has_returned()
 
 def late():
     watch.step("update")
     rows = len(watch._rows)
     watch.conclude(alive=False)
-    print(has_returned(), rows, len(watch._rows))
+    print(main_has_returned(), rows, len(watch._rows))
 
 threading._register_atexit(late)
 """

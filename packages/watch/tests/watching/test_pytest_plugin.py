@@ -349,7 +349,7 @@ RUNS, KEPT = [], []
 class Thing:
     pass
 
-@pytest.fixture(params=["used", "_look", "Series", "_grows"])
+@pytest.fixture(params=["used_bytes", "_take_baseline", "Series", "_grows"])
 def broken(request, monkeypatch):
     monkeypatch.setattr(flatness, request.param, fails)
 

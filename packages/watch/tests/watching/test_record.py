@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from watched import LEAK
 
-from flatwater_watch.agent.spool import unwatched
-from flatwater_watch.faces import record
-from flatwater_watch.faces.record import read_record
+from flatwater_watch.agent.spool import unwatched_summary
+from flatwater_watch.faces import bounded_result
+from flatwater_watch.faces.bounded_result import read_record
 
 
 def written(folder: Path, found: object) -> Path:
@@ -20,20 +20,21 @@ def written(folder: Path, found: object) -> Path:
 
 
 def of_readings(count: int) -> dict[str, Any]:
-    series: dict[str, list[Any]] = {name: list(range(count)) for name in unwatched("", "")["series"]}
+    series: dict[str, list[Any]] = {name: list(range(count)) for name in unwatched_summary("", "")["series"]}
     series["freed_bytes"] = [None] * count
     series["seconds"] = [0.25 * at for at in range(count)]
-    return unwatched("train.py", "") | {"readings": count, "series": series, "unseen": []}
+    return unwatched_summary("train.py", "") | {"readings": count, "series": series, "unseen": []}
 
 
 @pytest.mark.parametrize(
     "found",
     [
-        unwatched("train.py", "why"),
+        unwatched_summary("train.py", "why"),
         of_readings(0),
         of_readings(1),
-        of_readings(record.POINTS),
-        unwatched("", "") | {"findings": [LEAK.to_json()], "held": {"train.KEPT": [1, 2]}, "more": {"a": [None, True]}},
+        of_readings(bounded_result.POINTS),
+        unwatched_summary("", "")
+        | {"findings": [LEAK.to_json()], "held": {"train.KEPT": [1, 2]}, "more": {"a": [None, True]}},
         {"findings": "text", "series": {"seconds": "1,2"}},
         {"findings": {}, "series": {}},
         {},
@@ -48,34 +49,36 @@ def test_what_is_small_is_read_as_json_reads_it(tmp_path: Path, found: object) -
     assert read_record(written(tmp_path, found)) == found
 
 
-@pytest.mark.parametrize("count", [record.POINTS + 1, 3 * record.POINTS - 1, 3 * record.POINTS, 100_003])
+@pytest.mark.parametrize(
+    "count", [bounded_result.POINTS + 1, 3 * bounded_result.POINTS - 1, 3 * bounded_result.POINTS, 100_003]
+)
 @pytest.mark.parametrize("piece", [7, 1 << 20])
 def test_columns_are_thinned_alike_and_keep_their_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, piece: int
 ) -> None:
-    monkeypatch.setattr(record, "PIECE", piece)
+    monkeypatch.setattr(bounded_result, "PIECE", piece)
     whole = of_readings(count)
     read = read_record(written(tmp_path, whole))
-    stride = -(-count // record.POINTS)
+    stride = -(-count // bounded_result.POINTS)
     kept = [*range(0, count, stride)]
     kept += [] if kept[-1] == count - 1 else [count - 1]
     assert read["series"] == {name: [column[at] for at in kept] for name, column in whole["series"].items()}
-    assert len(kept) <= record.POINTS + 1
+    assert len(kept) <= bounded_result.POINTS + 1
     assert read["unseen"] == [f"readings between: of this record one in {stride} is read"]
     assert read["readings"] == count
     assert list(read) == list(whole)
 
 
 def test_of_many_findings_the_first_are_read_and_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "PIECE", 1000)
-    many = [LEAK.to_json() | {"owner": f"train.KEPT[{at}]"} for at in range(record.FINDINGS + 7)]
-    read = read_record(written(tmp_path, unwatched("train.py", "") | {"findings": many, "unseen": []}))
-    assert read["findings"] == many[: record.FINDINGS]
+    monkeypatch.setattr(bounded_result, "PIECE", 1000)
+    many = [LEAK.to_json() | {"owner": f"train.KEPT[{at}]"} for at in range(bounded_result.FINDINGS + 7)]
+    read = read_record(written(tmp_path, unwatched_summary("train.py", "") | {"findings": many, "unseen": []}))
+    assert read["findings"] == many[: bounded_result.FINDINGS]
     assert read["unseen"] == ["7 findings of 507: the largest alone are read of such a record"]
 
 
 def test_secrets_that_an_earlier_version_kept_are_not_read(tmp_path: Path) -> None:
-    read = read_record(written(tmp_path, unwatched("train.py --password=hunter2", "https://u:hunter2@h/")))
+    read = read_record(written(tmp_path, unwatched_summary("train.py --password=hunter2", "https://u:hunter2@h/")))
     assert "hunter2" not in json.dumps(read)
 
 
@@ -94,17 +97,17 @@ def test_what_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_record_that_has_too_much_elsewhere_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    monkeypatch.setattr(record, "OTHER_BYTES", 10_000)
-    monkeypatch.setattr(record, "PIECE", 1000)
+    monkeypatch.setattr(bounded_result, "OTHER_BYTES", 10_000)
+    monkeypatch.setattr(bounded_result, "PIECE", 1000)
     value: Any = {"held": {"a": "x" * 20_000}, "findings": [{"what": "x" * 20_000}], "unseen": ["x" * 20_000]}[where]
     with pytest.raises(ValueError, match=r"has|have"):
-        read_record(written(tmp_path, unwatched("", "") | {where: value}))
+        read_record(written(tmp_path, unwatched_summary("", "") | {where: value}))
 
 
 def test_a_long_record_is_read_in_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, of_readings(300_000))
     size = path.stat().st_size
-    monkeypatch.setattr(record, "RESULT_BYTES", size)  # so much is set aside before the file is read
+    monkeypatch.setattr(bounded_result, "RESULT_BYTES", size)  # so much is set aside before the file is read
     tracemalloc.start()
     read_record(path)
     _, peak = tracemalloc.get_traced_memory()

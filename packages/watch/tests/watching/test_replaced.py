@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from flatwater_watch.meters import bound
+from flatwater_watch.meters import system_calls
 
 SOURCE = Path(__file__).parents[2] / "src"
 MAIN = "import sys; from flatwater_watch.faces.main import main; sys.exit(main())"
@@ -76,15 +76,15 @@ def test_a_program_that_replaces_what_the_watch_needs_is_watched(tmp_path: Path,
 def test_the_clocks_go_on_where_those_of_the_program_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("perf_counter", "monotonic", "time"):
         monkeypatch.setattr(time, name, lambda: 0.0)
-    before = bound.monotonic()
-    bound.sleep(0.001)
-    assert bound.monotonic() > before
+    before = system_calls.monotonic()
+    system_calls.sleep(0.001)
+    assert system_calls.monotonic() > before
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     for text in ("a" * 300_000, "é\udc80", ""):
-        bound.write_whole(str(path), text)
+        system_calls.write_whole(str(path), text)
         assert path.read_text("utf-8", "surrogateescape") == text
-        assert bound.read_file(str(path)) == text.encode("utf-8", "surrogateescape")
+        assert system_calls.read_file(str(path)) == text.encode("utf-8", "surrogateescape")
     assert list(tmp_path.iterdir()) == [path]

@@ -13,10 +13,10 @@ import pytest
 from running import MAIN, Watched, environment
 
 from flatwater_watch.agent.growth import Sample, append_sample_
-from flatwater_watch.agent.spool import unwatched
+from flatwater_watch.agent.spool import unwatched_summary
 from flatwater_watch.agent.summary import build_summary
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.command import as_text
+from flatwater_watch.faces.command import json_text
 from flatwater_watch.faces.main import main
 from flatwater_watch.faces.runner import python_command
 from flatwater_watch.series.readings import Reading
@@ -601,8 +601,8 @@ def test_the_readings_are_told_as_columns_that_say_the_same_as_the_totals(watche
 
 def test_a_result_has_a_line_for_each_fact_and_is_the_same_json() -> None:
     series = {"seconds": [0.5, 1.0], "freed_bytes": [None, 2], "steps": []}
-    told = unwatched("train.py [\n1\n]", "") | {"series": series}
-    text = as_text(told)
+    told = unwatched_summary("train.py [\n1\n]", "") | {"series": series}
+    text = json_text(told)
     assert json.loads(text) == told
     assert '  "seconds": [0.5, 1.0],\n  "freed_bytes": [null, 2],\n' in text
     assert len(text.splitlines()) == 32

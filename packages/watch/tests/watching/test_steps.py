@@ -14,7 +14,7 @@ import cloudpickle
 import gymnasium
 import pytest
 
-from flatwater_watch.agent.steps import hook_steps, unhook_steps
+from flatwater_watch.agent.step_hooks import hook_steps, unhook_steps
 
 Counted = Counter[str]
 

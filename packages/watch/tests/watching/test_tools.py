@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from flatwater_watch.meters.untraced import frameless_callable, run_untraced
+from flatwater_watch.meters.suspended_tracing import frameless_callable, run_untraced
 
 SOURCE = Path(__file__).parents[2] / "src"
 MAIN = "import sys; from flatwater_watch.faces.main import main; sys.exit(main())"

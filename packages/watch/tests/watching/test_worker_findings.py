@@ -13,8 +13,8 @@ from running import Watched, environment
 from watched import LEAK, MIB
 
 from flatwater_watch.agent import start_in_process
-from flatwater_watch.agent.handover import FOLDER
-from flatwater_watch.agent.spool import unwatched
+from flatwater_watch.agent.runner_protocol import FOLDER
+from flatwater_watch.agent.spool import unwatched_summary
 from flatwater_watch.faces.worker_findings import with_workers
 
 WORKERS = """
@@ -95,7 +95,7 @@ def test_a_fork_that_the_watch_makes_is_no_worker(tmp_path: Path, monkeypatch: p
 
 def summary(**changes: Any) -> dict[str, Any]:
     """Of ten seconds of a program."""
-    told = unwatched("train.py", "") | {"unseen": [], "readings": 20, "seconds": 10.0, "steps": 10}
+    told = unwatched_summary("train.py", "") | {"unseen": [], "readings": 20, "seconds": 10.0, "steps": 10}
     return told | {"outcome": {"state": "flat", "bytes": 0, "known": [], "next": []}} | changes
 
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import derived_field, state
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 CLIP_MARGIN = 1e-6
@@ -26,9 +26,9 @@ class Adam:
     exp_avg_sq: Float[Tensor, "P n"]
     steps: Float[Tensor, "P"]
     """Steps that each member's moments have seen, float32."""
-    grad: Float[Tensor, "P n"] = derived()
+    grad: Float[Tensor, "P n"] = derived_field()
     """Where the update accumulates its gradients."""
-    skip: Float[Tensor, "P"] = derived()
+    skip: Float[Tensor, "P"] = derived_field()
     """1 for a member that leaves out the step being taken."""
 
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.config import AlgorithmConfig, Settings, own_algorithm
 from flatwater.named_imports import find_object
-from flatwater.nets.stack import Layout, Params, init_, lowered
+from flatwater.nets.stack import Layout, Params, bfloat16_autocast, init_
 from flatwater.state.random import stream
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 T = TypeVar("T")
 
@@ -195,7 +195,7 @@ def named_algorithm(where: str) -> Algorithm:
     Raises:
         ConfigError: there is none, it lacks a part, or its settings cannot be settings.
     """
-    given = f"learner.algorithm = {shown(where)}"
+    given = f"learner.algorithm = {short_repr(where)}"
     try:
         found = find_object(where, given=f"{given}:", wanted="package.module:NAME of an Algorithm")
     except TypeError as wrong:
@@ -207,11 +207,11 @@ def named_algorithm(where: str) -> Algorithm:
         raise ConfigError(f"{given}: is of the type {type(found).__name__}; wanted is an Algorithm")
     for name in ("build", "make_update", "explorer", "numbers"):
         if not callable(getattr(found, name)):
-            raise ConfigError(f"{given}: its {name} is {shown(getattr(found, name))}; wanted is a function")
+            raise ConfigError(f"{given}: its {name} is {short_repr(getattr(found, name))}; wanted is a function")
     settings: Any = found.settings
     if not (isinstance(settings, type) and issubclass(settings, Settings)):
         wanted = f"a @config class over {Settings.__module__}.{Settings.__name__}"
-        raise ConfigError(f"{given}: its settings are {shown(settings)}; wanted is {wanted}")
+        raise ConfigError(f"{given}: its settings are {short_repr(settings)}; wanted is {wanted}")
     try:
         settings()
     except TypeError as wrong:
@@ -226,7 +226,7 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
         ConfigError: the algorithm builds something else than the members that were asked for.
     """
     members = algorithm.build(config, nets, setting)
-    given = f"learner.algorithm = {shown(config.algorithm)}: build"
+    given = f"learner.algorithm = {short_repr(config.algorithm)}: build"
     if not isinstance(members, Members):
         raise ConfigError(f"{given} gives a {type(members).__name__}; wanted are Members")
     rows, size = setting.members + setting.extra, nets.actor.layout.size
@@ -249,7 +249,9 @@ def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence
     """
     if not isinstance(made, Tensor) or tuple(made.shape) != tuple(shape):
         found = f"a tensor {[*made.shape]}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
-        raise ConfigError(f"learner.algorithm = {shown(config.algorithm)}: {what} gives {found}; wanted is {[*shape]}")
+        raise ConfigError(
+            f"learner.algorithm = {short_repr(config.algorithm)}: {what} gives {found}; wanted is {[*shape]}"
+        )
 
 
 def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:
@@ -269,7 +271,7 @@ def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batc
 
 def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextManager[object]:
     """The precision of forward passes."""
-    return lowered(device, wanted=config.autocast == "bf16")
+    return bfloat16_autocast(device, wanted=config.autocast == "bf16")
 
 
 def free(params: Params) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from flatwater.plugins import group_faults, group_rows
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds, Count, Number, OptionalNumber, Rate, Share, Weight
 from flatwater_watch.options.declare import config, refuse_given
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 Noise = Annotated[float, Bounds(0, 100)]
 
@@ -53,7 +53,7 @@ class Settings:
     """Transitions of each member in one micro-batch."""
 
     @property
-    def cycle(self) -> int:
+    def updates_per_cycle(self) -> int:
         """Number of updates after which every part of an update has run once; the plan measures the last of them."""
         return 1
 
@@ -113,7 +113,7 @@ class TD3Config(DDPGConfig):
     """Bound of that noise."""
 
     @property
-    def cycle(self) -> int:
+    def updates_per_cycle(self) -> int:
         """The actor moves at every n-th update."""
         return self.policy_delay
 
@@ -171,13 +171,13 @@ class AlgorithmConfig:
         return getattr(self, self.algorithm)
 
     @property
-    def table(self) -> str:
+    def settings_field(self) -> str:
         """The field that they stand in."""
         return "own" if own_algorithm(self.algorithm) else self.algorithm
 
-    def with_own(self, **changes: Any) -> Self:  # noqa: ANN401  (fields of the algorithm's class)
+    def with_algorithm_settings(self, **changes: Any) -> Self:  # noqa: ANN401  (fields of the algorithm's class)
         """The same with other settings of the chosen algorithm."""
-        return replace(self, **{self.table: replace(self.own, **changes)})
+        return replace(self, **{self.settings_field: replace(self.own, **changes)})
 
     @classmethod
     def __variant__(cls, given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
@@ -198,7 +198,7 @@ class AlgorithmConfig:
         kind: Any = cls  # for the type checker, to which a class of frozen values has no hash
         # Named by where it is, as it imports torch.
         found: Any = import_object("flatwater.algorithms.api:named_algorithm")(own_algorithm(name))
-        return _with_own(kind, name, found.settings)
+        return _make_algorithm_class(kind, name, found.settings)
 
     def with_algorithm(self, name: str) -> "AlgorithmConfig":
         """The same with another algorithm, by any name.
@@ -218,29 +218,29 @@ class AlgorithmConfig:
     def __post_init__(self) -> None:
         """Only the chosen algorithm's table counts; in it, what must fit together does."""
         tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
-        if self.table not in tables:
+        if self.settings_field not in tables:
             known = [*tables, *group_rows("algorithms")]
             wanted = ", ".join(f'"{name}"' for name in known)
             raise ConfigError(
-                f"learner.algorithm = {shown(self.algorithm)}: must be one of {wanted}, or package.module:NAME of an "
-                f"algorithm of yours.{did_you_mean(self.algorithm, known)}{group_faults('algorithms')}"
+                f"learner.algorithm = {short_repr(self.algorithm)}: must be one of {wanted}, or package.module:NAME of "
+                f"an algorithm of yours.{did_you_mean(self.algorithm, known)}{group_faults('algorithms')}"
             )
         for name in tables:
-            if name != self.table:
+            if name != self.settings_field:
                 refuse_given(
                     getattr(self, name),
                     f"learner.{name}",
                     f"with learner.algorithm = '{self.algorithm}', which does not read it. Choose learner.algorithm = "
                     f"'{name}', or leave it out",
                 )
-        self.own.check_together(f"learner.{self.table}")
+        self.own.check_together(f"learner.{self.settings_field}")
 
 
 @cache
-def _with_own(cls: type[AlgorithmConfig], name: str, settings: type[Settings]) -> type[AlgorithmConfig]:
+def _make_algorithm_class(cls: type[AlgorithmConfig], name: str, settings: type[Settings]) -> type[AlgorithmConfig]:
     """The class for one algorithm of somebody's own: its name is the default, and its settings are a table."""
 
-    def reduced(self: AlgorithmConfig) -> tuple[Callable[..., object], tuple[object, ...]]:
+    def reduce_to_mapping(self: AlgorithmConfig) -> tuple[Callable[..., object], tuple[object, ...]]:
         return from_mapping, (cls, to_mapping(self), "a copy")  # pickle finds no class that was made here
 
     body = {
@@ -249,7 +249,7 @@ def _with_own(cls: type[AlgorithmConfig], name: str, settings: type[Settings]) -
         "__annotations__": {"algorithm": Annotated[str, Code()], "own": settings},
         "algorithm": name,
         "own": field(default_factory=settings),
-        "__reduce__": reduced,
+        "__reduce__": reduce_to_mapping,
     }
     return config(table="learner")(type(cls.__name__, (cls,), body))
 

@@ -102,7 +102,7 @@ def critic_target(
     with torch.no_grad(), autocast(config, batch.reward.device):
         action = nets.actor(weights.actor_target, batch.next_obs)
         if noise is not None:
-            action = smooth(action, noise * own.target_noise, own.target_noise_clip)
+            action = smooth_action(action, noise * own.target_noise, own.target_noise_clip)
         values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
     smallest = values[0].to(batch.reward.dtype)
     for value in values[1:]:
@@ -111,7 +111,7 @@ def critic_target(
     return batch.reward + gamma * batch.discount * smallest
 
 
-def smooth(action: Tensor, noise: Tensor, clip: float) -> Tensor:
+def smooth_action(action: Tensor, noise: Tensor, clip: float) -> Tensor:
     """The target's action with clipped noise, kept in [-1, 1] (TD3's target policy smoothing)."""
     return (action + noise.clamp(-clip, clip)).clamp(-1, 1)
 
@@ -243,15 +243,15 @@ def noise_scale(own: DDPGConfig, updates: int) -> float:
     return max(own.noise * own.noise_decay**updates, own.noise_floor)
 
 
-def explorer(config: AlgorithmConfig, members: DdpgMembers, spread: Spread) -> Explorer:
+def make_explorer(config: AlgorithmConfig, members: DdpgMembers, spread: Spread) -> Explorer:
     """The policy's action with noise."""
     scale = noise_scale(config.own, members.tally.updates)
     return lambda actor, params, obs, rng: spread(actor(params, obs), scale, rng)
 
 
-def numbers(config: AlgorithmConfig, members: DdpgMembers) -> Mapping[str, float]:
+def read_noise(config: AlgorithmConfig, members: DdpgMembers) -> Mapping[str, float]:
     """The noise."""
     return {"noise/scale": noise_scale(config.own, members.tally.updates)}
 
 
-DDPG = TD3 = Algorithm(build, make_update, explorer, numbers)
+DDPG = TD3 = Algorithm(build, make_update, make_explorer, read_noise)

@@ -30,21 +30,21 @@ def compile_graph(function: Function, *, wanted: bool) -> Function:
     def call(*given: Tensor) -> tuple[Tensor, ...]:
         nonlocal graph
         if graph is None:
-            graph = _compiled(function, given)
+            graph = _trace_and_compile(function, given)
         with torch.no_grad():
             return graph(*given)
 
     return call
 
 
-def _compiled(function: Function, given: tuple[Tensor, ...]) -> Function:
+def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Function:
     """Trace it, with the gradients that it takes, and build the code."""
     from torch._inductor import config  # noqa: PLC0415  (the compiler takes seconds to import)
     from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415
     from torch._inductor.decomposition import select_decomp_table  # noqa: PLC0415
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415
 
-    traced = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _layer})(*given)
+    traced = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear})(*given)
     inputs = traced.graph.find_nodes(op="placeholder")
     read = [at for at, node in enumerate(inputs) if node.users]
     for node in inputs:
@@ -63,7 +63,7 @@ def _compiled(function: Function, given: tuple[Tensor, ...]) -> Function:
     return call
 
 
-def _layer(bias: Tensor, rows: Tensor, weight: Tensor, **factors: float) -> Tensor:
+def _fused_linear(bias: Tensor, rows: Tensor, weight: Tensor, **factors: float) -> Tensor:
     """An `addmm`: of few rows, on the CPU, as sums that are fused with what comes before and after."""
     if rows.shape[0] > FEW or rows.device.type != "cpu" or factors:
         return cast("Tensor", NotImplemented)  # then it stays an `addmm`

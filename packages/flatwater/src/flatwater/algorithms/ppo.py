@@ -226,7 +226,7 @@ def bind_evaluation(
     return judge_
 
 
-def own_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:
+def policy_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:
     """The steps that the policy chose: of agents that were in the episode, and not led."""
     return columns["alive"] & ~columns["led"] if "led" in columns else columns["alive"]
 
@@ -246,7 +246,7 @@ def compute_advantages_(rollout: Rollout, config: PPOConfig) -> None:
         lam=config.lam,
     )
     torch.add(estimated, value, out=rollout["returns"])
-    own = own_steps(rollout.columns)
+    own = policy_steps(rollout.columns)
     count = own.sum().clamp(min=1)
     mean = (estimated * own).sum() / count
     deviation = (((estimated - mean) * own).square().sum() / count).sqrt()
@@ -300,11 +300,11 @@ def make_update(
     size = whole // parts
     weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, student.layout).items()}
     reads = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
-    deal = _dealer(rollout, begun, list(reads))
+    deal = _bind_minibatch(rollout, begun, list(reads))
     reads |= {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
     reads |= learner.statistics
     compiled = config.compile and not learner.block.is_meta  # a plan does without the compiler
-    learn = compile_graph(_gradients(config, student, list(weights), list(reads), deal), wanted=compiled)
+    learn = compile_graph(_bind_gradients(config, student, list(weights), list(reads), deal), wanted=compiled)
     rate, clip = config.learning_rate, config.grad_clip
     step_ = bind_step(learner.block, learner.adam, lr=lambda: rate(learner.updates), weight_decay=0.0, clip=clip)
 
@@ -325,7 +325,7 @@ Deal = Callable[[Mapping[str, Tensor], Int[Tensor, "b"]], tuple[dict[str, Tensor
 """Columns [U, b, ...] of some sequences, by their numbers, and what was remembered before them."""
 
 
-def _dealer(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Sequence[str]) -> Deal:
+def _bind_minibatch(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Sequence[str]) -> Deal:
     """Deals from columns [T * B, ...] and `begun`."""
     unroll, agents, home = len(rollout["obs"]) // len(begun), begun.shape[2], rollout["obs"].device
     steps = torch.arange(unroll, device="cpu").to(home).unsqueeze(1) * agents
@@ -343,7 +343,7 @@ def _dealer(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Sequence[s
     return deal
 
 
-def _gradients(
+def _bind_gradients(
     config: PPOConfig, student: Student, weights: Sequence[str], reads: Sequence[str], deal: Deal
 ) -> Callable[..., tuple[Tensor, ...]]:
     """A pure function of some sequences' numbers and of tensors of these names: the loss's parts, and its gradient."""
@@ -368,19 +368,22 @@ def ppo_loss(
     Actions that the teacher led say nothing of the policy, so PPO leaves them out; the cross-entropy and the critic
     learn from all steps.
     """
-    alive, own = batch["alive"].float(), own_steps(batch).float()
+    alive, own = batch["alive"].float(), policy_steps(batch).float()
     now = student.actions.distribution(seen.logits, batch.get("legal"))
     log_ratio = (now.log_prob(batch["action"]) - batch["log_prob"]) * own
-    policy_loss = _mean(clipped_loss(log_ratio, batch["advantage"], config.clip), own)
-    value_loss, entropy = _mean(_value_loss(config, seen.value, batch), alive), _mean(now.entropy(), alive)
+    policy_loss = _masked_mean(clipped_loss(log_ratio, batch["advantage"], config.clip), own)
+    value_loss, entropy = (
+        _masked_mean(_value_loss(config, seen.value, batch), alive),
+        _masked_mean(now.entropy(), alive),
+    )
     with torch.no_grad():
-        kl = _mean(log_ratio.expm1() - log_ratio, own)
+        kl = _masked_mean(log_ratio.expm1() - log_ratio, own)
         told = [x.detach() for x in (policy_loss, value_loss, entropy, kl)]
     reinforced = policy_loss - config.entropy_weight * entropy
     whole = weighing.reinforcement * reinforced
     if "taught" in batch:
-        imitation_loss = _mean(-now.log_prob(batch["taught"]), alive)
-        agreement = _mean((now.mode() == batch["taught"]).float(), alive)
+        imitation_loss = _masked_mean(-now.log_prob(batch["taught"]), alive)
+        agreement = _masked_mean((now.mode() == batch["taught"]).float(), alive)
         whole = weighing.supervision * imitation_loss + whole
         told = [imitation_loss.detach(), agreement, *told]
     return whole + config.value_weight * value_loss, told
@@ -392,7 +395,7 @@ def _value_loss(config: PPOConfig, value: Tensor, batch: Mapping[str, Tensor]) -
     return (value - batch["returns"]).square() / 2
 
 
-def _mean(values: Tensor, counted: Tensor) -> Tensor:
+def _masked_mean(values: Tensor, counted: Tensor) -> Tensor:
     return (values * counted).sum() / counted.sum().clamp(min=1)
 
 

@@ -111,7 +111,7 @@ class SacWeights:
     log_temperature: Float[Tensor, "p 1"]
 
 
-def sample(
+def sample_action(
     mean: Float[Tensor, "P B *action"], log_deviation: Float[Tensor, "P B *action"], noise: Tensor
 ) -> tuple[Float[Tensor, "P B *action"], Float[Tensor, "P B"], Float[Tensor, "P B"]]:
     """An action in [-1, 1], its log-probability, and how many of its parts were drawn.
@@ -164,7 +164,7 @@ def critic_target(
     with torch.no_grad():
         with autocast(config, batch.reward.device):
             mean, log_deviation = cast("GaussianActor", nets.actor).gaussian(weights.actor, batch.next_obs)
-        action, log_prob, _ = sample(mean.to(dtype), log_deviation.to(dtype), noise)
+        action, log_prob, _ = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)
         with autocast(config, batch.reward.device):
             values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
         soft = smaller_value([value.to(dtype) for value in values]) - weights.log_temperature.exp() * log_prob
@@ -207,7 +207,7 @@ def actor_gradients(
     own, heat = free(weights.actor), free({"log": weights.log_temperature})
     with autocast(config, batch.reward.device):
         mean, log_deviation = cast("GaussianActor", nets.actor).gaussian(own, batch.obs)
-    action, log_prob, drawn = sample(mean.to(dtype), log_deviation.to(dtype), noise)
+    action, log_prob, drawn = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)
     with autocast(config, batch.reward.device):
         values = [nets.critic(critic, batch.obs, action) for critic in weights.critics]
     loss = actor_loss(smaller_value([value.to(dtype) for value in values]), log_prob, weights.log_temperature.exp())
@@ -286,20 +286,20 @@ def bind_steps(config: AlgorithmConfig, members: SacMembers, groups: Sequence[Sp
     return found
 
 
-def explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:
+def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:
     """Actions drawn from the policy: how far they spread is learnt."""
 
     def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
         mean, log_deviation = actor.gaussian(params, obs)
         noise = torch.randn(mean.shape, generator=rng, device=mean.device, dtype=mean.dtype)
-        return sample(mean, log_deviation, noise)[0]
+        return sample_action(mean, log_deviation, noise)[0]
 
     return explore
 
 
-def numbers(_config: AlgorithmConfig, members: SacMembers) -> Mapping[str, float]:
+def mean_temperature(_config: AlgorithmConfig, members: SacMembers) -> Mapping[str, float]:
     """The members' mean temperature."""
     return {"temperature": float(members.log_temperature[: len(members.tally.skipped)].exp().mean())}
 
 
-SAC = Algorithm(build, make_update, explorer, numbers, gaussian=True)
+SAC = Algorithm(build, make_update, make_explorer, mean_temperature, gaussian=True)

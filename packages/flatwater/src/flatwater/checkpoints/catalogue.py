@@ -9,9 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import VerifiedCheckpoint, examine, find_quick_problems, read_shard, remembering
+from flatwater.checkpoints.intact import (
+    VerifiedCheckpoint,
+    examine_checkpoint,
+    find_quick_problems,
+    make_caching_reader,
+    read_shard,
+)
 from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest, shard_path
-from flatwater_watch.files.directory import remove_strays, strays, sync_folder, telling
+from flatwater_watch.files.directory import explain_os_errors, remove_strays, stray_files, sync_folder
 
 
 def list_checkpoints(folder: Path) -> list[Manifest]:
@@ -25,17 +31,17 @@ def list_checkpoints(folder: Path) -> list[Manifest]:
 
 def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
     """Every checkpoint with what is wrong with it, as `verify` says. Shards that several share are read once."""
-    read = remembering()
-    found = [(manifest, examine(folder, manifest, read)) for manifest in list_checkpoints(folder)]
+    read = make_caching_reader()
+    found = [(manifest, examine_checkpoint(folder, manifest, read)) for manifest in list_checkpoints(folder)]
     return [(manifest, [] if isinstance(each, VerifiedCheckpoint) else each) for manifest, each in found]
 
 
-def verify(folder: Path, manifest: Manifest) -> list[str]:
+def find_damage(folder: Path, manifest: Manifest) -> list[str]:
     """What is wrong with a checkpoint; empty where its manifest and every byte of its shards are as they were written.
 
     Reads every shard once, 4 MiB at a time.
     """
-    found = examine(folder, manifest, read_shard)
+    found = examine_checkpoint(folder, manifest, read_shard)
     return [] if isinstance(found, VerifiedCheckpoint) else found
 
 
@@ -47,11 +53,11 @@ def newest_intact(folder: Path, *, say: Callable[[str], None]) -> VerifiedCheckp
         say: told, in whole sentences, of a save that was cut off, of each checkpoint that is skipped and why, and of
             the one that is used instead.
     """
-    cut_off = len(strays(folder)) + len(strays(folder / "objects"))
+    cut_off = len(stray_files(folder)) + len(stray_files(folder / "objects"))
     if cut_off:
         say(f"A save was cut off and left {cut_off} unfinished file(s) in {folder}. They are ignored.")
     for skipped, manifest in enumerate(reversed(list_checkpoints(folder))):
-        found = examine(folder, manifest, read_shard)
+        found = examine_checkpoint(folder, manifest, read_shard)
         if isinstance(found, VerifiedCheckpoint):
             if skipped:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is intact and is used instead.")
@@ -77,7 +83,7 @@ def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig)
     return [*lasting, *recent, newest]
 
 
-def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collection[Path] = ()) -> None:
+def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, spared: Collection[Path] = ()) -> None:
     """Remove what the policy does not keep, now that the checkpoint `saved` is on the disk.
 
     `spared` are manifests whose checkpoints are being read by somebody: they stay this time.
@@ -96,7 +102,7 @@ def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collectio
 
 def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
     """Remove checkpoints, and the shards that no other names. Returns the bytes of the shards removed."""
-    with telling(folder):
+    with explain_os_errors(folder):
         for manifest in unwanted:
             manifest.file.unlink(missing_ok=True)
         sync_folder(folder)
@@ -114,7 +120,7 @@ def remove_orphan_shards(folder: Path) -> int:
     named = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
     freed = 0
     if not any(manifest.damage for manifest in manifests):
-        with telling(folder):
+        with explain_os_errors(folder):
             for path in (folder / "objects").glob("*.safetensors"):
                 if path not in named:
                     freed += path.stat().st_size

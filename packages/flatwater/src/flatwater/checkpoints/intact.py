@@ -85,13 +85,13 @@ def verify_checkpoint(folder: Path, manifest: Manifest) -> VerifiedCheckpoint:
     Raises:
         DamagedError: it is damaged; one line for each problem.
     """
-    found = examine(folder, manifest, read_shard)
+    found = examine_checkpoint(folder, manifest, read_shard)
     if isinstance(found, VerifiedCheckpoint):
         return found
     raise DamagedError("\n".join(found))
 
 
-def examine(folder: Path, manifest: Manifest, read: Reading) -> VerifiedCheckpoint | list[str]:
+def examine_checkpoint(folder: Path, manifest: Manifest, read: Reading) -> VerifiedCheckpoint | list[str]:
     """The checkpoint where it is intact, else what is wrong with it."""
     if problems := find_quick_problems(folder, manifest):
         return problems
@@ -107,7 +107,7 @@ def examine(folder: Path, manifest: Manifest, read: Reading) -> VerifiedCheckpoi
     return problems or VerifiedCheckpoint(manifest=manifest, folder=folder, spans=spans, marks=marks, proof=_PROOF)
 
 
-def remembering() -> Reading:
+def make_caching_reader() -> Reading:
     """`read_shard`, which reads a shard once that several checkpoints share."""
     return cache(read_shard)
 
@@ -125,10 +125,10 @@ def find_quick_problems(folder: Path, manifest: Manifest) -> list[str]:
     """What is wrong with a checkpoint as far as can be told without reading its shards."""
     if manifest.damage:
         return [manifest.damage]
-    return [problem for shard in manifest.shards if (problem := _misplaced(folder, shard))]
+    return [problem for shard in manifest.shards if (problem := _find_file_problem(folder, shard))]
 
 
-def _misplaced(folder: Path, shard: ShardRecord) -> str:
+def _find_file_problem(folder: Path, shard: ShardRecord) -> str:
     path = shard_path(folder, shard.sha256)
     if not path.is_file():
         return f"{short_shard_name(shard)}: the file is missing"
@@ -150,8 +150,8 @@ def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -
             if not S_ISREG(before.st_mode):
                 return f"{short_shard_name(shard)}: it is no regular file"
             while count := file.readinto(room):
-                check.take_(room[:count])
-            spans = check.end()
+                check.feed_bytes_(room[:count])
+            spans = check.finish_check()
             if file_mark(os.fstat(file.fileno())) != file_mark(before):
                 return f"{short_shard_name(shard)}: it changed while it was read"
     except DamagedError as damage:
@@ -173,7 +173,7 @@ class ShardCheck:
         self._at, self._done = 0, 0
         self._problem = ""
 
-    def take_(self, piece: Piece) -> None:
+    def feed_bytes_(self, piece: Piece) -> None:
         """The next bytes.
 
         Raises:
@@ -191,7 +191,7 @@ class ShardCheck:
             self._header += view[:count]
             view = view[count:]
             if len(self._header) == self._start:
-                self._headed_()
+                self._read_header_()
         while view and self._at < len(self._parts):
             _, span, digest = self._parts[self._at]
             part = view[: span.bytes - self._done]
@@ -200,7 +200,7 @@ class ShardCheck:
             if self._done == span.bytes:
                 self._at, self._done = self._at + 1, 0
 
-    def _headed_(self) -> None:
+    def _read_header_(self) -> None:
         """The length of the header is there, or all of it."""
         name = short_shard_name(self._shard)
         if self._start == LENGTH_BYTES:
@@ -212,13 +212,13 @@ class ShardCheck:
             return
         try:
             header = parse_header(bytes(self._header[LENGTH_BYTES:]))
-            spans = _layout(header, self._leaves, self._start, self._shard.bytes)
+            spans = _leaf_spans(header, self._leaves, self._start, self._shard.bytes)
         except ValueError as error:
             self._problem = f"{name}: its header is not as it must be ({error})"
         else:
             self._parts = [(path, span, hashlib.sha256()) for path, span in spans.items()]
 
-    def end(self) -> dict[str, LeafSpan]:
+    def finish_check(self) -> dict[str, LeafSpan]:
         """Where each leaf lies, now that all bytes went by.
 
         Raises:
@@ -237,7 +237,7 @@ class ShardCheck:
         return {path: span for path, span, _ in self._parts}
 
 
-def _layout(
+def _leaf_spans(
     header: Mapping[str, HeaderEntry], leaves: Mapping[str, LeafRecord], start: int, size: int
 ) -> dict[str, LeafSpan]:
     """Where each leaf lies in a file of `size` bytes, in that order, once the header fits the manifest.

@@ -60,7 +60,9 @@ class LeafRecord:
 
     def __str__(self) -> str:
         """`tensor float32 [4, 3]`, or `int 12`."""
-        return f"{self.kind} {self.value!r}" if self.kind in SCALARS else describe(self.kind, self.dtype, self.shape)
+        return (
+            f"{self.kind} {self.value!r}" if self.kind in SCALARS else describe_leaf(self.kind, self.dtype, self.shape)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +102,7 @@ class Manifest:
         return sum(shard.bytes for shard in self.shards)
 
 
-def describe(kind: str, dtype: str, shape: Sequence[int]) -> str:
+def describe_leaf(kind: str, dtype: str, shape: Sequence[int]) -> str:
     """`tensor float32 [4, 3]`."""
     return f"{kind} {dtype} {list(shape)}"
 
@@ -115,7 +117,7 @@ def shard_path(folder: Path, sha256: str) -> Path:
     return folder / "objects" / f"{sha256}.safetensors"
 
 
-def encode(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest as the bytes of its file.
 
     Raises:
@@ -126,7 +128,7 @@ def encode(manifest: Manifest) -> bytes:
         "round": manifest.round,
         "step": manifest.step,
         "saved": manifest.saved,
-        "facts": plain(manifest.facts),
+        "facts": to_plain_json(manifest.facts),
         "leaves": [_leaf_content(record) for record in manifest.leaves],
         "shards": [{"sha256": shard.sha256, "bytes": shard.bytes} for shard in manifest.shards],
     }
@@ -134,7 +136,7 @@ def encode(manifest: Manifest) -> bytes:
         require_shallow(content)
     except ValueError as error:
         raise TypeError(f"a checkpoint's facts are too deep: {error}") from error
-    sealed = _sealed(content)
+    sealed = _with_digest(content)
     if len(sealed) > MOST_BYTES:
         raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest holds {MOST_BYTES} bytes")
     return sealed
@@ -143,21 +145,21 @@ def encode(manifest: Manifest) -> bytes:
 def _leaf_content(record: LeafRecord) -> dict[str, Any]:
     named: dict[str, Any] = {"path": record.path, "kind": record.kind, "sha256": record.sha256}
     if record.kind in SCALARS:
-        return named | {"value": plain(record.value)}
+        return named | {"value": to_plain_json(record.value)}
     return named | {"dtype": record.dtype, "shape": list(record.shape), "shard": record.shard}
 
 
-def _sealed(content: Mapping[str, Any]) -> bytes:
-    sealed = dict(content) | {"sha256": hashlib.sha256(canonical(content)).hexdigest()}
+def _with_digest(content: Mapping[str, Any]) -> bytes:
+    sealed = dict(content) | {"sha256": hashlib.sha256(canonical_json(content)).hexdigest()}
     return json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
 
 
-def canonical(content: object) -> bytes:
+def canonical_json(content: object) -> bytes:
     """JSON with sorted keys and without spaces: equal contents give equal bytes."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def plain(value: object) -> Any:  # noqa: ANN401  (JSON as the json module takes it)
+def to_plain_json(value: object) -> Any:  # noqa: ANN401  (JSON as the json module takes it)
     """`value` in the types of standard JSON: tuples as lists, paths as text, NaN and infinities as their names.
 
     Raises:
@@ -166,9 +168,9 @@ def plain(value: object) -> Any:  # noqa: ANN401  (JSON as the json module takes
     if isinstance(value, float):
         return float(value) if isfinite(value) else str(float(value))
     if isinstance(value, Mapping):
-        return {str(key): plain(below) for key, below in value.items()}
+        return {str(key): to_plain_json(below) for key, below in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(below) for below in value]
+        return [to_plain_json(below) for below in value]
     if isinstance(value, Path):
         return str(value)
     if value is None or isinstance(value, bool | int | str):
@@ -178,7 +180,7 @@ def plain(value: object) -> Any:  # noqa: ANN401  (JSON as the json module takes
 
 def manifest_files(folder: Path) -> list[Path]:
     """The manifests in `folder`, oldest first."""
-    return sorted((path for path in folder.glob("*.json") if is_manifest(path) and path.is_file()), key=_place)
+    return sorted((path for path in folder.glob("*.json") if is_manifest(path) and path.is_file()), key=_round_and_step)
 
 
 def is_manifest(file: Path) -> bool:
@@ -186,14 +188,14 @@ def is_manifest(file: Path) -> bool:
     return _NAME.fullmatch(file.name) is not None
 
 
-def _place(file: Path) -> tuple[int, int]:
+def _round_and_step(file: Path) -> tuple[int, int]:
     named = _NAME.fullmatch(file.name)
     return (int(named[1]), int(named[2])) if named else (-1, -1)
 
 
 def scalar_hash(kind: str, value: Scalar) -> str:
     """The hash of a number, flag or string: of its canonical JSON."""
-    return hashlib.sha256(canonical([kind, plain(value)])).hexdigest()
+    return hashlib.sha256(canonical_json([kind, to_plain_json(value)])).hexdigest()
 
 
 def read_manifest(file: Path) -> Manifest:
@@ -201,9 +203,9 @@ def read_manifest(file: Path) -> Manifest:
     try:
         raw = read_whole(file, MOST_BYTES)
     except OSError as error:
-        return _damaged(file, f"the manifest cannot be read ({error.strerror or error})", unread=True)
+        return _damaged_manifest(file, f"the manifest cannot be read ({error.strerror or error})", unread=True)
     except ValueError as error:
-        return _damaged(file, f"the manifest cannot be read ({error})")
+        return _damaged_manifest(file, f"the manifest cannot be read ({error})")
     return parse_manifest(file, raw)
 
 
@@ -215,28 +217,28 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
     try:
         content = parse_json(raw)
     except ValueError as error:
-        return _damaged(file, f"the manifest cannot be read ({error})")
+        return _damaged_manifest(file, f"the manifest cannot be read ({error})")
     if not isinstance(content, dict):
-        return _damaged(file, "the manifest does not hold a JSON object")
-    if _sealed({key: value for key, value in content.items() if key != "sha256"}) != raw:
-        return _damaged(file, "the manifest's hash does not match what it says")
+        return _damaged_manifest(file, "the manifest does not hold a JSON object")
+    if _with_digest({key: value for key, value in content.items() if key != "sha256"}) != raw:
+        return _damaged_manifest(file, "the manifest's hash does not match what it says")
     if (later := content.get("format")) != FORMAT and isinstance(later, int):
         how = f"it is written in format {later}, and this version of Flatwater reads format {FORMAT}: update Flatwater"
-        return _damaged(file, how, unread=True)
+        return _damaged_manifest(file, how, unread=True)
     try:
-        manifest = _manifest(file, convert_to(content, ManifestContent))
+        manifest = _parse_manifest(file, convert_to(content, ManifestContent))
     except ValueError as error:
-        return _damaged(file, f"the manifest is not as it must be ({error})")
-    contradiction = _contradiction(manifest)
-    return _damaged(file, contradiction) if contradiction else manifest
+        return _damaged_manifest(file, f"the manifest is not as it must be ({error})")
+    contradiction = _find_contradiction(manifest)
+    return _damaged_manifest(file, contradiction) if contradiction else manifest
 
 
-def _damaged(file: Path, how: str, *, unread: bool = False) -> Manifest:
-    at_round, at_step = _place(file)
+def _damaged_manifest(file: Path, how: str, *, unread: bool = False) -> Manifest:
+    at_round, at_step = _round_and_step(file)
     return Manifest(file=file, round=at_round, step=at_step, damage=how, unread=unread)
 
 
-def _manifest(file: Path, content: ManifestContent) -> Manifest:
+def _parse_manifest(file: Path, content: ManifestContent) -> Manifest:
     return Manifest(
         file=file,
         round=content.round,
@@ -263,9 +265,9 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
     return LeafRecord(path=leaf.path, kind=leaf.kind, sha256=leaf.sha256, value=value)
 
 
-def _contradiction(manifest: Manifest) -> str:
+def _find_contradiction(manifest: Manifest) -> str:
     """How the manifest contradicts its name or itself; empty where it does not."""
-    if (manifest.round, manifest.step) != _place(manifest.file):
+    if (manifest.round, manifest.step) != _round_and_step(manifest.file):
         return f"the manifest is of round {manifest.round}, step {manifest.step}: the file was renamed"
     listed = {shard.sha256 for shard in manifest.shards}
     if len(listed) < len(manifest.shards):
@@ -283,14 +285,14 @@ def _contradiction(manifest: Manifest) -> str:
 _ABSENT = "absent"
 
 
-def differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> list[str]:
+def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> list[str]:
     """One line for each fact that differs: `population.size: 16 in the checkpoint, 8 now`.
 
     Args:
         saved: a manifest's `facts`.
         current: the same facts of the run that wants to go on. Nested mappings are compared name by name, lists whole.
     """
-    before, now = dict(_flat(plain(saved), "")), dict(_flat(plain(current), ""))
+    before, now = dict(_flatten_facts(to_plain_json(saved), "")), dict(_flatten_facts(to_plain_json(current), ""))
     names = [*before, *(name for name in now if name not in before)]
     return [
         f"{name}: {before.get(name, _ABSENT)} in the checkpoint, {now.get(name, _ABSENT)} now"
@@ -299,11 +301,11 @@ def differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> list[
     ]
 
 
-def _flat(value: JSON, name: str) -> Iterator[tuple[str, str]]:
+def _flatten_facts(value: JSON, name: str) -> Iterator[tuple[str, str]]:
     """Every fact below `value` by dotted name, as JSON text: `1` differs from `true` and `"1"`, but not from `1.0`."""
     if isinstance(value, Mapping) and (value or not name):
         for key, below in value.items():
-            yield from _flat(below, f"{name}.{key}" if name else key)
+            yield from _flatten_facts(below, f"{name}.{key}" if name else key)
     else:
         exact = int(value) if isinstance(value, float) and value.is_integer() else value
         yield name, json.dumps(exact, ensure_ascii=False)

@@ -26,7 +26,7 @@ from flatwater.checkpoints.catalogue import newest_intact
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import VerifiedCheckpoint
 from flatwater.checkpoints.manifest import JSON, SCALARS, LeafRecord
-from flatwater.checkpoints.reader import restore_
+from flatwater.checkpoints.reader import restore_state_
 from flatwater.checkpoints.writer import save_checkpoint as write_checkpoint
 from flatwater.state.tree import Scalar
 from flatwater_watch.errors import CheckpointError, require
@@ -54,8 +54,8 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
     require(step >= 0, "step", step, "0 or more")
     tree: dict[str, object] = {}
     forms: dict[str, JSON] = {}
-    for name, part in _with_draws(parts).items():
-        door = _door(part)
+    for name, part in _with_generators(parts).items():
+        door = _find_state_access(part)
         if door is None:
             tree[name], forms[name] = part, None
         else:
@@ -81,11 +81,14 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
     intact = newest_intact(Path(folder), say=lambda line: warnings.warn(line, stacklevel=3))
     if intact is None:
         return 0
-    forms, doors = _forms(intact), {name: _door(part) for name, part in _with_draws(parts).items()}
-    _compare(intact, forms, doors)
-    given: dict[str, object] = dict(_with_draws(parts))
+    forms, doors = (
+        _saved_forms(intact),
+        {name: _find_state_access(part) for name, part in _with_generators(parts).items()},
+    )
+    _check_parts(intact, forms, doors)
+    given: dict[str, object] = dict(_with_generators(parts))
     tree = given | {name: _make_buffers(intact, name) for name, form in forms.items() if form is not None}
-    restore_(tree, intact)
+    restore_state_(tree, intact)
     for name, door in doors.items():
         if door is not None:
             door.put(unflatten_state(forms[name], tree[name], name))
@@ -114,26 +117,26 @@ class _StateAccess:
 
 
 @dataclass(frozen=True)
-class _Draws:
+class _GlobalGenerators:
     """The global generators."""
 
 
-def _with_draws(parts: Mapping[str, object]) -> dict[str, object]:
+def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
     require(_DRAWS not in parts, "parts", _DRAWS, "another name: the global generators have this one")
-    return {**parts, _DRAWS: _Draws()}
+    return {**parts, _DRAWS: _GlobalGenerators()}
 
 
-def _door(part: object) -> _StateAccess | None:
+def _find_state_access(part: object) -> _StateAccess | None:
     """None where the part is a branch or a leaf of a state tree."""
-    if isinstance(part, _Draws):
+    if isinstance(part, _GlobalGenerators):
         return _StateAccess(_global_draws, _set_global_draws)
     if isinstance(part, np.random.Generator):
         bits = part.bit_generator
         return _StateAccess(lambda: bits.state, lambda state: setattr(bits, "state", state))
     if isinstance(part, Stateful):
         return _StateAccess(part.state_dict, part.load_state_dict)
-    if isinstance(part, list | tuple) and part and all(_door(each) is not None for each in part):
-        doors = [door for each in part if (door := _door(each)) is not None]
+    if isinstance(part, list | tuple) and part and all(_find_state_access(each) is not None for each in part):
+        doors = [door for each in part if (door := _find_state_access(each)) is not None]
         return _StateAccess(
             lambda: [door.get() for door in doors],
             lambda states: [door.put(state) for door, state in zip(doors, states, strict=True)],
@@ -201,23 +204,23 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
         CheckpointError: the form is not that of these leaves.
     """
 
-    def made(form: Any) -> Any:  # noqa: ANN401
+    def build_value(form: Any) -> Any:  # noqa: ANN401
         if isinstance(form, str):
             return leaves[form]
         ((kind, inside),) = form.items()
         if kind == "number":
             return leaves[inside][()]
         if kind == "dict":
-            return {key: made(below) for key, below in inside}
-        return {"list": list, "tuple": tuple}[kind](made(below) for below in inside)
+            return {key: build_value(below) for key, below in inside}
+        return {"list": list, "tuple": tuple}[kind](build_value(below) for below in inside)
 
     try:
-        return made(form)
+        return build_value(form)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}: the checkpoint does not say how its state is put together") from error
 
 
-def _forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
+def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
     forms = intact.manifest.facts.get(_PARTS)
     if not isinstance(forms, Mapping):
         raise CheckpointError(
@@ -227,7 +230,9 @@ def _forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
     return forms
 
 
-def _compare(intact: VerifiedCheckpoint, forms: Mapping[str, Any], doors: Mapping[str, _StateAccess | None]) -> None:
+def _check_parts(
+    intact: VerifiedCheckpoint, forms: Mapping[str, Any], doors: Mapping[str, _StateAccess | None]
+) -> None:
     """Make sure that the parts are those of the checkpoint, before any is touched."""
     lines = [f"{name}: in the checkpoint, not given" for name in forms if name not in doors]
     lines += [f"{name}: given, not in the checkpoint" for name in doors if name not in forms]
@@ -244,10 +249,10 @@ def _make_buffers(intact: VerifiedCheckpoint, name: str) -> dict[str, Any]:
     """Where the leaves of a part are read to, by path."""
     under = f"{name}."
     records = [record for record in intact.manifest.leaves if record.path.startswith(under)]
-    return {record.path.removeprefix(under): _room(intact, record) for record in records}
+    return {record.path.removeprefix(under): _make_buffer(intact, record) for record in records}
 
 
-def _room(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa: ANN401
+def _make_buffer(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa: ANN401
     if record.kind in SCALARS:
         return record.value
     if record.kind == "generator":

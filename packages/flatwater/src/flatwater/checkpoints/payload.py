@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.checkpoints.manifest import Kind, describe
+from flatwater.checkpoints.manifest import Kind, describe_leaf
 from flatwater.checkpoints.shards import DTYPES, TensorEntry
 from flatwater.state.tree import Leaf, Scalar
 
@@ -37,7 +37,7 @@ class Payload:
 
     def __str__(self) -> str:
         """`tensor float32 [4, 3]`."""
-        return describe(self.kind, self.dtype, self.shape)
+        return describe_leaf(self.kind, self.dtype, self.shape)
 
 
 def scalar_kind(path: str, value: Scalar) -> Kind:
@@ -61,20 +61,20 @@ def make_payload(leaf: Leaf) -> Payload | None:
     value = leaf.value
     if isinstance(value, torch.Generator):
         state = value.get_state()
-        return _payload(leaf, "generator", "uint8", tuple(state.shape), 1)
+        return _new_payload(leaf, "generator", "uint8", tuple(state.shape), 1)
     if isinstance(value, Tensor):
         _require_storable(leaf.path, value)
         dtype = str(value.dtype).removeprefix("torch.")
-        return _payload(leaf, "tensor", dtype, tuple(value.shape), value.element_size())
+        return _new_payload(leaf, "tensor", dtype, tuple(value.shape), value.element_size())
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject or _overlaps(value.shape, value.strides):
+        if value.dtype.hasobject or _has_overlap(value.shape, value.strides):
             raise TypeError(f"{leaf.path}: a checkpoint cannot hold an array of objects, or one whose cells overlap")
         dtype = value.dtype.str if value.dtype.fields is None else str(value.dtype.descr)
-        return _payload(leaf, "array", dtype, value.shape, value.itemsize)
+        return _new_payload(leaf, "array", dtype, value.shape, value.itemsize)
     return None
 
 
-def _payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
+def _new_payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
     size = prod(shape) * itemsize
     if dtype in DTYPES:
         stored = TensorEntry(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)
@@ -86,11 +86,11 @@ def _payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], itemsiz
 def _require_storable(path: str, value: Tensor) -> None:
     if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_conj() or value.is_neg():
         raise TypeError(f"{path}: a checkpoint holds dense tensors that exist, not a {value.layout} on {value.device}")
-    if _overlaps(value.shape, value.stride()):
+    if _has_overlap(value.shape, value.stride()):
         raise TypeError(f"{path}: elements share memory (expand). Keep the tensor that was expanded instead.")
 
 
-def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+def _has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     # NumPy gives an empty array strides of 0.
     return prod(shape) > 0 and any(n > 1 and stride == 0 for n, stride in zip(shape, strides, strict=True))
 
@@ -103,15 +103,15 @@ def payload_bytes(item: Payload) -> memoryview:
     if isinstance(value, np.ndarray):
         return _bytes_of_array(value)
     tensor = value.get_state() if isinstance(value, torch.Generator) else value
-    return _bytes_of(_tensor(tensor).detach().cpu().contiguous())
+    return _tensor_bytes(_as_tensor(tensor).detach().cpu().contiguous())
 
 
-def fill_(item: Payload, read: Read) -> None:
+def fill_leaf_(item: Payload, read: Read) -> None:
     """Overwrite the leaf, in place, with the bytes that `read` delivers in row-major order."""
     value = item.leaf.value
     if isinstance(value, torch.Generator):
         state = torch.empty(item.shape, dtype=torch.uint8)
-        read(_bytes_of(state))
+        read(_tensor_bytes(state))
         value.set_state(state)
     elif item.nbytes == 0:
         return
@@ -121,24 +121,24 @@ def fill_(item: Payload, read: Read) -> None:
         if home is not value:
             value[...] = home
     else:
-        _fill_tensor_(_tensor(value).detach(), read)
+        _fill_tensor_(_as_tensor(value).detach(), read)
 
 
 def _fill_tensor_(value: Tensor, read: Read) -> None:
     if value.device.type == "cpu" and value.is_contiguous():
-        read(_bytes_of(value))
+        read(_tensor_bytes(value))
     else:
         home = torch.empty(value.shape, dtype=value.dtype)
-        read(_bytes_of(home))
+        read(_tensor_bytes(home))
         value.copy_(home)
 
 
-def _tensor(value: object) -> Tensor:
+def _as_tensor(value: object) -> Tensor:
     assert isinstance(value, Tensor)  # noqa: S101  (payload let nothing else through)
     return value
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
+def _tensor_bytes(tensor: Tensor) -> memoryview:
     return tensor.view(-1).view(torch.uint8).numpy().data
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater.checkpoints.catalogue import list_checkpoints, newest_intact, verify
+from flatwater.checkpoints.catalogue import find_damage, list_checkpoints, newest_intact
 from flatwater.checkpoints.intact import LeafSpan, VerifiedCheckpoint, file_mark
 from flatwater.checkpoints.manifest import SCALARS, LeafRecord, shard_path
-from flatwater.checkpoints.payload import Payload, Read, fill_, make_payload
+from flatwater.checkpoints.payload import Payload, Read, fill_leaf_, make_payload
 from flatwater.state.tree import Leaf, Scalar, leaves, set_scalar_
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.directory import PIECE, open_at_once
 
-__all__ = ["list_checkpoints", "newest_intact", "restore_", "verify"]
+__all__ = ["find_damage", "list_checkpoints", "newest_intact", "restore_state_"]
 
 _SHOWN = 20
 
@@ -31,7 +31,7 @@ class _LeafPair:
     record: LeafRecord
 
 
-def restore_(root: object, intact: VerifiedCheckpoint, *, below: str | None = None) -> None:
+def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | None = None) -> None:
     """Write a checkpoint into `root`, in place: tensors keep their storage and generators their identity.
 
     Extra memory is 4 MiB, or the largest leaf that is not contiguous or not on the CPU. Everything that can be known is
@@ -48,21 +48,26 @@ def restore_(root: object, intact: VerifiedCheckpoint, *, below: str | None = No
         CheckpointError: a shard has changed since it was verified, or the leaves are not those of `root`; the message
             lists every path with what is in the checkpoint and what is in this run.
     """
-    places = _matched(root, intact, below)
+    places = _match_leaves(root, intact, below)
     shards = {
         shard.sha256: [place for place in places if place.item is not None and place.record.shard == shard.sha256]
         for shard in intact.manifest.shards
     }
     for sha256, held in shards.items():
-        _read_shard(intact, sha256, [place for place in held if isinstance(place.leaf.value, torch.Generator)], _try)
+        _read_shard(
+            intact,
+            sha256,
+            [place for place in held if isinstance(place.leaf.value, torch.Generator)],
+            _try_generator_state,
+        )
     for place in places:
-        if place.item is None and not _is_fixed(place.leaf.owner):
+        if place.item is None and not _is_immutable(place.leaf.owner):
             set_scalar_(place.leaf, place.record.value)
     for sha256, held in shards.items():
-        _read_shard(intact, sha256, held, fill_)
+        _read_shard(intact, sha256, held, fill_leaf_)
 
 
-def _matched(root: object, intact: VerifiedCheckpoint, below: str | None) -> list[_LeafPair]:
+def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -> list[_LeafPair]:
     """Leaves of the run beside those of the checkpoint, once every one has its counterpart."""
     under = "" if below is None else f"{below}."
     now = {under + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
@@ -73,19 +78,19 @@ def _matched(root: object, intact: VerifiedCheckpoint, below: str | None) -> lis
         if path not in saved:
             found.append(f"{path}: absent in the checkpoint, {items[path] or repr(leaf.value)} in this run")
         else:
-            found += _differing(leaf, items[path], saved[path], intact.spans.get(path))
+            found += _leaf_differences(leaf, items[path], saved[path], intact.spans.get(path))
     if found:
         raise CheckpointError(
-            f"{intact.manifest.file} does not fit this run: {_listed(found)}\n"
+            f"{intact.manifest.file} does not fit this run: {_list_lines(found)}\n"
             "Resume with the configuration that the run was started with (config.toml in its folder), "
             "or start a new run in another folder."
         )
     return [_LeafPair(leaf, items[path], saved[path]) for path, leaf in now.items()]
 
 
-def _differing(leaf: Leaf, item: Payload | None, record: LeafRecord, span: LeafSpan | None) -> list[str]:
+def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span: LeafSpan | None) -> list[str]:
     if item is None:
-        fits = record.kind in SCALARS and (not _is_fixed(leaf.owner) or _same(record.value, leaf.value))
+        fits = record.kind in SCALARS and (not _is_immutable(leaf.owner) or _equal_scalars(record.value, leaf.value))
         return [] if fits else [f"{leaf.path}: {record} in the checkpoint, {leaf.value!r} in this run"]
     if (item.kind, item.dtype, item.shape) != (record.kind, record.dtype, record.shape):
         return [f"{leaf.path}: {record} in the checkpoint, {item} in this run"]
@@ -96,17 +101,17 @@ def _differing(leaf: Leaf, item: Payload | None, record: LeafRecord, span: LeafS
     return []
 
 
-def _is_fixed(owner: Any) -> bool:  # noqa: ANN401  (a state, list, dict or tuple)
+def _is_immutable(owner: Any) -> bool:  # noqa: ANN401  (a state, list, dict or tuple)
     """Whether the owner's numbers cannot be replaced: a tuple, or a configuration inside the state."""
     parameters = vars(type(owner)).get("__dataclass_params__")
     return isinstance(owner, tuple) or (parameters is not None and bool(parameters.frozen))
 
 
-def _same(saved: Scalar, now: object) -> bool:
+def _equal_scalars(saved: Scalar, now: object) -> bool:
     return type(saved) is type(now) and repr(saved) == repr(now)
 
 
-def _listed(lines: list[str]) -> str:
+def _list_lines(lines: list[str]) -> str:
     shown = "".join(f"\n  {line}" for line in lines[:_SHOWN])
     return shown + (f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
 
@@ -128,7 +133,7 @@ def _read_shard(
         raise CheckpointError(f"{path}: cannot be read ({error.strerror or error}). Start again.") from error
 
 
-def _try(item: Payload, read: Read) -> None:
+def _try_generator_state(item: Payload, read: Read) -> None:
     """Let a generator of the same kind take the state."""
     generator = item.leaf.value
     assert isinstance(generator, torch.Generator)  # noqa: S101  (the caller chose them)

@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 T = TypeVar("T")
 
 
-def patiently(objects: StoredObjects, read: Callable[[StoredObjects], T]) -> T:
+def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]) -> T:
     """What `read` returns, called again by another connection where what came was wrong, and once more after a pause.
 
     Raises:
@@ -101,7 +101,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
             raise DamagedError(manifest.damage)
 
     try:
-        patiently(objects, read)
+        read_with_retries(objects, read)
     except OversizeError as error:
         return replace(parse_manifest(file, b""), damage=f"the manifest cannot be read ({error})"), b""
     except DamagedError:
@@ -208,16 +208,16 @@ def _fetch_shards(objects: StoredObjects, folder: Path, manifest: Manifest) -> s
             continue
 
         def fetch(objects: StoredObjects) -> None:
-            write_object(path, _checked(objects, shard, leaves))  # noqa: B023  (called in this turn alone)
+            write_object(path, _verified_pieces(objects, shard, leaves))  # noqa: B023  (called in this turn alone)
 
         try:
-            patiently(objects, fetch)
+            read_with_retries(objects, fetch)
         except DamagedError as damage:
             return str(damage)
     return ""
 
 
-def _checked(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Iterator[bytes]:
+def _verified_pieces(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Iterator[bytes]:
     """The shard's content; raises after the last piece where something is wrong, so that no file comes to be.
 
     Raises:
@@ -226,24 +226,24 @@ def _checked(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecor
     check = ShardCheck(shard, leaves)
     try:
         for piece in objects.pieces(shard_name(shard.sha256), shard.bytes):
-            check.take_(piece)
+            check.feed_bytes_(piece)
             yield piece
     except FileNotFoundError:
         raise DamagedError(f"{short_shard_name(shard)}: the object is missing") from None
     except OversizeError:
         raise DamagedError(f"{short_shard_name(shard)}: more than the {shard.bytes} bytes that were written") from None
-    check.end()
+    check.finish_check()
 
 
 def is_intact(objects: StoredObjects, manifest: Manifest) -> bool:
     """Whether every byte of a checkpoint at a URL is as it was written; reads all of it."""
-    return not any(_damage(objects, shard, leaves) for shard, leaves in leaves_by_shard(manifest).items())
+    return not any(_describe_damage(objects, shard, leaves) for shard, leaves in leaves_by_shard(manifest).items())
 
 
 def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
     """Every checkpoint at a URL, newest last, and what is wrong with each; reads every shard once."""
     names, sizes = list_stored(objects)
-    damage = cache(partial(_damage, objects))
+    damage = cache(partial(_describe_damage, objects))
     found = []
     for name in names:
         manifest = read_remote(objects, name)
@@ -253,13 +253,13 @@ def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
     return found
 
 
-def _damage(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> str:
+def _describe_damage(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> str:
     def read(objects: StoredObjects) -> None:
-        for _ in _checked(objects, shard, leaves):
+        for _ in _verified_pieces(objects, shard, leaves):
             pass
 
     try:
-        patiently(objects, read)
+        read_with_retries(objects, read)
     except DamagedError as damage:
         return str(damage)
     return ""

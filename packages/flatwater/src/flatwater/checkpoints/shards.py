@@ -59,7 +59,7 @@ class TensorEntry:
     nbytes: int
 
 
-class Sized(Protocol):
+class HasByteSize(Protocol):
     """Something of a known number of bytes."""
 
     @property
@@ -67,10 +67,10 @@ class Sized(Protocol):
         """Bytes."""
 
 
-T = TypeVar("T", bound=Sized)
+T = TypeVar("T", bound=HasByteSize)
 
 
-def pack(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]:
+def group_into_shards(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]:
     """Groups of `items`, in order, of at most `shard_bytes` each; an item larger than that is a group of its own."""
     group: list[T] = []
     room = shard_bytes
@@ -87,7 +87,7 @@ def pack(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]:
         yield group
 
 
-def header(group: Mapping[str, TensorEntry]) -> bytes:
+def shard_header(group: Mapping[str, TensorEntry]) -> bytes:
     """The beginning of a shard that holds `group`, end to end in the order given.
 
     Items must come with the larger ones first, so that each lies at a multiple of its size: readers map the file.

@@ -10,23 +10,23 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flatwater.checkpoints.catalogue import prune, remove_orphan_shards
+from flatwater.checkpoints.catalogue import prune_checkpoints, remove_orphan_shards
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import (
     JSON,
     LeafRecord,
     Manifest,
     ShardRecord,
-    encode,
+    encode_manifest,
     manifest_path,
     scalar_hash,
     shard_path,
 )
 from flatwater.checkpoints.payload import Payload, make_payload, payload_bytes, scalar_kind
-from flatwater.checkpoints.shards import header, pack
+from flatwater.checkpoints.shards import group_into_shards, shard_header
 from flatwater.state.tree import Leaf, Scalar, leaves
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.directory import PIECE, Piece, telling, write_object
+from flatwater_watch.files.directory import PIECE, Piece, explain_os_errors, write_object
 from flatwater_watch.files.safe_read import open_regular
 
 
@@ -73,12 +73,12 @@ def save_checkpoint(
             leaves=records,
             shards=shards,
         )
-        write_object(manifest.file, encode(manifest))
+        write_object(manifest.file, encode_manifest(manifest))
     except RunError:
         with suppress(RunError):  # a folder that cannot be written cannot be tidied either
             remove_orphan_shards(folder)
         raise
-    prune(folder, manifest.file, config, spared)
+    prune_checkpoints(folder, manifest.file, config, spared)
     return manifest.file
 
 
@@ -92,7 +92,7 @@ def _write_leaves(
     if len(records) + len(stored) != len(saved) or len(in_shards) != len(stored):
         raise TypeError("two leaves of the state tree have the same path: rename the dict keys that hold dots")
     shards: dict[str, ShardRecord] = {}
-    for group in pack(stored, shard_bytes):
+    for group in group_into_shards(stored, shard_bytes):
         shard, found = _write_shard(folder, group)
         shards[shard.sha256] = shard
         records |= found
@@ -109,7 +109,7 @@ def _scalar_record(leaf: Leaf) -> LeafRecord:
 def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, dict[str, LeafRecord]]:
     """One shard on the disk, and the records of its leaves. Holds at most the group's bytes beside the run."""
     ordered = sorted(group, key=lambda item: (-item.stored.itemsize, item.leaf.path))
-    start = header({item.leaf.path: item.stored for item in ordered})
+    start = shard_header({item.leaf.path: item.stored for item in ordered})
     blobs = [payload_bytes(item) for item in ordered]
     whole, parts = hashlib.sha256(start), [hashlib.sha256() for _ in blobs]
     for blob, part in zip(blobs, parts, strict=True):
@@ -139,7 +139,7 @@ def _is_there(path: Path, content: Iterable[Piece]) -> bool:
     if not path.is_file():
         return False
     room = memoryview(bytearray(PIECE))
-    with telling(path), open_regular(path, follow=False) as file:
+    with explain_os_errors(path), open_regular(path, follow=False) as file:
         for blob in content:
             view = memoryview(blob)
             for at in range(0, len(view), PIECE):

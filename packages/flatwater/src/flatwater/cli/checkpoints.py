@@ -51,12 +51,12 @@ def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
 
 def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
     from flatwater.checkpoints.remote import list_remote
-    from flatwater.mirror.download import no_run
+    from flatwater.mirror.download import no_run_error
     from flatwater.storage.objects import open_objects
 
     objects = open_objects(url)
     if not (found := list_remote(objects)):
-        raise no_run(objects)
+        raise no_run_error(objects)
     return found
 
 

@@ -18,7 +18,7 @@ class ClusterCheck:
 
     def __call__(self) -> int:
         """Ask each machine, and print a line for it."""
-        from flatwater.runs.fingerprint import versions
+        from flatwater.runs.fingerprint import version_facts
         from flatwater.runs.team import import_ray_module
         from flatwater_watch.errors import RunError
         from flatwater_watch.terminal import say
@@ -26,8 +26,8 @@ class ClusterCheck:
 
         ray, refused = import_ray_module(), 0
         ray.connect(self.address)
-        mine, nodes = versions(), ray.nodes()
-        for node, theirs in zip(nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:versions"), strict=True):
+        mine, nodes = version_facts(), ray.nodes()
+        for node, theirs in zip(nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts"), strict=True):
             others = [f"{name} {theirs[name]} there, {mine[name]} here" for name in mine if theirs[name] != mine[name]]
             refused += bool(others)
             say(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from flatwater_watch.files.output import PAGE, Written, check_output, write_output
+from flatwater_watch.files.output import PAGE, WrittenResult, check_output, write_output
 
 if TYPE_CHECKING:
     from flatwater.comparisons.side_by_side import ComparedRun, Rows
@@ -54,7 +54,7 @@ class Compare:
         return 0
 
 
-def write_page(runs: "Sequence[ComparedRun]", page: Path) -> Written:
+def write_page(runs: "Sequence[ComparedRun]", page: Path) -> WrittenResult:
     """Write the page of a comparison."""
     from datetime import datetime
 

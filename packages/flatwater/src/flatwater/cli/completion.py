@@ -47,7 +47,7 @@ class Completion:
         import sys
 
         options = options_of_all()
-        sys.stdout.write(fish(options) if self.shell == "fish" else bash(options, self.shell))
+        sys.stdout.write(fish_script(options) if self.shell == "fish" else bash_script(options, self.shell))
         return 0
 
 
@@ -55,10 +55,10 @@ def options_of_all() -> Options:
     """What the help of each command lists."""
     from flatwater.cli.table import commands
 
-    return {command: options_in(help_of(command)) for command in commands()}
+    return {command: find_options(read_help(command)) for command in commands()}
 
 
-def help_of(command: Sequence[str]) -> str:
+def read_help(command: Sequence[str]) -> str:
     """The help text of a command."""
     from flatwater.cli.main import main
 
@@ -69,7 +69,7 @@ def help_of(command: Sequence[str]) -> str:
     return said.read()
 
 
-def options_in(text: str) -> list[str]:
+def find_options(text: str) -> list[str]:
     """The long options that a help text explains, in their order."""
     rows = re.findall(r"^│ (-.*?)(?:  |│)", text, re.MULTILINE)
     return [name for row in rows for name in re.findall(r"--[\w.-]+", row)]
@@ -89,7 +89,7 @@ def second_words(options: Options) -> dict[str, list[str]]:
     return found
 
 
-def bash(options: Options, shell: str) -> str:
+def bash_script(options: Options, shell: str) -> str:
     """The script for bash, and for zsh, which can do as bash does."""
     pairs = second_words(options)
     cases = [f'        "") known="{" ".join(first_words(options))} --help --version" ;;']
@@ -102,7 +102,7 @@ def bash(options: Options, shell: str) -> str:
     return FOR_ZSH + script if shell == "zsh" else script
 
 
-def fish(options: Options) -> str:
+def fish_script(options: Options) -> str:
     """The script for fish."""
     lines = [f"# Completion of flatwater for fish. Load it with: {LOAD['fish']}"]
     lines.append(f"complete -c flatwater -n __fish_use_subcommand -f -a '{' '.join(first_words(options))}'")

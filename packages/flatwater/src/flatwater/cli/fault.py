@@ -10,7 +10,7 @@ from pathlib import Path
 from flatwater import __version__
 from flatwater.border import CodeLine
 from flatwater_watch.files.output import keep_result
-from flatwater_watch.masking import masked, masked_words
+from flatwater_watch.masking import mask_secrets, mask_words
 
 FAULT_EXIT = 70
 """EX_SOFTWARE of sysexits.h."""
@@ -35,12 +35,12 @@ def describe_own_fault(fault: BaseException, place: CodeLine, words: list[str]) 
 def keep_traceback(fault: BaseException, words: list[str], what: str = "The traceback") -> str:
     """Write the traceback to a file; returns where it is."""
     head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
-    command = f"command: {masked_words(words)!r}\n\n"
-    kept = _kept(head + command + masked("".join(traceback.format_exception(fault))))
+    command = f"command: {mask_words(words)!r}\n\n"
+    kept = _save_traceback(head + command + mask_secrets("".join(traceback.format_exception(fault))))
     return f"{what} stands in {kept}." if kept else "It stands above."
 
 
-def _kept(text: str) -> Path | None:
+def _save_traceback(text: str) -> Path | None:
     name = f"fault-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     place = keep_result(name, text.encode(errors="backslashreplace"))
     if place is None:

@@ -13,9 +13,9 @@ from flatwater.plugins import group_faults, load_named, load_row
 from flatwater.recipe import find_recipe, recipe_in_env, recipe_names
 from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
-from flatwater_watch.masking import masked
-from flatwater_watch.sanitize import shown
-from flatwater_watch.streams import complaints, fill_closed, output_error, own_output, surviving_stream
+from flatwater_watch.masking import mask_secrets
+from flatwater_watch.sanitize import short_repr
+from flatwater_watch.streams import error_stream, fill_closed, output_error, own_output, surviving_stream
 
 INTERRUPTED = 130
 NO_READER = 141
@@ -39,10 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     fill_closed()
-    errors = surviving_stream(complaints())
+    errors = surviving_stream(error_stream())
     with own_output():
         try:
-            code = called(words, errors)
+            code = run_and_report(words, errors)
         except Exception as fault:  # noqa: BLE001  (the edge of the process)
             refused = output_error(fault)
             code = last_resort(errors, fault, words) if refused is None else say_unprinted(errors, refused)
@@ -57,20 +57,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if refused is None or code else say_unprinted(errors, refused)
 
 
-def called(words: list[str], errors: TextIO) -> int:
+def run_and_report(words: list[str], errors: TextIO) -> int:
     """Run the command, and say why it cannot go on. Returns the exit code."""
     try:
         check_words(words)
         with end_on_signals():
             return dispatch(words, errors)
     except FlatwaterError as error:
-        complain(errors, with_traceback(error, words))
+        print_error(errors, with_traceback(error, words))
         return error.exit_code
     except Terminated as ended:
-        complain(errors, "interrupted" if ended.number == SIGINT else f"ended by {ended}", label="")
+        print_error(errors, "interrupted" if ended.number == SIGINT else f"ended by {ended}", label="")
         return SIGNALLED + ended.number
     except KeyboardInterrupt:  # of a handler that the program which calls has set
-        complain(errors, "interrupted", label="")
+        print_error(errors, "interrupted", label="")
         return INTERRUPTED
 
 
@@ -78,7 +78,7 @@ def say_unprinted(errors: TextIO, refused: OSError) -> int:
     """Say that stdout took no more. Returns the exit code."""
     if isinstance(refused, BrokenPipeError):  # `flatwater ... | head`: the reader has seen enough
         return NO_READER
-    complain(errors, f"stdout: {refused.strerror}. What should be printed is not. Give it another place.")
+    print_error(errors, f"stdout: {refused.strerror}. What should be printed is not. Give it another place.")
     return FlatwaterError.exit_code
 
 
@@ -90,7 +90,7 @@ def check_words(words: Sequence[str]) -> None:
     """
     for word in words:
         if "\0" in word:
-            raise ConfigError(f"{shown(word)}: holds a NUL character. Leave it out.")
+            raise ConfigError(f"{short_repr(word)}: holds a NUL character. Leave it out.")
 
 
 def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
@@ -108,59 +108,59 @@ def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
     if place is not None and not isinstance(fault, MemoryError):
         from flatwater.cli.fault import describe_own_fault
 
-        complain(errors, describe_own_fault(fault, place, words))
+        print_error(errors, describe_own_fault(fault, place, words))
         return UserCodeError.exit_code
     if isinstance(fault, ModuleNotFoundError):
-        complain(errors, f"the package {fault.name} is missing. Install it with: pip install {fault.name}")
+        print_error(errors, f"the package {fault.name} is missing. Install it with: pip install {fault.name}")
         return FlatwaterError.exit_code
     if isinstance(fault, MemoryError):
-        complain(errors, "the system has no more memory for this. Ask for less, or close other programs.")
+        print_error(errors, "the system has no more memory for this. Ask for less, or close other programs.")
         return MemoryLimitError.exit_code
     if isinstance(fault, OSError) and fault.errno in MACHINE:
         where = f"{fault.filename}: " if fault.filename is not None else ""
-        complain(errors, f"{where}{fault.strerror}. The system refuses it; Flatwater can do nothing more.")
+        print_error(errors, f"{where}{fault.strerror}. The system refuses it; Flatwater can do nothing more.")
         return FlatwaterError.exit_code
     from flatwater.cli.fault import FAULT_EXIT, describe_fault
 
-    complain(errors, describe_fault(fault, words))
+    print_error(errors, describe_fault(fault, words))
     return FAULT_EXIT
 
 
 def dispatch(words: Sequence[str], errors: TextIO) -> int:
     """Find the command that the words name, and run it."""
     if not words or words[0] in HELP:
-        sys.stdout.write(overview())
+        sys.stdout.write(help_overview())
         return 0
     if words[0] == "--version":
         words = ["version", *words[1:]]
-    found = find(words)
+    found = find_command(words)
     if found is not None:
-        return run(found, words[len(found) :])
+        return run_command(found, words[len(found) :])
     below = [command for command in commands() if command[0] == words[0]]
     if below and (len(words) == 1 or words[1] in HELP):
-        sys.stdout.write(overview(below))
+        sys.stdout.write(help_overview(below))
         return 0
     return _unknown(words, errors)
 
 
-def complain(errors: TextIO, message: str, label: str = "error: ") -> None:
+def print_error(errors: TextIO, message: str, label: str = "error: ") -> None:
     """Print a message, without secrets. A terminal breaks it between words; a log file has it on one line."""
     from rich.text import Text  # 0.05 CPU s, which a command that goes well need not pay
 
     from flatwater_watch.terminal import Terminal
 
     console = Terminal(file=errors)
-    console.print(Text.assemble((label, "bold red"), masked(message)), soft_wrap=not console.is_terminal)
+    console.print(Text.assemble((label, "bold red"), mask_secrets(message)), soft_wrap=not console.is_terminal)
 
 
-def find(words: Sequence[str]) -> tuple[str, ...] | None:
+def find_command(words: Sequence[str]) -> tuple[str, ...] | None:
     """The command that the first words name; a recipe of somebody else's has a colon."""
     if words[0] in OVER_RECIPES and len(words) > 1 and ":" in words[1]:
         return words[0], words[1]
     return next((command for command in commands() if tuple(words[: len(command)]) == command), None)
 
 
-def interface_of(command: tuple[str, ...]) -> type[Any]:
+def command_class(command: tuple[str, ...]) -> type[Any]:
     """The class whose fields are the command's options."""
     verb, *recipe = command
     if verb not in OVER_RECIPES:
@@ -170,17 +170,17 @@ def interface_of(command: tuple[str, ...]) -> type[Any]:
     return over_recipe(load_named(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
 
 
-def run(command: tuple[str, ...], options: Sequence[str]) -> int:
+def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
     """Read the options into the command's class and call it."""
-    command, options = sent_on(command, options)
-    interface: object = interface_of(command)
+    command, options = redirect_command(command, options)
+    interface: object = command_class(command)
     program = " ".join(("flatwater", *command))
-    read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
+    read = interface.read if isinstance(interface, _SelfParsing) else _reader(interface)
     with trust_code(TRUST in options):  # settings in a folder are read before the options are
         return read(program, options)()
 
 
-def sent_on(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
+def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
     """The command that is meant: `train erl --env X` is that of the recipe for other environments than trading."""
     if command[0] not in OVER_RECIPES or not find_recipe(command[1], GIVEN).elsewhere:
         return command, options
@@ -192,7 +192,7 @@ def sent_on(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str
 
 
 @runtime_checkable
-class _ReadsItself(Protocol):
+class _SelfParsing(Protocol):
     """A command that reads its options in a way of its own."""
 
     def read(self, program: str, options: Sequence[str]) -> Callable[[], int]: ...
@@ -204,10 +204,10 @@ def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]
     return lambda program, options: read_options(interface, program, options)
 
 
-def overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
+def help_overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
     """The help text: these commands, each with its line; all of them where none are given."""
     if these is None:
-        lines = dict(map(_in_short, commands()))
+        lines = dict(map(_help_line, commands()))
     else:
         lines = {" ".join(command): commands()[command][1] for command in these}
     width = max(map(len, lines))
@@ -228,7 +228,7 @@ def overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
     )
 
 
-def _in_short(command: tuple[str, ...]) -> tuple[str, str]:
+def _help_line(command: tuple[str, ...]) -> tuple[str, str]:
     """A command and its line. Each recipe is told once, where it is trained."""
     _, line = OVER_RECIPES.get(command[0], ("", ""))
     return (f"{command[0]} RECIPE", line.format("a recipe")) if line else (" ".join(command), commands()[command][1])
@@ -244,12 +244,12 @@ def _nearest(given: str, known: Iterable[str]) -> str:
 def _unknown(words: Sequence[str], errors: TextIO) -> int:
     if words[0] in OVER_RECIPES and words[1:]:
         recipes = recipe_names()
-        line = f"no recipe {shown(words[1])}: expected {', '.join(recipes)}, or package.module:NAME of your own."
-        complain(errors, f"{line}{_nearest(words[1], recipes)}{group_faults('recipes')}")
+        line = f"no recipe {short_repr(words[1])}: expected {', '.join(recipes)}, or package.module:NAME of your own."
+        print_error(errors, f"{line}{_nearest(words[1], recipes)}{group_faults('recipes')}")
         return FlatwaterError.exit_code
     same = [" ".join(command) for command in commands() if command[0] == words[0]]
     known = same or sorted(" ".join(command) for command in commands())
     given = " ".join(words[:2] if same else words[:1])
     near = _nearest(given, [*known, *(command[0] for command in commands())])
-    complain(errors, f"no command {shown(given)}: expected {', '.join(known)}.{near}{group_faults('commands')}")
+    print_error(errors, f"no command {short_repr(given)}: expected {', '.join(known)}.{near}{group_faults('commands')}")
     return FlatwaterError.exit_code

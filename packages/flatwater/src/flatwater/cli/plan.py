@@ -98,7 +98,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     )
     console.print(table)
     if plan.nodes:
-        console.print(by_machine(plan.nodes))
+        console.print(machine_table(plan.nodes))
     for name, size in plan.exchange.items():
         console.print(f"wire    {format_bytes(size):>12}  {EXCHANGED[name]}")
     _show_verdict(plan, console)
@@ -129,7 +129,7 @@ EXCHANGED = {
 }
 
 
-def by_machine(nodes: Sequence[NodePlan]) -> Table:
+def machine_table(nodes: Sequence[NodePlan]) -> Table:
     """The need and the room of each machine of a cluster."""
     table = Table(
         title="by machine, mapped file and object store once on each",
@@ -143,7 +143,7 @@ def by_machine(nodes: Sequence[NodePlan]) -> Table:
         table.add_column(name, justify="right", no_wrap=True, min_width=SIZE)
     for node in nodes:
         private, wants = node.workers * node.wants.worker, node.wants
-        sizes = (private, wants.mapped, node.machine.store, node.needed, node.there)
+        sizes = (private, wants.mapped, node.machine.store, node.needed_bytes, node.there)
         style = "" if node.fits else "bold red"
         table.add_row(node.machine.name, str(node.workers), *map(format_bytes, sizes), style=style)
     return table

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from flatwater_watch.files.output import PAGE, Written, check_output, write_output
+from flatwater_watch.files.output import PAGE, WrittenResult, check_output, write_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +60,14 @@ class Report:
         path = Path(self.run)
         others = [(kind, where) for kind, (mark, where) in group_rows("pages").items() if (path / mark).is_file()]
         if path.is_file():
-            written, size = self._of_watch()
+            written, size = self._write_watch_page()
         elif others and not RunFolder(path).config.is_file():
-            written, size = self._written(*load_row("pages", *others[0])(path))
+            written, size = self._write_page(*load_row("pages", *others[0])(path))
         else:
-            written, size = self._of_run()
+            written, size = self._write_run_page()
         say(f"{written}  {format_bytes(size)}")
 
-    def _of_run(self) -> tuple[Written, int]:
+    def _write_run_page(self) -> tuple[WrittenResult, int]:
         from flatwater.mirror.download import open_run_folder
         from flatwater.reports.page import run_page
         from flatwater.reports.records import read_run
@@ -77,9 +77,9 @@ class Report:
         with open_run_folder(self.run, say, shards=False) as folder:
             run = read_run(folder.path)
             beside = Path(f"{folder.path.name}.html") if is_url(self.run) else folder.report
-            return self._written(beside, lambda: run_page(run))
+            return self._write_page(beside, lambda: run_page(run))
 
-    def _of_watch(self) -> tuple[Written, int]:
+    def _write_watch_page(self) -> tuple[WrittenResult, int]:
         from datetime import datetime
 
         from flatwater_watch.faces.page import watch_page
@@ -87,9 +87,9 @@ class Report:
 
         told = Path(self.run)
         seen = read_watch(told)
-        return self._written(told.with_suffix(".html"), lambda: watch_page(seen, datetime.now().astimezone()))
+        return self._write_page(told.with_suffix(".html"), lambda: watch_page(seen, datetime.now().astimezone()))
 
-    def _written(self, beside: Path, page: Callable[[], str]) -> tuple[Written, int]:
+    def _write_page(self, beside: Path, page: Callable[[], str]) -> tuple[WrittenResult, int]:
         """The page of what was read, where --out or else `beside` says."""
         out = self.out if self.out is not None else beside
         check_output("--out" if self.out is not None else "without --out,", out, PAGE, beside=beside)

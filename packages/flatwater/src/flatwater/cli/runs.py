@@ -101,7 +101,7 @@ class Runs:
         for run in found:
             done, score = f"{run.done}/{run.rounds}", shown_score(run, self.sort)
             state = f"{run.state}*" if run.doubt else run.state
-            table.add_row(run.name, run.trainer, state, done, score, short_bytes(run.bytes), _recent(run.changed))
+            table.add_row(run.name, run.trainer, state, done, score, short_bytes(run.bytes), _short_date(run.changed))
         console.print(table)
         for run in found:
             if run.problem:
@@ -110,7 +110,7 @@ class Runs:
                 console.print(Text.assemble("* ", (run.name, "yellow"), ": not exact: ", run.doubt), soft_wrap=True)
 
 
-def _recent(changed: str) -> str:
+def _short_date(changed: str) -> str:
     """A date and time without its year where that is this year, without its time where it is another."""
     from datetime import datetime
 
@@ -142,10 +142,10 @@ class TopCommand:
         import time
 
         from flatwater.rundir.listing import newest_run
-        from flatwater.tui.follow import follow
+        from flatwater.tui.follow import follow_run
         from flatwater_watch.terminal import terminal
 
-        followed = follow(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
+        followed = follow_run(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
         if self.json:
             import json
             import sys

@@ -66,7 +66,7 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
 
     try:
         from flatwater.sweeps.opening import SweepOrder
-        from flatwater.sweeps.sweep import sweep
+        from flatwater.sweeps.sweep import train_sweep
     except ModuleNotFoundError as missing:
         raise ConfigError(
             f"sweeps need the package {missing.name}, which is not installed. Install it with: "
@@ -83,7 +83,7 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
         prune=command.prune,
         at_once=command.at_once,
     )
-    outcome = sweep(order, console)
+    outcome = train_sweep(order, console)
     if command.json:
         sys.stdout.write(json.dumps(outcome.to_json(), indent=1) + "\n")
     else:
@@ -92,7 +92,7 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
         again = shlex.join(["flatwater", "sweep", outcome.trainer, "--run", str(outcome.folder.path)])
         console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
         return outcome.stop.exit_code
-    if outcome.best is None:
+    if outcome.best_trial is None:
         where = "in its folder" if command.quiet else "above"
         errors.print(f"no trial of {outcome.folder.path} has finished; the reasons stand {where}", style="red")
         return FlatwaterError.exit_code
@@ -122,6 +122,6 @@ def show_trials(outcome: "SweepOutcome", console: Any) -> None:  # noqa: ANN401 
             "" if line.value is None else f"{line.value:.4g}",
             line.state,
             Text("\n".join([settings, *line.reason.splitlines()[:1]])),
-            style="bold" if line is outcome.best else "",
+            style="bold" if line is outcome.best_trial else "",
         )
     console.print(table)

@@ -34,9 +34,9 @@ class Train(WithTrust, WithDisplay, NewRun):
     def __call__(self) -> int:
         """Train, then show the result."""
         from flatwater.cli.outcome import show_outcome
-        from flatwater.runs.session import start
+        from flatwater.runs.session import start_new_run
 
-        return show_outcome(lambda console, **told: start(self.settings(), self.run, console, **told), self)
+        return show_outcome(lambda console, **told: start_new_run(self.settings(), self.run, console, **told), self)
 
 
 @dataclass(frozen=True, kw_only=True)

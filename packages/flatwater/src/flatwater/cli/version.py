@@ -20,7 +20,7 @@ class Version:
         import json
         import sys
 
-        found = described()
+        found = installation_facts()
         if self.json:
             sys.stdout.write(json.dumps(found, indent=1) + "\n")
             return 0
@@ -29,7 +29,7 @@ class Version:
         return 0
 
 
-def described() -> dict[str, str]:
+def installation_facts() -> dict[str, str]:
     """Name -> value, the version first. Without torch, which the memory tools do without, it has less to say."""
     import platform
 
@@ -37,14 +37,14 @@ def described() -> dict[str, str]:
     from flatwater_watch.meters.process import allowed_cores, cpu_model
 
     try:
-        from flatwater.runs.fingerprint import versions
-        from flatwater.runs.machine import accelerators
+        from flatwater.runs.fingerprint import version_facts
+        from flatwater.runs.machine import cuda_devices
     except ModuleNotFoundError as missing:
         lacking = f"not installed ({missing.name} is missing)"
         found = {"flatwater": __version__, "torch": lacking, "python": platform.python_version()}
         devices = "none"
     else:
-        found, devices = versions(), ", ".join(accelerators()) or "none"
+        found, devices = version_facts(), ", ".join(cuda_devices()) or "none"
     count = len(allowed_cores())
     machine = {"cpu": f"{cpu_model()}, {count} core{'s' if count != 1 else ''}", "gpu": devices}
     return found | machine | {"system": platform.platform()}

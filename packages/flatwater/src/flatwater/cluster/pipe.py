@@ -49,19 +49,19 @@ class Pipe:
     def _write(self, message: bytes) -> None:
         left = memoryview(message)
         while left:
-            left = left[self._move(self._end.send, left) :]
+            left = left[self._transfer_piece(self._end.send, left) :]
 
     def _read(self, count: int) -> bytearray:
         found = bytearray(count)
         left = memoryview(found)
         while left:
-            came = self._move(self._end.recv_into, left)
+            came = self._transfer_piece(self._end.recv_into, left)
             if not came:
                 raise EOFError
             left = left[came:]
         return found
 
-    def _move(self, move: Callable[[memoryview], int], piece: memoryview) -> int:
+    def _transfer_piece(self, move: Callable[[memoryview], int], piece: memoryview) -> int:
         """As many bytes as go at once, waiting for the first."""
         while True:
             try:

@@ -27,7 +27,7 @@ def _modules_of_user() -> list[str]:
 class Process:
     """A process that answers until nobody is left to ask."""
 
-    pause = 0.0
+    restart_delay = 0.0
 
     def __init__(self) -> None:
         """Start it; it is not waited for."""
@@ -36,7 +36,7 @@ class Process:
         command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(other.fileno()), *_modules_of_user()]
         with other:
             self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
-        self._pipe = Pipe(mine, self._look, _LOOK_SECONDS)
+        self._pipe = Pipe(mine, self._check_alive, _LOOK_SECONDS)
         self._still = 0.0
 
     @property
@@ -71,7 +71,7 @@ class Process:
             self._process.kill()
             self._process.wait()
 
-    def _look(self) -> None:
+    def _check_alive(self) -> None:
         """A process that stands still too long is ended; one that has ended says nothing more.
 
         A fork of its own, of an environment's, say, may live on and have the other end open.

@@ -45,7 +45,7 @@ _LOST = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutO
 """A dead actor, one whose node does not answer, and an answer that was lost with its node are one event."""
 
 
-def connect(address: str) -> None:
+def join_cluster(address: str) -> None:
     """Join a cluster, once a process.
 
     Raises:
@@ -83,7 +83,7 @@ class RayNode:
     """Bytes of its object store, in which large messages lie."""
 
 
-def nodes() -> list[RayNode]:
+def list_nodes() -> list[RayNode]:
     """The machines that are there now, in the order of their names."""
     found = [
         RayNode(
@@ -99,7 +99,7 @@ def nodes() -> list[RayNode]:
     return sorted(found, key=lambda node: (node.name, node.identity))
 
 
-def in_stores() -> int:
+def object_store_bytes() -> int:
     """Bytes that the object stores of all nodes hold, each node's once."""
     there, left = ray.cluster_resources(), ray.available_resources()
     name = "object_store_memory"
@@ -137,12 +137,12 @@ class _RayHost:
 
     def answer(self, message: bytes) -> bytes:
         """To one question."""
-        answer = self._answers.to(message)
+        answer = self._answers.answer_message(message)
         if len(answer) > self._most:
             raise ValueError(too_large(len(answer), self._most))
         return answer
 
-    def where(self) -> tuple[str, int]:
+    def node_and_process(self) -> tuple[str, int]:
         """The node, and the process there."""
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
@@ -162,7 +162,7 @@ def too_large(size: int, most: int) -> str:
 class RayActor:
     """One life of a worker in the cluster."""
 
-    pause = 2.0  # a node that is lost is still offered by Ray for a while
+    restart_delay = 2.0  # a node that is lost is still offered by Ray for a while
 
     def __init__(self, threads: int, memory: int, node: str) -> None:
         """Ask for a place; it is not waited for.
@@ -172,10 +172,10 @@ class RayActor:
             memory: bytes that Ray sets aside.
             node: where it shall be if that is there; wherever there is room where empty.
         """
-        self._most = min(node.store for node in nodes()) // STORE_SHARE
+        self._most = min(node.store for node in list_nodes()) // STORE_SHARE
         at = NodeAffinitySchedulingStrategy(node_id=node, soft=True) if node else None
         self._host = _HostThere.options(num_cpus=threads, memory=memory, scheduling_strategy=at).remote(self._most)
-        self._where = self._host.where.remote()
+        self._where = self._host.node_and_process.remote()
         self._asked: deque[Any] = deque()
         self._placed: tuple[str, int] | None = None
         self.exit_reason = "its actor lost"
@@ -227,7 +227,7 @@ class RayActor:
         assert self._placed is not None  # noqa: S101  (it was asked)
         identity, pid = self._placed
         with suppress(RayError):  # its node is gone: Ray says so of the actor as well
-            node = next((each for each in nodes() if each.identity == identity), None)
+            node = next((each for each in list_nodes() if each.identity == identity), None)
             if node and ask_nodes([node], "flatwater_watch.meters.proc:is_stopped", pid)[0]:
                 if kill:
                     ask_nodes([node], "os:kill", pid, int(signal.SIGKILL))

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from flatwater.cluster.pipe import Pipe
 from flatwater.named_imports import import_object
-from flatwater_watch.meters.proc import counters_of
+from flatwater_watch.meters.proc import read_kib_counters
 
 LEFT_TO_THE_RUN = (
     signal.SIGINT,
@@ -37,7 +37,7 @@ def bound_memory(budget: int) -> None:
 
     The limit is on what is reserved (RLIMIT_DATA), of which less is in RAM: the difference of this moment is granted.
     """
-    now, (_, hard) = counters_of("/proc/self/status"), resource.getrlimit(resource.RLIMIT_DATA)
+    now, (_, hard) = read_kib_counters("/proc/self/status"), resource.getrlimit(resource.RLIMIT_DATA)
     wanted = now["VmData"] + max(0, budget - now["RssAnon"]) + SPARE
     soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
@@ -60,7 +60,7 @@ class WorkerSession:
     def _leave_(self, *_: object) -> None:
         self._leaves = True
 
-    def to(self, message: bytes | bytearray) -> bytes:
+    def answer_message(self, message: bytes | bytearray) -> bytes:
         """One question, and the answer: what came of it or went wrong, and whether this process leaves."""
         name, given = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
         try:
@@ -74,20 +74,20 @@ class WorkerSession:
                 gc.freeze()  # what is alive now is out of the collector's sight: later collections are cheap
             else:
                 answer = getattr(self._desk, name)(*given)
-            return self._said("done", answer)
+            return self._pickle_answer("done", answer)
         except Exception as fault:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
-            return self._said(NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc())
+            return self._pickle_answer(NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc())
 
-    def _said(self, kind: str, answer: object) -> bytes:
+    def _pickle_answer(self, kind: str, answer: object) -> bytes:
         return pickle.dumps((kind, answer, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def serve(pipe: Pipe) -> None:
+def serve_requests(pipe: Pipe) -> None:
     """Answer one question after the other."""
     answers = WorkerSession()
     with suppress(EOFError, OSError):  # nobody is left
         while True:
-            pipe.send(answers.to(pipe.receive()))
+            pipe.send(answers.answer_message(pipe.receive()))
 
 
 if __name__ == "__main__":
@@ -96,4 +96,4 @@ if __name__ == "__main__":
     sys.path += sys.argv[2:]
     end = socket.socket(fileno=int(sys.argv[1]))
     end.set_inheritable(False)  # else a program that an environment starts has it open too, and lives longer
-    serve(Pipe(end))
+    serve_requests(Pipe(end))

@@ -36,7 +36,7 @@ class WorkerConnection(Protocol):
         """How it ended, as far as that is known."""
 
     @property
-    def pause(self) -> float:
+    def restart_delay(self) -> float:
         """Seconds that are let pass before another takes its place."""
 
     def send(self, message: bytes) -> None:
@@ -107,10 +107,10 @@ class Worker:
 
     def post(self, name: str, *given: object) -> None:
         """Ask a method. The answer must be taken, whatever it is."""
-        self.arrays += payload(given)
+        self.arrays += array_bytes(given)
         self._post(_message(name, *given))
 
-    def take(self) -> Any:  # noqa: ANN401  (what the method gives)
+    def take_answer(self) -> Any:  # noqa: ANN401  (what the method gives)
         """The answer to the oldest question.
 
         Raises:
@@ -126,7 +126,7 @@ class Worker:
                     raise
                 self._replace_()
         self._waiting.popleft()
-        self.arrays += payload(answer)
+        self.arrays += array_bytes(answer)
         if not self._preparing:
             self._deaths = 0
         if kind == NO_MEMORY:
@@ -143,13 +143,13 @@ class Worker:
     def ask(self, name: str, *given: object) -> Any:  # noqa: ANN401
         """Ask a method and wait; no other answer may be outstanding."""
         self.post(name, *given)
-        return self.take()
+        return self.take_answer()
 
-    def renew_(self) -> None:
+    def restart_process_(self) -> None:
         """Another process takes its place. No answer may be outstanding."""
         self.close()
         self._start_()
-        self.take()
+        self.take_answer()
         self._prepare(self)
 
     def close(self) -> None:
@@ -186,14 +186,14 @@ class Worker:
                     "newest checkpoint is intact: go on with fewer workers, which compute the same: "
                     "flatwater resume RUN --workers 1"
                 )
-            time.sleep(self._desk.pause)
+            time.sleep(self._desk.restart_delay)
             self._waiting.clear()
             self._start_()
             if not begun:
                 break
             self._preparing = True
             try:
-                self.take()
+                self.take_answer()
                 self._prepare(self)
                 break
             except (EOFError, OSError):
@@ -204,13 +204,13 @@ class Worker:
             self._post(message)
 
 
-def payload(value: object) -> int:
+def array_bytes(value: object) -> int:
     """Bytes of the arrays in a message."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, dict):
         value = tuple(value.values())
-    return sum(map(payload, value)) if isinstance(value, tuple | list) else 0
+    return sum(map(array_bytes, value)) if isinstance(value, tuple | list) else 0
 
 
 def _message(name: str, *given: object) -> bytes:

@@ -32,7 +32,7 @@ def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
     )
 
 
-def colour(at: int) -> str:
+def run_colour(at: int) -> str:
     """Of the run with this place, in every chart."""
     return f"--owner-{at + 1}"
 
@@ -75,7 +75,7 @@ def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
     for at, each in enumerate(runs):
         x, y = finite_points(each.run.metrics.get("round", []), each.run.metrics.get(metric, []))
         if x:
-            marks.append(Line(name=each.letter, x=x, y=[value / unit for value in y], colour=colour(at), width=2))
+            marks.append(Line(name=each.letter, x=x, y=[value / unit for value in y], colour=run_colour(at), width=2))
             rounds += x
     if not marks:
         return None
@@ -102,7 +102,7 @@ def _own_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
     if recipe is None or recipe.comparison is None:
         return []
     found: Sequence[Chart] = recipe.comparison(
-        {each.letter: each.run for each in runs}, [*map(colour, range(len(runs)))]
+        {each.letter: each.run for each in runs}, [*map(run_colour, range(len(runs)))]
     )
     return found
 

@@ -145,24 +145,26 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
         ("resident", [format_bytes(each.run.ledger[-1].resident) if each.run.ledger else NOTHING for each in runs]),
     ]
     curves = {metric: title for each in runs for title, metric in each.run.recipe.curves.items()}
-    rows += [(title, [_last(each.run.metrics.get(metric, [])) for each in runs]) for metric, title in curves.items()]
+    rows += [
+        (title, [_format_last(each.run.metrics.get(metric, [])) for each in runs]) for metric, title in curves.items()
+    ]
     numbers = {number.key: number for each in runs for number in each.run.recipe.numbers}
     for key, number in numbers.items():
-        rows.append((number.title, [_formed(each.result_numbers.get(key), number.form) for each in runs]))
+        rows.append((number.title, [_format_value(each.result_numbers.get(key), number.form) for each in runs]))
     against = {each.run.recipe.headline.against: each.run.recipe.headline for each in runs}
     for who, headline in against.items():
         others = [(each.run.result or {}).get(each.run.recipe.players, {}).get(who, {}) for each in runs]
         title = numbers[headline.key].title if headline.key in numbers else headline.title
-        rows.append((f"{who}: {title}", [_formed(row.get(headline.key), headline.form) for row in others]))
+        rows.append((f"{who}: {title}", [_format_value(row.get(headline.key), headline.form) for row in others]))
     return [(name, cells) for name, cells in rows if {*cells} != {NOTHING}]
 
 
-def _last(values: Iterable[float]) -> str:
+def _format_last(values: Iterable[float]) -> str:
     known = [value for value in values if isfinite(value)]
     return f"{known[-1]:.4g}" if known else NOTHING
 
 
-def _formed(value: float | None, form: str) -> str:
+def _format_value(value: float | None, form: str) -> str:
     return NOTHING if value is None else write_value(form, value)
 
 
@@ -175,10 +177,10 @@ def _pace(run: RunRecords) -> str:
 def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
     """Each run against the first."""
     first, *others = runs
-    return [_against(each, first) for each in others]
+    return [_compare_to_first(each, first) for each in others]
 
 
-def _against(own: ComparedRun, first: ComparedRun) -> RunDifference:
+def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
     recipe = find_installed(first.run.recipe.name)
     if recipe is None or recipe.difference is None:
         return RunDifference(own.letter, first.letter, None, f"the recipe {first.run.recipe.name} has no rule for one")

@@ -29,7 +29,7 @@ class Code:
     trains: bool = False
     """Only a command that trains makes use of it."""
 
-    def foreign(self, value: str) -> bool:
+    def is_foreign(self, value: str) -> bool:
         """Whether the value names code that may be somebody's."""
         kind, colon, rest = value.partition(":")
         return bool(value.strip()) if self.whole else bool(colon) and not (kind in self.kinds and ":" not in rest)
@@ -81,7 +81,7 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: s
         else:
             marked = None
         for text in _texts(value):
-            if marked.foreign(text) if marked else name not in known and _NAME.match(text):
+            if marked.is_foreign(text) if marked else name not in known and _NAME.match(text):
                 yield NamedCode(path, text, marked or TRAINER)
 
 

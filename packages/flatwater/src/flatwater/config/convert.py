@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path, as text"}
 
@@ -50,7 +50,7 @@ def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object: 
     except msgspec.ValidationError as fault:
         entry = re.search(r"at `\$\[(\d+)\]", str(fault))
         if entry is None:
-            raise _refused(declared, given, path) from None
+            raise _conversion_error(declared, given, path) from None
         at = int(entry[1])  # asked for alone, it is refused by its own path
         return from_plain(options[0 if options[-1] is Ellipsis else at], given[at], f"{path}[{at}]", nested)
 
@@ -65,18 +65,18 @@ def _path(declared: type, given: object) -> Path:
     raise TypeError  # which the library shows with the place in a list
 
 
-def _refused(declared: object, given: object, path: str) -> ConfigError:
+def _conversion_error(declared: object, given: object, path: str) -> ConfigError:
     if get_origin(declared) is Literal:
         known = [option for option in get_args(declared) if isinstance(option, str)]
         hint = did_you_mean(given, known) if isinstance(given, str) else ""
-        return ConfigError(f"{path} = {shown(given)}: must be {type_in_words(declared)}.{hint}")
+        return ConfigError(f"{path} = {short_repr(given)}: must be {type_in_words(declared)}.{hint}")
     if isinstance(given, list | tuple) and get_origin(declared) is tuple:
         items = get_args(declared)
-        return ConfigError(f"{path} = {shown(list(given))}: must have {len(items)} entries, not {len(given)}")
+        return ConfigError(f"{path} = {short_repr(list(given))}: must have {len(items)} entries, not {len(given)}")
     kind = _NAMES.get(type(given), type(given).__name__) if not isinstance(given, Mapping) else "a table"
     kind = "a list" if isinstance(given, list | tuple) else kind
     kind = "one of so many digits" if declared is float and type(given) is int else kind
-    return ConfigError(f"{path} = {shown(given)}: must be {type_in_words(declared)}, not {kind}")
+    return ConfigError(f"{path} = {short_repr(given)}: must be {type_in_words(declared)}, not {kind}")
 
 
 def type_in_words(declared: object) -> str:

@@ -15,8 +15,8 @@ from flatwater.config.convert import did_you_mean, from_plain, to_plain, type_in
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.safe_read import TEXT_BYTES, read_regular
 from flatwater_watch.options.bounds import check_values
-from flatwater_watch.options.declare import absent_settings, field_docs, removed_settings, variant
-from flatwater_watch.sanitize import shown
+from flatwater_watch.options.declare import absent_settings, field_docs, removed_settings, variant_class
+from flatwater_watch.sanitize import short_repr
 
 C = TypeVar("C")
 MOST_DOTS = 100
@@ -55,7 +55,7 @@ def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dic
     except UnicodeDecodeError as fault:
         raise ConfigError(f"{path}: not a text file in UTF-8 (byte {fault.start}). Save it as UTF-8.") from fault
     except ValueError as fault:  # also a number of more digits than Python converts, of which tomllib does not speak
-        raise ConfigError(f"{path}: not valid TOML: {fault}.{_line_at(text, str(fault))} {_WRITTEN}") from fault
+        raise ConfigError(f"{path}: not valid TOML: {fault}.{_faulty_line(text, str(fault))} {_WRITTEN}") from fault
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror}. Give the path of a TOML file.") from fault
 
@@ -80,13 +80,13 @@ def _require_short_keys(text: str) -> None:
     """
     for part in re.finditer(r"[^,=\[\]{}\n#]+", text):
         if part[0].count(".") > MOST_DOTS:
-            raise ValueError(f"{shown(part[0])}: more than {MOST_DOTS} dots")
+            raise ValueError(f"{short_repr(part[0])}: more than {MOST_DOTS} dots")
 
 
-def _line_at(text: str, fault: str) -> str:
+def _faulty_line(text: str, fault: str) -> str:
     """The line that tomllib's words name."""
     found, lines = re.search(r"at line (\d+)", fault), text.split("\n")
-    return f" That line is {shown(lines[int(found[1]) - 1])}." if found else ""
+    return f" That line is {short_repr(lines[int(found[1]) - 1])}." if found else ""
 
 
 _WRITTEN = "Write NAME = VALUE, each name once, texts in quotes, and tables as [NAME]."
@@ -113,7 +113,7 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
 
 
 def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
-    cls = variant(cls, mapping)
+    cls = variant_class(cls, mapping)
     known = {f.name: f for f in fields(cls)}
     hints = get_type_hints(cls)
     values: dict[str, object] = {}

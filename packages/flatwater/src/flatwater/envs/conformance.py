@@ -44,7 +44,7 @@ leak of small things shows in the list or dict that grows to hold them."""
 
 
 @dataclass
-class _Record:
+class _EnvRecord:
     """What was seen: one entry for each call, and sentences about what should not have been."""
 
     calls: list[tuple[str, float, bool, bool]] = field(default_factory=list)
@@ -74,8 +74,8 @@ def check_env_conformance(
     Raises:
         ConfigError: what is made is no environment of these kinds.
     """
-    env = _as_one(make_env())
-    first = _play(env, episodes, seed, max_steps)
+    env = _as_single_env(make_env())
+    first = _play_episodes(env, episodes, seed, max_steps)
     findings = first.findings
     if not first.calls:
         return findings
@@ -87,7 +87,7 @@ def check_env_conformance(
         findings.append(
             f"The global generator of {' and '.join(used)} was used or seeded: draw from self.np_random instead."
         )
-    return findings + _growth(env, episodes, seed, max_steps)
+    return findings + _find_growth(env, episodes, seed, max_steps)
 
 
 @runtime_checkable
@@ -100,7 +100,7 @@ class _WorldLike(Protocol):
 
 
 @runtime_checkable
-class _Parallel(Protocol):
+class _ParallelEnvLike(Protocol):
     """A parallel environment of PettingZoo, told from what is none."""
 
     possible_agents: list[Any]
@@ -110,22 +110,22 @@ class _Parallel(Protocol):
     def action_space(self, agent: Any) -> Any: ...  # noqa: ANN401
 
 
-def _as_one(env: object) -> Env:
+def _as_single_env(env: object) -> Env:
     if isinstance(env, gymnasium.Env):
         return env
     if isinstance(env, gymnasium.vector.VectorEnv):
-        return _VectorAsOne(env)
+        return _SingleVectorEnv(env)
     if isinstance(env, _WorldLike):
-        return _WorldAsOne(env)
-    if isinstance(env, _Parallel):
-        return _ParallelAsOne(env)
+        return _SingleWorld(env)
+    if isinstance(env, _ParallelEnvLike):
+        return _SingleParallelEnv(env)
     raise ConfigError(
         f"make_env() gave a {type(env).__name__}: must be a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel "
         "environment of PettingZoo, or a world with begin_ and step_"
     )
 
 
-class _VectorAsOne:
+class _SingleVectorEnv:
     """All environments of a vector env; it goes on with new episodes by itself where one has ended."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401  (a VectorEnv)
@@ -146,7 +146,7 @@ class _VectorAsOne:
         return step[0], float(reward.sum()), bool(self._over.all()), False, step[4]
 
 
-class _ParallelAsOne:
+class _SingleParallelEnv:
     """All agents of a parallel environment; it is its own space of actions and of observations."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401  (a ParallelEnv)
@@ -176,7 +176,7 @@ class _ParallelAsOne:
         return seen, wrong[0] if wrong else float(sum(paid.values())), over, False, told
 
 
-class _WorldAsOne:
+class _SingleWorld:
     """All environments of a world, which begin again where they are over; it is its own space, too."""
 
     def __init__(self, world: Any) -> None:  # noqa: ANN401  (a World)
@@ -207,14 +207,14 @@ class _WorldAsOne:
         """Shape and type are those of our array; of each list something must be legal."""
         return all(part.any(-1).all() for mask in self._legal for part in split_legal(self._spaces, mask))
 
-    def _seen(self) -> Any:  # noqa: ANN401
+    def _copy_observation(self) -> Any:  # noqa: ANN401
         return (self._obs.copy(), self._legal[0].copy()) if self._legal else self._obs.copy()
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         self._next = self._next if seed is None else seed
         self._over = np.zeros(self._spaces.envs, np.bool_)
         self._begin_(np.ones(self._spaces.envs, np.bool_))
-        return self._seen(), {}
+        return self._copy_observation(), {}
 
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         reward, terminated, truncated = self._outcome
@@ -222,7 +222,7 @@ class _WorldAsOne:
             self._obs.fill(np.nan)
         reward.fill(np.nan)
         self._world.step_(action, self._obs, *self._outcome, *self._legal)
-        seen, ended = self._seen(), np.asarray((terminated | truncated).all(axis=1))
+        seen, ended = self._copy_observation(), np.asarray((terminated | truncated).all(axis=1))
         self._over |= ended
         if ended.any():
             self._begin_(ended)
@@ -241,12 +241,12 @@ class _EnvPlayer:
     def __init__(self, make_env: Callable[[], object]) -> None:
         made = [make_env(), make_env()]
         self._first = made[0]
-        self._envs = [_as_one(env) for env in made]
+        self._envs = [_as_single_env(env) for env in made]
         self._infos: list[dict[str, Any]] = [{}, {}]
         self._over, self._masked = [True, True], False
 
     @property
-    def saves(self) -> bool:
+    def can_save(self) -> bool:
         return isinstance(self._first, gymnasium.Env | gymnasium.vector.VectorEnv) and keeps_state(self._first)
 
     def save(self) -> Any:  # noqa: ANN401
@@ -265,23 +265,23 @@ class _EnvPlayer:
         self._envs[which].action_space.seed(seed)
         seen, self._infos[which] = self._envs[which].reset(seed=seed)
         self._over[which], self._masked = False, _MASK in self._infos[0]
-        return self._shown(seen, self._infos[which])
+        return self._named_arrays(seen, self._infos[which])
 
-    def choose(self, rng: np.random.Generator) -> Any:  # noqa: ANN401
+    def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401
         env = self._envs[0]
         env.action_space.seed(int(rng.integers(1 << 30)))
-        return _sample(env, self._infos[0], _Record(), masked=self._masked)
+        return _sample(env, self._infos[0], _EnvRecord(), masked=self._masked)
 
     def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
         seen, reward, terminated, truncated, self._infos[0] = self._envs[0].step(action)
         shown = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
         if not self._over[1]:
-            beside = _sample(self._envs[1], self._infos[1], _Record(), masked=self._masked)
+            beside = _sample(self._envs[1], self._infos[1], _EnvRecord(), masked=self._masked)
             *_, ends, cut, self._infos[1] = self._envs[1].step(beside)
             self._over[1] = bool(ends or cut)
-        return {**self._shown(seen, self._infos[0]), **shown}, bool(terminated or truncated)
+        return {**self._named_arrays(seen, self._infos[0]), **shown}, bool(terminated or truncated)
 
-    def _shown(self, seen: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
+    def _named_arrays(self, seen: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
         parts = {f"observations{path}": np.array(part) for path, part in _parts(seen)}
         parts |= {f"masks{path}": np.array(part) for path, part in _parts(info.get(_MASK, ()))}
         return {name: np.array(repr(part)) if part.dtype.hasobject else part for name, part in parts.items()}
@@ -290,9 +290,9 @@ class _EnvPlayer:
         """What was made is the caller's."""
 
 
-def _play(env: Env, episodes: int, seed: int, max_steps: int) -> _Record:
+def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRecord:
     """Reset with the seed, then without; each episode to its end."""
-    record = _Record()
+    record = _EnvRecord()
     env.action_space.seed(seed)
     kept: tuple[Any, str, str] | None = None
     for episode in range(episodes):
@@ -323,19 +323,21 @@ def _play(env: Env, episodes: int, seed: int, max_steps: int) -> _Record:
     return record
 
 
-def _check_observation(env: Env, observation: Any, call: str, record: _Record) -> tuple[Any, str, str]:  # noqa: ANN401
+def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> tuple[Any, str, str]:  # noqa: ANN401
     """Note what is wrong with the observation; returns it with its digest and where it came from."""
-    if isinstance(env, _WorldAsOne) and not env.contains(observation):
+    if isinstance(env, _SingleWorld) and not env.contains(observation):
         record.find(f"{call} left an agent nothing to choose: in each list something must be legal.")
     elif not env.observation_space.contains(observation):
-        record.find(f"{call} returned an observation that is not in the observation space: {_described(observation)}.")
+        record.find(
+            f"{call} returned an observation that is not in the observation space: {_observation_summary(observation)}."
+        )
     for path, part in _parts(observation):
         if isinstance(part, np.ndarray) and part.dtype.kind == "f" and not np.isfinite(part).all():
             record.find(f"{call} returned an observation{path} with NaN or infinity: no network survives it.")
     return observation, _digest(observation), call
 
 
-def _sample(env: Env, info: dict[str, Any], record: _Record, *, masked: bool) -> Any:  # noqa: ANN401
+def _sample(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool) -> Any:  # noqa: ANN401
     """An action, one of the legal ones where the info says which; notes what is wrong with what it says."""
     space = env.action_space
     sizes = [int(space.n)] if isinstance(space, gymnasium.spaces.Discrete) else []
@@ -361,7 +363,7 @@ def _sample(env: Env, info: dict[str, Any], record: _Record, *, masked: bool) ->
     return space.sample(masks[0] if isinstance(space, gymnasium.spaces.Discrete) else masks)
 
 
-def _check_kept(kept: tuple[Any, str, str] | None, record: _Record) -> None:
+def _check_kept(kept: tuple[Any, str, str] | None, record: _EnvRecord) -> None:
     """An observation must still be what it was when the next one has been made."""
     if kept is not None and _digest(kept[0]) != kept[1]:
         record.find(
@@ -370,7 +372,7 @@ def _check_kept(kept: tuple[Any, str, str] | None, record: _Record) -> None:
         )
 
 
-def _check_outcome(step: tuple[Any, ...], record: _Record) -> tuple[float, bool, bool]:
+def _check_outcome(step: tuple[Any, ...], record: _EnvRecord) -> tuple[float, bool, bool]:
     _, reward, terminated, truncated, _ = step
     if not isinstance(reward, Real) or not np.isfinite(float(reward)):
         record.find(f"step() returned the reward {reward!r} ({_kind(reward)}): must be a finite number.")
@@ -381,7 +383,7 @@ def _check_outcome(step: tuple[Any, ...], record: _Record) -> tuple[float, bool,
     return float(reward), bool(terminated), bool(truncated)
 
 
-def _growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str]:
+def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str]:
     """Replay the same episodes: what is held afterwards must be what was held before.
 
     Only growth in every single round counts, so a cache that fills once is no finding.
@@ -390,7 +392,7 @@ def _growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str]:
     with _memory_traced():
         # The first round may fill caches; its end is where counting begins.
         for _ in range(episodes + 1):
-            _play(env, episodes, seed, max_steps)
+            _play_episodes(env, episodes, seed, max_steps)
             gc.collect()
             traced.append(_traced_bytes())
             tensors.append(_tensor_bytes())
@@ -439,7 +441,7 @@ def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
     masked = _MASK in info
     used = {name for name, state in _global_generators().items() if state != before[name]}
     for _ in range(max_steps):
-        action = _sample(env, info, _Record(), masked=masked)
+        action = _sample(env, info, _EnvRecord(), masked=masked)
         before = _global_generators()
         step = env.step(action)
         info = step[-1]
@@ -486,7 +488,7 @@ def _kind(value: Any) -> str:  # noqa: ANN401
     return f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple) else type(value).__name__
 
 
-def _described(observation: Any) -> str:  # noqa: ANN401
+def _observation_summary(observation: Any) -> str:  # noqa: ANN401
     shown = [f"{path} {_kind(part)}" for path, part in _parts(observation) if not isinstance(part, np.ndarray)]
     shown += [
         f"{path} {part.dtype} {part.shape} from {part.min()} to {part.max()}"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from flatwater.envs.kept_state import ReplayableWorld, decode, encode_state, load_state_, read_env_state
+from flatwater.envs.kept_state import ReplayableWorld, decode_state, encode_state, load_state_, read_env_state
 from flatwater.envs.world import Array, Spaces, Teacher, World, split_legal
 
 STEPS = 16
@@ -35,13 +35,13 @@ class EpisodePlayer(Protocol):
     """An environment in which one episode is looked at, and others may be played beside it."""
 
     @property
-    def saves(self) -> bool:
+    def can_save(self) -> bool:
         """Whether it can say what it keeps over episodes."""
 
     def begin(self, seed: int) -> Shown:
         """Begin the episode."""
 
-    def choose(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (an action, of whatever kind)
+    def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (an action, of whatever kind)
         """Any action that is legal now."""
 
     def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
@@ -61,7 +61,7 @@ Make = Callable[[int], EpisodePlayer]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExactnessVerdict:
     """What the test found."""
 
     tested: bool
@@ -71,7 +71,7 @@ class Verdict:
 
 
 @dataclass
-class _Episode:
+class _RecordedEpisode:
     """What was done and seen."""
 
     seed: int
@@ -108,7 +108,7 @@ def _all(seed: int) -> dict[str, int]:
     return dict.fromkeys(GENERATORS, seed)
 
 
-def try_exactness(make: Make, *, seconds: float = SECONDS, steps: int = STEPS) -> Verdict:
+def try_exactness(make: Make, *, seconds: float = SECONDS, steps: int = STEPS) -> ExactnessVerdict:
     """Play two short episodes in both orders.
 
     Args:
@@ -120,36 +120,38 @@ def try_exactness(make: Make, *, seconds: float = SECONDS, steps: int = STEPS) -
     try:
         return _try(make, seconds, steps)
     except (Exception, SystemExit):  # noqa: BLE001  (of a class of the user's: the run comes to it, and says whose it is)
-        return Verdict(tested=False)
+        return ExactnessVerdict(tested=False)
 
 
-def _try(make: Make, seconds: float, steps: int) -> Verdict:
-    watch = _Watch()
+def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
+    watch = _CountedTime()
     used = make(0)
     building = watch.elapsed_seconds()
     try:
-        watch = _Watch()
+        watch = _CountedTime()
         _record(used, A, 1, circumstance=1)
         one = watch.elapsed_seconds()
         fits = int((seconds - building) / PLAYS / max(one, 1e-9))
         if fits < 1:
-            return Verdict(tested=False, why=f"a step takes {one:.2g} s, and an environment {building:.2g} s to build")
-        saves, steps = used.saves, min(steps, fits)
+            return ExactnessVerdict(
+                tested=False, why=f"a step takes {one:.2g} s, and an environment {building:.2g} s to build"
+            )
+        saves, steps = used.can_save, min(steps, fits)
         first = _record(used, A, steps, circumstance=2)
         second = _record(used, B, steps, circumstance=3, save=saves)
         third = _record(used, A, steps, circumstance=4)
     finally:
         used.close()
     differs = "" if saves else _difference(first, third)
-    differs = differs or _replayed(make(1), [second, third], _all(5))
+    differs = differs or _check_replays(make(1), [second, third], _all(5))
     if not differs:
-        return Verdict(tested=True)
-    cause = "after what it keeps was saved and given back" if saves else _cause(make, first, seconds)
+        return ExactnessVerdict(tested=True)
+    cause = "after what it keeps was saved and given back" if saves else _find_cause(make, first, seconds)
     what, _, values = differs.partition(": ")
-    return Verdict(tested=True, why=f"{what} of the same episode differ {cause}: {values}")
+    return ExactnessVerdict(tested=True, why=f"{what} of the same episode differ {cause}: {values}")
 
 
-class _Watch:
+class _CountedTime:
     """Time that counts: of the processor, or a quarter of all, for what waits, as a simulator in another process."""
 
     def __init__(self) -> None:
@@ -160,14 +162,14 @@ class _Watch:
         return max(time.process_time() - self._cpu, (time.monotonic() - self._all) / 4)
 
 
-def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, save: bool = False) -> _Episode:
+def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, save: bool = False) -> _RecordedEpisode:
     """Play an episode with actions that follow from its seed."""
     rng = np.random.default_rng(seed)
     with generators_set(_all(circumstance)):
         kept = encode_state(player.save()) if save else b""
-        episode = _Episode(seed, [player.begin(seed)], kept=kept)
+        episode = _RecordedEpisode(seed, [player.begin(seed)], kept=kept)
         for _ in range(steps):
-            episode.actions.append(player.choose(rng))
+            episode.actions.append(player.sample_action(rng))
             shown, over = player.step(episode.actions[-1])
             episode.shown.append(shown)
             if over:
@@ -175,7 +177,7 @@ def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, 
     return episode
 
 
-def _replayed(player: EpisodePlayer, episodes: Sequence[_Episode], seeds: Mapping[str, int]) -> str:
+def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], seeds: Mapping[str, int]) -> str:
     """What differs where a new player plays these, as `_unlike` says; empty where nothing does."""
     try:
         for episode in episodes:
@@ -187,25 +189,25 @@ def _replayed(player: EpisodePlayer, episodes: Sequence[_Episode], seeds: Mappin
     return ""
 
 
-def _replay(player: EpisodePlayer, episode: _Episode) -> str:
+def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
     if episode.kept:
-        player.load(decode(episode.kept))
+        player.load(decode_state(episode.kept))
     for step, then in enumerate(episode.shown):
         try:
             now = player.begin(episode.seed) if step == 0 else player.step(episode.actions[step - 1])[0]
         except Exception as refused:  # noqa: BLE001  (it took that before: a difference like any other)
             return f"ends: at step {step}, {type(refused).__name__}: {refused}"
-        if differs := _unlike(then, now, step):
+        if differs := _first_difference(then, now, step):
             return differs
     return ""
 
 
-def _difference(one: _Episode, other: _Episode) -> str:
+def _difference(one: _RecordedEpisode, other: _RecordedEpisode) -> str:
     pairs = enumerate(zip(one.shown, other.shown, strict=False))
-    return next((found for step, (a, b) in pairs if (found := _unlike(a, b, step))), "")
+    return next((found for step, (a, b) in pairs if (found := _first_difference(a, b, step))), "")
 
 
-def _unlike(then: Shown, now: Shown, step: int) -> str:
+def _first_difference(then: Shown, now: Shown, step: int) -> str:
     """The first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty where there is none."""
     for name, was in then.items():
         found = now.get(name)
@@ -218,26 +220,28 @@ def _unlike(then: Shown, now: Shown, step: int) -> str:
     return ""
 
 
-def _cause(make: Make, episode: _Episode, seconds: float) -> str:
+def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
     """Why an episode differs, found by changing one thing at a time between two new players."""
-    watch = _Watch()
+    watch = _CountedTime()
     with suppress(Exception):  # of the user's class: then it is not found
         player, seeds = make(2), _all(7)
         try:
             anew = _record(player, episode.seed, len(episode.actions), circumstance=7)
         finally:
             player.close()
-        if _replayed(make(2), [anew], seeds):
+        if _check_replays(make(2), [anew], seeds):
             return (
                 "between two new environments (the clock, a generator that reset(seed=...) does not seed, or something "
                 "that all of them share)"
             )
         used = [
-            n for n in GENERATORS if watch.elapsed_seconds() < seconds and _replayed(make(2), [anew], seeds | {n: 8})
+            n
+            for n in GENERATORS
+            if watch.elapsed_seconds() < seconds and _check_replays(make(2), [anew], seeds | {n: 8})
         ]
         if used:
             return f"when the global generator of {' and '.join(used)} is in another state (draw from self.np_random)"
-        if watch.elapsed_seconds() < seconds and _replayed(make(3), [anew], seeds):
+        if watch.elapsed_seconds() < seconds and _check_replays(make(3), [anew], seeds):
             return "when others are played beside it"
     return "after another episode was played"
 
@@ -263,7 +267,7 @@ class WorldPlayer:
         self._waits, self._beside = np.ones(shape[0], np.bool_), np.random.default_rng(beside)
 
     @property
-    def saves(self) -> bool:
+    def can_save(self) -> bool:
         """As the world's spaces say."""
         return bool(self._spaces.kept)
 
@@ -271,7 +275,7 @@ class WorldPlayer:
         """Begin it, and one beside it where that is over."""
         self._waits[0] = True
         self._begin_(seed)
-        return self._seen()
+        return self._observation_arrays()
 
     def _begin_(self, seed: int) -> None:
         seeds = self._beside.integers(1 << 30, size=len(self._waits))
@@ -281,7 +285,7 @@ class WorldPlayer:
             self._teacher.begin_(self._waits.copy())
         self._waits[:] = False
 
-    def choose(self, rng: np.random.Generator) -> Array:
+    def sample_action(self, rng: np.random.Generator) -> Array:
         """An action for each agent of the first environment."""
         return self._any(rng, 0)
 
@@ -308,9 +312,9 @@ class WorldPlayer:
         self._waits[1:] = over[1:]
         if self._waits.any():
             self._begin_(0)
-        return self._seen(over=bool(over[0])) | ends, bool(over[0])
+        return self._observation_arrays(over=bool(over[0])) | ends, bool(over[0])
 
-    def _seen(self, *, over: bool = False) -> dict[str, Array]:
+    def _observation_arrays(self, *, over: bool = False) -> dict[str, Array]:
         found = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
         if self._teacher is None or over:
             return found

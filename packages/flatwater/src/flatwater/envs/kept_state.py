@@ -49,15 +49,15 @@ class StateKeeper(Protocol):
         """Take it back."""
 
 
-def layers_of(env: object) -> Iterator[object]:
+def wrapper_layers(env: object) -> Iterator[object]:
     """An environment's wrappers, the outermost first, and itself."""
     layer: object | None = env
     while layer is not None:
         yield layer
-        layer = _own(layer).get("env")
+        layer = _instance_attributes(layer).get("env")
 
 
-def _own(layer: object) -> Mapping[str, Any]:
+def _instance_attributes(layer: object) -> Mapping[str, Any]:
     """Its attributes; none of what has slots alone."""
     try:
         return vars(layer)
@@ -68,27 +68,27 @@ def _own(layer: object) -> Mapping[str, Any]:
 def _attributes(layer: object) -> tuple[str, ...]:
     """What is known to be kept in a layer: by its class, and statistics wherever they are."""
     known = next((names for kind, names in KNOWN.items() if isinstance(layer, kind)), ())
-    found = _own(layer).items()
+    found = _instance_attributes(layer).items()
     return known + tuple(name for name, value in found if isinstance(value, RunningMeanStd) and name not in known)
 
 
 def keeps_state(env: object) -> bool:
     """Whether an environment, or one of its wrappers, can give what it keeps over episodes."""
-    return any(isinstance(layer, StateKeeper) or _attributes(layer) for layer in layers_of(env))
+    return any(isinstance(layer, StateKeeper) or _attributes(layer) for layer in wrapper_layers(env))
 
 
 def read_env_state(env: object) -> list[Any]:
     """What the layers of an environment keep, an entry each, the outermost first."""
-    return [_layer_state(layer) for layer in layers_of(env)]
+    return [_layer_state(layer) for layer in wrapper_layers(env)]
 
 
 def _layer_state(layer: object) -> Any:  # noqa: ANN401
     if isinstance(layer, StateKeeper):
         return layer.state_dict()
-    return {name: _given(vars(layer)[name]) for name in _attributes(layer)}
+    return {name: _saved_value(vars(layer)[name]) for name in _attributes(layer)}
 
 
-def _given(value: Any) -> Any:  # noqa: ANN401
+def _saved_value(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, RunningMeanStd):
         return {name: getattr(value, name) for name in STATISTICS}
     if isinstance(value, deque):  # as long as it will be, so that it has its room from the beginning
@@ -104,7 +104,7 @@ def load_state_(env: object, state: Sequence[Any]) -> None:
     Raises:
         CheckpointError: it is of other layers.
     """
-    layers = list(layers_of(env))
+    layers = list(wrapper_layers(env))
     if len(layers) != len(state):
         raise CheckpointError(f"what was saved is of {len(state)} wrappers and an environment; there are {len(layers)}")
     for layer, kept in zip(layers, state, strict=True):
@@ -160,13 +160,13 @@ class EpisodeStarts:
                 copy.reset(seed=0)
         try:
             env.reset(seed=0)
-            self.room = len(self.copies) * room_for(read_env_state(env))
+            self.room = len(self.copies) * buffer_size(read_env_state(env))
         except TypeError as wrong:
             self.unsaved = f"its {wrong}, which cannot be saved"
         finally:
             env.close()
 
-    def note_(self, which: Array) -> None:
+    def record_starts_(self, which: Array) -> None:
         """Remember what the copies of `which`, bool [E], keep; called before they are reset."""
         if self.room:
             self._states = self._states or [None] * len(self.copies)
@@ -239,7 +239,7 @@ def _put(content: bytes, blobs: list[bytes]) -> list[int]:
     return [at, len(content)]
 
 
-def decode(content: bytes) -> Any:  # noqa: ANN401
+def decode_state(content: bytes) -> Any:  # noqa: ANN401
     """The state that was encoded.
 
     Raises:
@@ -248,27 +248,27 @@ def decode(content: bytes) -> Any:  # noqa: ANN401
     try:
         size = int.from_bytes(content[:_WORD], "little")
         head, body = content[2 * _WORD : 2 * _WORD + size], memoryview(content)[2 * _WORD + size :]
-        return _made(json.loads(head), body)
+        return _decode_value(json.loads(head), body)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as wrong:
         raise CheckpointError(f"what the environments kept cannot be read from the checkpoint ({wrong})") from wrong
 
 
-def _made(form: Any, body: memoryview) -> Any:  # noqa: ANN401
+def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401
     if not isinstance(form, list):
         return form
     kind, inside = form
     if kind == "dict":
-        return {key: _made(below, body) for key, below in inside}
+        return {key: _decode_value(below, body) for key, below in inside}
     if kind in {"list", "tuple"}:
-        found = [_made(below, body) for below in inside]
+        found = [_decode_value(below, body) for below in inside]
         return found if kind == "list" else tuple(found)
     if kind == "bytes":
-        return bytes(_cut(inside, body))
+        return bytes(_slice_blob(inside, body))
     name, shape, place = inside
     dtype = np.dtype(name)
     if dtype.hasobject or prod(shape) * dtype.itemsize != place[1]:
         raise ValueError(f"{shape} of {name}")
-    array: Array = np.frombuffer(_cut(place, body), dtype).reshape(shape).copy()
+    array: Array = np.frombuffer(_slice_blob(place, body), dtype).reshape(shape).copy()
     makers: dict[str, Callable[[], Any]] = {
         "array": lambda: array,
         "number": lambda: array[()],
@@ -277,21 +277,21 @@ def _made(form: Any, body: memoryview) -> Any:  # noqa: ANN401
     return makers[kind]()
 
 
-def _cut(place: Sequence[int], body: memoryview) -> memoryview:
+def _slice_blob(place: Sequence[int], body: memoryview) -> memoryview:
     at, size = place
     if min(at, size) < 0 or at + size > len(body):
         raise ValueError(f"{size} bytes at {at} of {len(body)}")
     return body[at : at + size]
 
 
-def room_for(state: object) -> int:
+def buffer_size(state: object) -> int:
     """Bytes to be allocated for a state like this one: its arrays stay as they are, the rest may become longer."""
     content = encode_state(state)
     head = int.from_bytes(content[:_WORD], "little")
     return len(content) + head + SPARE
 
 
-def put_(room: Array, state: object) -> str:
+def write_state_(room: Array, state: object) -> str:
     """Write a state into bytes that were allocated for it. Returns why it cannot be, empty where it could."""
     try:
         content = encode_state(state)
@@ -306,7 +306,7 @@ def put_(room: Array, state: object) -> str:
     return ""
 
 
-def take(room: Array) -> Any:  # noqa: ANN401
+def read_state(room: Array) -> Any:  # noqa: ANN401
     """The state that was put there; None where nothing was."""
     head, body = (int.from_bytes(room[at : at + _WORD].tobytes(), "little") for at in (0, _WORD))
-    return decode(room[: 2 * _WORD + head + body].tobytes()) if head else None
+    return decode_state(room[: 2 * _WORD + head + body].tobytes()) if head else None

@@ -49,7 +49,7 @@ def remnants(
     """
     new, used = build(), build()
     reset_(used)
-    homes = _homes(used)
+    homes = _storage_homes(used)
     dirty_(used)
     for state in (new, used):
         reset_(state)
@@ -57,17 +57,17 @@ def remnants(
     found = _compare(new, used, "differs after the reset", skipped)
     seen = {remnant.path for remnant in found}
     for at, ((name, given), (_, wanted)) in enumerate(zip(trace(used), trace(new), strict=True)):
-        if name not in seen and not same(given, wanted):
+        if name not in seen and not same_bits(given, wanted):
             seen.add(name)
             found.append(Remnant(name, f"number {at} of the trace is not that of a new state"))
     found += [r for r in _compare(new, used, "differs after the trace", skipped) if r.path not in seen]
-    after = _homes(used)
+    after = _storage_homes(used)
     return found + [
         Remnant(path, "lies in another storage than before") for path in homes if homes[path] != after[path]
     ]
 
 
-def same(a: Value, b: Value) -> bool:
+def same_bits(a: Value, b: Value) -> bool:
     """Whether two leaves hold the same bits; of numbers, NaN is NaN."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_bytes(a), _bytes(b))
@@ -87,7 +87,7 @@ def _compare(new: object, used: object, what: str, skipped: set[str]) -> list[Re
     return [
         Remnant(a.path, f"{what}{_extent(a.value, b.value)}")
         for a, b in pairs
-        if a.path not in skipped and not same(a.value, b.value)
+        if a.path not in skipped and not same_bits(a.value, b.value)
     ]
 
 
@@ -98,5 +98,5 @@ def _extent(a: Value, b: Value) -> str:
     return f" in {int((~equal).sum())} of {a.numel()} elements"
 
 
-def _homes(state: object) -> dict[str, Any]:
+def _storage_homes(state: object) -> dict[str, Any]:
     return {leaf.path: leaf.value.data_ptr() for leaf in leaves(state) if isinstance(leaf.value, Tensor)}

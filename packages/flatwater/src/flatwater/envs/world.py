@@ -194,7 +194,7 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> N
 def describe_spaces(spaces: Spaces) -> str:
     """One line: environments, agents, what they see, what they can do."""
     seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
-    done = _listed(spaces.actions)
+    done = _action_list(spaces.actions)
     if spaces.bounds is not None:
         done = f"actions of {count_phrase(len(spaces.actions), 'number')}"
     elif spaces.choices is not None:
@@ -204,7 +204,7 @@ def describe_spaces(spaces: Spaces) -> str:
     return f"{envs} of {agents}, {seen}, {done}"
 
 
-def _listed(actions: Sequence[str]) -> str:
+def _action_list(actions: Sequence[str]) -> str:
     return f"{len(actions)} actions ({_few(actions)})"
 
 

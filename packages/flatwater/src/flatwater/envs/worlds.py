@@ -18,7 +18,7 @@ from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.named_imports import find_object
-from flatwater.plugins import group_faults, group_rows, listed
+from flatwater.plugins import group_faults, group_rows, known_names
 from flatwater_watch.errors import ConfigError
 
 WORLDS = (
@@ -29,12 +29,12 @@ TEACHERS = "search, babyai, random, or package.module:Class of a teacher of your
 
 
 @runtime_checkable
-class _Teaches(Teacher, Protocol):
+class _TeacherClass(Teacher, Protocol):
     """A `Teacher`, as `issubclass` can ask for it."""
 
 
 @runtime_checkable
-class _Stepped(Protocol):
+class _WorldClass(Protocol):
     """A `World`, as `issubclass` can ask for it: without its property `spaces`."""
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
@@ -100,7 +100,7 @@ def build_world(
     if what and kind not in {"forage", "gymnasium", "pettingzoo"}:
         return _own_world(name, wrapped, envs, allow_nan=allow_nan)
     raise ConfigError(
-        f"there is no environment of this name. Give {listed('environments', 'forage')}, {WORLDS}."
+        f"there is no environment of this name. Give {known_names('environments', 'forage')}, {WORLDS}."
         f"{_registered_like(name)}{group_faults('environments')}"
     )
 
@@ -117,7 +117,7 @@ def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool)
     named = find_object(name, given="it", wanted=WORLDS)
     if isinstance(named, type) and issubclass(named, gymnasium.Env):
         return GymnasiumWorld(named, wrapped, envs, allow_nan=allow_nan)
-    if not isinstance(named, type) or not issubclass(named, _Stepped):
+    if not isinstance(named, type) or not issubclass(named, _WorldClass):
         raise ConfigError(
             "wanted is a class: a gymnasium.Env that is made without arguments, or a world with `spaces`, `begin_`, "
             "`step_` and `close` that is made from a number of environments"
@@ -150,7 +150,7 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
     if name == "babyai":
         return _babyai(world)
     if ":" in name:
-        return _own(name, world)
+        return _load_teacher(name, world)
     raise ConfigError(f"teacher = {name!r}: there is no such teacher. Give {TEACHERS}.")
 
 
@@ -164,10 +164,10 @@ def _babyai(world: World) -> Teacher:
     return BabyAITeacher(world)
 
 
-def _own(name: str, world: World) -> Teacher:
+def _load_teacher(name: str, world: World) -> Teacher:
     """A class of the user's, by where it is."""
     named = find_object(name, given=f"teacher = {name!r}: it", wanted="package.module:Class")
-    if not isinstance(named, type) or not issubclass(named, _Teaches):
+    if not isinstance(named, type) or not issubclass(named, _TeacherClass):
         raise ConfigError(f"teacher = {name!r}: must be a class with the methods begin_ and step_batch")
     build: Callable[[World], Teacher] = named
     try:

@@ -39,7 +39,7 @@ def first_generation(members: int, device: torch.device) -> Lineage:
     )
 
 
-def inherit_(lineage: Lineage, reproduction: Reproduction, generation: int) -> None:
+def record_lineage_(lineage: Lineage, reproduction: Reproduction, generation: int) -> None:
     """Enter the members that are made after `generation`."""
     slots = reproduction.replaced.nonzero().squeeze(1)
     parents = torch.stack([lineage.ids[reproduction.first[slots]], lineage.ids[reproduction.second[slots]]], dim=1)
@@ -65,7 +65,7 @@ def has_improved(best: Float[Tensor, "R+1"], least: float) -> bool:
     return not math.isfinite(oldest) or newest - oldest >= least * abs(oldest)
 
 
-def adapt_(schedule: MutationSchedule, value: float, config: EvolutionConfig) -> bool:
+def adapt_mutation_(schedule: MutationSchedule, value: float, config: EvolutionConfig) -> bool:
     """Record this generation's best validation value and set the mutation's size. Returns True on a plateau."""
     schedule.best[:-1] = schedule.best[1:].clone()
     schedule.best[-1] = value
@@ -103,7 +103,7 @@ def crown_best_(members: Members, lineage: Lineage, values: Float[Tensor, "P+1"]
     if bool(stays):
         return -1
     for rows in members.inherited:
-        crown_(rows, best)
+        copy_to_champion_(rows, best)
     for record in (values, *others, lineage.ids, lineage.parents, lineage.born):
         record[-1] = record[best]
     return best
@@ -135,7 +135,7 @@ def evolve_(
     Returns:
         whether `best` stands still.
     """
-    plateau = adapt_(schedule, best, config)
+    plateau = adapt_mutation_(schedule, best, config)
     due = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
     reproduction = select_parents(fitness, config, rng, inject_champion=due)
     for rows in members.inherited:
@@ -146,8 +146,8 @@ def evolve_(
         if followed is members.actor:
             target[mutants] = followed[mutants]
     for _, adam in members.trained.values():
-        forget_((adam.exp_avg, adam.exp_avg_sq, adam.steps), reproduction)
-    inherit_(lineage, reproduction, generation)
+        zero_moments_((adam.exp_avg, adam.exp_avg_sq, adam.steps), reproduction)
+    record_lineage_(lineage, reproduction, generation)
     return plateau
 
 
@@ -172,12 +172,12 @@ def mutate_(
         block[slot] = torch.addcmul(row, change, chosen.to(row.dtype), value=deviation)
 
 
-def forget_(moments: Iterable[Tensor], reproduction: Reproduction) -> None:
+def zero_moments_(moments: Iterable[Tensor], reproduction: Reproduction) -> None:
     """Zero what an optimiser remembers of the replaced members: tensors [P] or [P, n]."""
     for moment in moments:
         moment[reproduction.replaced] = 0
 
 
-def crown_(block: Float[Tensor, "P+1 n"], member: int) -> None:
+def copy_to_champion_(block: Float[Tensor, "P+1 n"], member: int) -> None:
     """Copy a member's row to the champion's slot, the last."""
     block[-1].copy_(block[member])

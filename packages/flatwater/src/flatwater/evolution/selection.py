@@ -28,7 +28,7 @@ class Reproduction:
     """[P] bool: the slot's weights get random changes."""
 
 
-def counts(config: EvolutionConfig, members: int) -> tuple[int, int]:
+def group_counts(config: EvolutionConfig, members: int) -> tuple[int, int]:
     """Elites (at least one) and offspring of a population; the rest are mutants."""
     elites = max(1, round(config.elite_share * members))
     return elites, min(members - elites, round(config.offspring_share * members))
@@ -54,7 +54,7 @@ def select_parents(
     members, device = len(fitness), fitness.device
     ranked_fitness = torch.nan_to_num(fitness, nan=-torch.inf)
     order = ranked_fitness.argsort(descending=True, stable=True)
-    elites, offspring = counts(config, members)
+    elites, offspring = group_counts(config, members)
     first = torch.arange(members, device=device)
     second, blend = first.clone(), torch.ones(members, device=device)
     replaced = torch.zeros(members, dtype=torch.bool, device=device)

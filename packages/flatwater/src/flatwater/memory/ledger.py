@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from flatwater_watch.meters.allocator import Heap, heap
+from flatwater_watch.meters.allocator import AllocatorPages, allocator_pages
 from flatwater_watch.meters.mappings import Footprint, footprint
 
 
@@ -40,7 +40,7 @@ class Statement:
     """Bytes of RAM that each leaf of the state has; its pages count once they are touched."""
     base: int
     """Interpreter and libraries, without their files."""
-    heap: Heap | None
+    heap: AllocatorPages | None
     """The C allocator's totals."""
 
     @property
@@ -59,7 +59,7 @@ class Statement:
         return self.resident - self.file_mapped - self.base - self.owned_bytes - self.slack
 
     @property
-    def explained(self) -> float:
+    def explained_share(self) -> float:
         """Share of the resident memory that has an owner."""
         return 1 - abs(self.unaccounted) / self.resident
 
@@ -94,5 +94,5 @@ def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
         base: from `base_bytes`, when the state was complete.
     """
     now: Footprint = footprint()
-    found = Statement(now.resident, now.file_mapped, owned, base, heap())
+    found = Statement(now.resident, now.file_mapped, owned, base, allocator_pages())
     return replace(found, base=base + min(0, found.unaccounted))  # what is missing, the libraries have given back

@@ -53,7 +53,7 @@ class NodePlan:
     workers: int
 
     @property
-    def needed(self) -> int:
+    def needed_bytes(self) -> int:
         """Bytes, with the object store whole: it stays full of messages that were read."""
         return self.workers * self.wants.worker + self.wants.mapped + self.machine.store
 
@@ -64,7 +64,7 @@ class NodePlan:
         return min(aside, self.machine.limit)
 
     @property
-    def room(self) -> int:
+    def worker_slots(self) -> int:
         """Workers that fit."""
         memory = max(0, self.there - self.wants.mapped - self.machine.store) // max(1, self.wants.worker)
         return min(self.machine.cores // self.wants.threads, memory) if self.store_suffices else 0
@@ -77,11 +77,11 @@ class NodePlan:
     @property
     def fits(self) -> bool:
         """Whether all of it does; a machine without workers always does."""
-        return self.workers <= self.room
+        return self.workers <= self.worker_slots
 
     def to_json(self) -> dict[str, Any]:
         """As in plan.json."""
-        return {**asdict(self), "needed": self.needed, "there": self.there, "fits": self.fits}
+        return {**asdict(self), "needed": self.needed_bytes, "there": self.there, "fits": self.fits}
 
     def shortage(self) -> str:
         """The machine that lacks something, with its need and its room."""
@@ -92,14 +92,14 @@ class NodePlan:
                 f"{format_bytes(wants.store)}: start Ray there with --object-store-memory={wants.store}"
             )
         return (
-            f"{name}: room for {self.room} of {self.workers}: {format_bytes(self.needed)} and "
+            f"{name}: room for {self.worker_slots} of {self.workers}: {format_bytes(self.needed_bytes)} and "
             f"{self.workers * wants.threads} cores are wanted, {format_bytes(self.there)} and {there.cores} are there"
         )
 
 
 def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) -> list[NodePlan]:
     """Workers go one by one to the machine with the most room left, and then with the most memory."""
-    room = [NodePlan(each, wants, 0).room for each in machines]
+    room = [NodePlan(each, wants, 0).worker_slots for each in machines]
     given = [0] * len(machines)
     for _ in range(count if machines else 0):
         at = max(range(len(machines)), key=lambda n: (room[n] - given[n], machines[n].memory - given[n] * wants.worker))
@@ -109,7 +109,7 @@ def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) 
 
 def worker_capacity(nodes: Sequence[NodePlan]) -> int:
     """Workers that the cluster has room for."""
-    return sum(node.room for node in nodes)
+    return sum(node.worker_slots for node in nodes)
 
 
 def refuse_nodes(nodes: Sequence[NodePlan]) -> None:

@@ -139,12 +139,12 @@ def plan_text(plan: Plan) -> str:
     """What the run would take, of what it may take, by whom, and what to change, in a few lines."""
     largest = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
     listed = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
-    whole = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {allowed(plan)}."
+    whole = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {budget_text(plan)}."
     whole += f" The largest owners: {listed}."
     return "\n".join([whole, *(f"  {line}" for line in plan.suggestions)])
 
 
-def allowed(plan: Plan) -> str:
+def budget_text(plan: Plan) -> str:
     """What the run may take, and why."""
     name = min(plan.limits, key=lambda limit: plan.limits[limit])
     limit = f"the limit of this process is {format_bytes(plan.limit_bytes)} ({name})"

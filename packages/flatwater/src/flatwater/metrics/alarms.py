@@ -51,7 +51,7 @@ def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alar
     return found
 
 
-def not_finite_metrics(round: int, metrics: Metrics) -> list[Alarm]:
+def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
     """An alarm for each named number of the round that is NaN or infinite."""
     bad = [name for name, value in metrics.items() if not isfinite(value)]
     return [Alarm("not finite", name, f"The number {name} is {metrics[name]}. {_remedy(name)}", round) for name in bad]
@@ -102,7 +102,7 @@ def learner_alarms(round: int, name: str, largest: float, metrics: Metrics, step
     """
     return [
         *array_alarms(round, {f"weights/{name}": [largest]}),
-        *not_finite_metrics(round, metrics),
+        *metric_alarms(round, metrics),
         *skipped_steps(round, {name: int(metrics.get("train/skipped", 0))}, steps),
     ]
 
@@ -245,7 +245,7 @@ def name_by_member(values: Sequence[float], champion: float | None = None) -> di
     return named if champion is None else named | {"champion": champion}
 
 
-def news_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
+def take_new_alarms_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
     """Count the alarms in `seen`, by kind and place, and return those that were not there before."""
     fresh = []
     for alarm in alarms:
@@ -260,7 +260,7 @@ def group_by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
     return [[*group] for _, group in groupby(sorted(alarms, key=_kind), key=_kind)]
 
 
-def tell(alarms: Sequence[Alarm]) -> list[str]:
+def alarm_lines(alarms: Sequence[Alarm]) -> list[str]:
     """One line for each kind of alarm: the first of its kind in full, then where else the same was found."""
     lines = []
     for first, *others in group_by_kind(alarms):
@@ -269,7 +269,7 @@ def tell(alarms: Sequence[Alarm]) -> list[str]:
     return lines
 
 
-def recount(seen: Counter[tuple[str, str]]) -> list[str]:
+def repeat_lines(seen: Counter[tuple[str, str]]) -> list[str]:
     """One line for each alarm that came more than once, the most frequent first, for the end of a run."""
     return [f"{kind}: {where}, in {count} rounds" for (kind, where), count in seen.most_common() if count > 1]
 

@@ -85,7 +85,7 @@ FIRST, LEFT = 9, 6
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """How the rounds of a kind of run are shown."""
 
     round: str
@@ -104,7 +104,7 @@ class Layout:
         """The plural of `round`."""
         return f"{self.round}{'es' if self.round.endswith('ch') else 's'}"
 
-    def within(self, width: int) -> tuple[Column, ...]:
+    def fitting_columns(self, width: int) -> tuple[Column, ...]:
         """All columns where a row of them fits, else those that cannot be dispensed with."""
         if len(title_line(self.columns, self.short)) <= width:
             return self.columns
@@ -118,7 +118,7 @@ class ConsoleTable:
         self,
         total_rounds: int,
         console: Console,
-        layout: Layout,
+        layout: TableLayout,
         *,
         done: int = 0,
         clock: Callable[[], float] = time.monotonic,
@@ -133,7 +133,7 @@ class ConsoleTable:
             clock: seconds from any beginning; tests bring their own.
         """
         self._total, self._console, self._done, self._clock = total_rounds, console, done, clock
-        self._layout, self._columns = layout, layout.within(console.width)
+        self._layout, self._columns = layout, layout.fitting_columns(console.width)
         self._rows = 0
         self._told_of = 0.0
         self._took: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
@@ -150,7 +150,7 @@ class ConsoleTable:
         self._bar.start()
         self._course = self._within.enter_context(track_progress())
         if not self._console.quiet:
-            ticker = Ticker(self.tell_)
+            ticker = Ticker(self.report_progress_)
             ticker.start()
             self._within.callback(ticker.stop)
         return self
@@ -161,7 +161,7 @@ class ConsoleTable:
         """Take the bar away; the rows stay, and below them what they took."""
         self._within.close()
         self._bar.stop()
-        if pace := self.pace():
+        if pace := self.pace_text():
             self._print(pace, "dim")
 
     def phase(self, name: str, done: int, total: int) -> None:
@@ -184,7 +184,7 @@ class ConsoleTable:
         if not self._bar.disable:
             self._bar.refresh()
 
-    def tell_(self) -> None:
+    def report_progress_(self) -> None:
         """Say how far a round has come that has said nothing for 10 seconds: a step may take longer than that."""
         now, (done, total) = self._clock(), self._steps
         if not is_due(now, self._round_began, self._told_at):
@@ -223,7 +223,7 @@ class ConsoleTable:
             self._told_of = resident
             self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1), expand=False))
 
-    def pace(self) -> str:
+    def pace_text(self) -> str:
         """How long the rounds of this process have taken; empty where none has ended."""
         rounds, seconds = self._done - self._behind, self._round_began - self._began
         if not rounds:

@@ -15,9 +15,9 @@ from typing import Any
 
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import is_number, parse_json, plain_json_value
-from flatwater_watch.files.directory import telling, write_object
+from flatwater_watch.files.directory import explain_os_errors, write_object
 from flatwater_watch.files.safe_read import append_regular, open_regular
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 
 Record = dict[str, Any]
@@ -42,8 +42,8 @@ class JsonlSink:
             RunError: the file cannot be read or written.
         """
         self.path = path
-        with telling(path):
-            _cut_(path, resume_at)
+        with explain_os_errors(path):
+            _drop_later_rounds_(path, resume_at)
             # Without a buffer: what a full disk refused would otherwise be tried again when the file is closed.
             self._file = append_regular(path)
 
@@ -53,8 +53,8 @@ class JsonlSink:
         Raises:
             RunError: the disk is full or the file can no longer be written.
         """
-        with telling(self.path):
-            _append_(self._file, line_of(round, metrics))
+        with explain_os_errors(self.path):
+            _append_(self._file, encode_line(round, metrics))
 
     def close(self) -> None:
         """Close the file."""
@@ -67,7 +67,7 @@ def _append_(file: FileIO, line: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def line_of(round: int, record: Mapping[str, object]) -> bytes:
+def encode_line(round: int, record: Mapping[str, object]) -> bytes:
     """The round as a line of JSON, with `null` for what is not finite."""
     return (
         json.dumps({"round": round} | {name: plain_json_value(value) for name, value in record.items()}).encode()
@@ -75,21 +75,21 @@ def line_of(round: int, record: Mapping[str, object]) -> bytes:
     )
 
 
-def _cut_(path: Path, resume_at: int) -> None:
+def _drop_later_rounds_(path: Path, resume_at: int) -> None:
     """Keep the whole lines of rounds up to `resume_at`; replace the file at once, and only if something must go."""
     if not os.path.lexists(path):
         return
     with open_regular(path, follow=False) as file:
-        if all(is_kept(line, resume_at) for line in file):
+        if all(survives_resume(line, resume_at) for line in file):
             return
         file.seek(0)
         # Line by line: the whole file of a long run has gigabytes.
-        write_object(path, (line for line in file if is_kept(line, resume_at)))
+        write_object(path, (line for line in file if survives_resume(line, resume_at)))
 
 
-def is_kept(line: bytes, resume_at: int) -> bool:
+def survives_resume(line: bytes, resume_at: int) -> bool:
     """True for a whole line of a round that the resumed run remembers."""
-    found = round_of(line)
+    found = parse_round(line)
     return found is not None and found <= resume_at
 
 
@@ -105,7 +105,7 @@ def parse_record(line: bytes) -> Record | None:
     return record if type(found) is int and 0 <= found <= MOST_ROUNDS else None
 
 
-def round_of(line: bytes) -> int | None:
+def parse_round(line: bytes) -> int | None:
     """The round that a line is about; None where the line is half-written or no record."""
     record = parse_record(line)
     return None if record is None else int(record["round"])
@@ -179,5 +179,5 @@ def require_numbers(path: Path, record: Record) -> None:
     odd = next((name for name, value in record.items() if value is not None and not is_number(value)), None)
     if odd is not None:
         raise RunError(
-            f"{path}: {shown(odd)} of round {record['round']} is no number. Restore the file, or delete that line."
+            f"{path}: {short_repr(odd)} of round {record['round']} is no number. Restore the file, or delete that line."
         )

@@ -37,13 +37,13 @@ def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
     try:
         with open_regular(path, follow=False) as file:
             count, last = 0, b""
-            for line in _marked(file, mark):
+            for line in _lines_with_mark(file, mark):
                 count, last = count + 1, line
             count -= count > 0 and parse_record(last) is None  # half-written
             wanted = {*spread_indexes(count, most)}
             file.seek(0)
             # Line by line: the whole file of a long run has gigabytes.
-            lines = [line for at, line in enumerate(_marked(file, mark)) if at in wanted]
+            lines = [line for at, line in enumerate(_lines_with_mark(file, mark)) if at in wanted]
     except FileNotFoundError:
         return []
     except OSError as fault:
@@ -51,7 +51,7 @@ def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
     return [_record(path, line) for line in lines]
 
 
-def _marked(file: BufferedReader, mark: bytes) -> Iterator[bytes]:
+def _lines_with_mark(file: BufferedReader, mark: bytes) -> Iterator[bytes]:
     return (line for line in bounded_lines(file) if mark in line)
 
 
@@ -95,7 +95,7 @@ def read_appended_(tail: FollowedFile) -> Iterator[Record]:
             damaged = False
             for line in bounded_lines(file):
                 if damaged:
-                    raise _damaged(tail.path)
+                    raise _bad_line_error(tail.path)
                 if (record := parse_record(line)) is None:
                     damaged = True
                     continue
@@ -109,11 +109,11 @@ def read_appended_(tail: FollowedFile) -> Iterator[Record]:
 
 def _record(path: Path, line: bytes) -> Record:
     if (found := parse_record(line)) is None:
-        raise _damaged(path)
+        raise _bad_line_error(path)
     return found
 
 
-def _damaged(path: Path) -> RunError:
+def _bad_line_error(path: Path) -> RunError:
     return RunError(f"{path}: a line is not a record of a round. Restore the file, or delete that line.")
 
 

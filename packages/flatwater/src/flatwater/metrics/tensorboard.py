@@ -19,7 +19,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignor
 
 from flatwater.metrics.sinks import Metrics
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.directory import telling
+from flatwater_watch.files.directory import explain_os_errors
 
 _NUMBER = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
@@ -35,7 +35,7 @@ class TensorBoardSink:
             resume_at: the last round that the run remembers; what older files say of later rounds is hidden.
         """
         self.path = folder
-        with telling(folder):
+        with explain_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             # TensorBoard reads the files of a folder in the order of their names: the newest must be the last one, also
             # where the clock was set back since the others were written.
@@ -67,6 +67,6 @@ class TensorBoardSink:
         event.wall_time = time.time()
         record = BytesIO()
         RecordWriter(record).write(event.SerializeToString())
-        with telling(self.path):
+        with explain_os_errors(self.path):
             if self._file.write(record.getbuffer()) < record.tell():  # the disk took only a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

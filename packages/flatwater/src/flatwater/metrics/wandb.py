@@ -39,12 +39,12 @@ class WandbSink:
         """
         identity = kept_id(run.folder)
         try:
-            self._run = _opened(run, identity, place, place.mode)
+            self._run = _start_wandb_run(run, identity, place, place.mode)
         except CommError:
             if place.mode == "offline":
                 raise
             run.say(f"cannot be reached; send the numbers later with: wandb sync {run.folder}/offline-run-*")
-            self._run = _opened(run, identity, place, "offline")
+            self._run = _start_wandb_run(run, identity, place, "offline")
 
     def write(self, round: int, metrics: Metrics) -> None:
         """Hand the round's finite numbers on; the library sends them when it can."""
@@ -77,7 +77,9 @@ def check_key(place: WandbConfig) -> None:
         )
 
 
-def _opened(run: TrackedRun, identity: str, place: WandbConfig, mode: Literal["online", "offline"]) -> wandb.Run:
+def _start_wandb_run(
+    run: TrackedRun, identity: str, place: WandbConfig, mode: Literal["online", "offline"]
+) -> wandb.Run:
     settings = wandb.Settings(
         console="off",  # the terminal is the run's
         silent=True,

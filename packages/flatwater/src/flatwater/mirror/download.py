@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from flatwater.checkpoints.intact import DamagedError
-from flatwater.checkpoints.remote import FOLDER, fetch_newest, list_stored, patiently
+from flatwater.checkpoints.remote import FOLDER, fetch_newest, list_stored, read_with_retries
 from flatwater.mirror.opening import write_place
 from flatwater.mirror.sender import CLAIM
 from flatwater.rundir.layout import BEGINNINGS, RUNS, RunFolder, open_folder
@@ -50,7 +50,7 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
         RunError: there is no run, another process goes on with it now, or the folder holds something else.
         CheckpointError: no checkpoint there is whole.
     """
-    objects, found = _run_at(url, say)
+    objects, found = _list_run_objects(url, say)
     folder = RunFolder(into if into is not None else RUNS / url.rstrip("/").rpartition("/")[2])
     _require_room(folder, found)
     lock, _ = take_lock(objects)
@@ -93,7 +93,7 @@ def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[Ru
     if not is_url(place):
         yield open_folder(Path(place))
         return
-    objects, found = _run_at(str(place), say)
+    objects, found = _list_run_objects(str(place), say)
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
         folder = RunFolder(Path(scratch) / objects.url.rpartition("/")[2])
         if shards and fetch_newest(objects, folder.checkpoints, say=say) is None:
@@ -106,13 +106,13 @@ def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[Ru
         yield folder
 
 
-def _run_at(url: str, say: Say) -> tuple[StoredObjects, dict[str, ObjectEntry]]:
+def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, ObjectEntry]]:
     """The objects of a run, and its small files by name: those that a run has, and no others that lie there."""
     objects = open_objects(url)
     entries = small_entries(objects, say)
     found = {entry.name: entry for entry in entries if is_record(entry.name)}
     if CONFIG not in found:
-        raise no_run(objects)
+        raise no_run_error(objects)
     strange = [e.name for e in entries if e.name not in found and e.name != CLAIM and not is_lock(e.name)]
     if strange:
         say(f"{objects.url}: {len(strange)} object(s) are none of a run and stay there: {', '.join(strange[:5])}.")
@@ -125,7 +125,7 @@ def small_entries(objects: StoredObjects, say: Say) -> list[ObjectEntry]:
         return [entry for entry in objects.entries() if not entry.name.startswith(f"{FOLDER}/")]
     except OddNameError as odd:
         say(f"{odd} The run is brought without it, and without TensorBoard's files.")
-        return objects.heads((*RECORDS, CLAIM, LOCK))
+        return objects.find_entries((*RECORDS, CLAIM, LOCK))
 
 
 def is_record(name: str) -> bool:
@@ -133,7 +133,7 @@ def is_record(name: str) -> bool:
     return _RECORD.fullmatch(name) is not None and name != CLAIM and not is_lock(name)
 
 
-def no_run(objects: StoredObjects) -> RunError:
+def no_run_error(objects: StoredObjects) -> RunError:
     """What is said where nothing of a run lies at a URL."""
     return RunError(f"{objects.url}: there is no run here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
 
@@ -154,7 +154,7 @@ def _identity(objects: StoredObjects) -> str:
                 f"{objects.url}/{CLAIM}: is damaged ({error}). Who knows that nothing else lies there can remove it."
             ) from error
 
-    return patiently(objects, read)
+    return read_with_retries(objects, read)
 
 
 def _fetch_files(objects: StoredObjects, folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
@@ -174,15 +174,15 @@ def _fetch(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -> Non
     def read(objects: StoredObjects) -> None:
         nonlocal entry
         try:
-            write_object(folder.path / entry.name, _sized(objects, entry))
+            write_object(folder.path / entry.name, _exact_pieces(objects, entry))
         except (DamagedError, OversizeError):  # a run in training writes its records meanwhile
-            entry = next(iter(objects.heads([entry.name])), entry)
+            entry = next(iter(objects.find_entries([entry.name])), entry)
             raise
 
-    patiently(objects, read)
+    read_with_retries(objects, read)
 
 
-def _sized(objects: StoredObjects, entry: ObjectEntry) -> Iterator[bytes]:
+def _exact_pieces(objects: StoredObjects, entry: ObjectEntry) -> Iterator[bytes]:
     seen = 0
     try:
         for piece in objects.pieces(entry.name, entry.bytes):

@@ -29,11 +29,11 @@ class MirrorLike(Protocol):
     def offer(self, manifest: Path) -> None:
         """A checkpoint is on the disk."""
 
-    def news(self) -> list[str]:
+    def take_messages(self) -> list[str]:
         """What happened since the last call, in whole sentences."""
         return []
 
-    def line(self) -> str:
+    def status_line(self) -> str:
         """How it stands, for the terminal; empty where there is no mirror."""
         return ""
 
@@ -138,10 +138,10 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
         if interrupted:
             mirror.finish(deadline=0)
         else:
-            conclude(mirror, folder, voice, hurried=not mirror.state.unhurried)
+            finish_mirror(mirror, folder, voice, hurried=not mirror.state.unhurried)
 
 
-def conclude(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurried: bool) -> None:
+def finish_mirror(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurried: bool) -> None:
     """Send what is left, as far as the store lets it be sent, and say what became of it."""
     url = mirror.sender.objects.url
     done = False
@@ -149,12 +149,14 @@ def conclude(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurried: bo
         done = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
     _tell(mirror, voice)
     if done:
-        voice.say(f"mirror: everything is at {url}", style="")
+        voice.show_line(f"mirror: everything is at {url}", style="")
     elif not mirror.state.lost:
         why = f" ({mirror.state.trouble})" if mirror.state.trouble else ""
-        voice.say(f"{mirror.line()}{why}. Send the rest with: flatwater mirror {folder.with_current_name.path}")
+        voice.show_line(
+            f"{mirror.status_line()}{why}. Send the rest with: flatwater mirror {folder.with_current_name.path}"
+        )
 
 
 def _tell(mirror: Mirror, voice: RunEvents) -> None:
-    for line in mirror.news():
-        voice.say(line)
+    for line in mirror.take_messages():
+        voice.show_line(line)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from flatwater.checkpoints.catalogue import list_checkpoints, remove_checkpoints, verify
+from flatwater.checkpoints.catalogue import find_damage, list_checkpoints, remove_checkpoints
 from flatwater.checkpoints.intact import find_quick_problems
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import is_intact, list_stored, missing_shards, read_remote, shard_name
-from flatwater.mirror.download import no_run
+from flatwater.mirror.download import no_run_error
 from flatwater.rundir.layout import hold_lock, open_folder
 from flatwater.storage.claims import take_lock
 from flatwater.storage.objects import is_url, open_objects
@@ -43,7 +43,9 @@ def prune_run(place: str | Path, keep: int) -> PruneResult:
     return _prune_url(str(place), keep) if is_url(place) else _prune_folder(Path(place), keep)
 
 
-def chosen(newest_last: Sequence[M], keep: int, *, whole: Callable[[M], bool], good: Callable[[M], bool]) -> list[M]:
+def choose_newest_good(
+    newest_last: Sequence[M], keep: int, *, whole: Callable[[M], bool], good: Callable[[M], bool]
+) -> list[M]:
     """The newest `keep` that are whole, beginning with the newest that is good.
 
     Raises:
@@ -65,8 +67,8 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
     folder = run.checkpoints
     with hold_lock(run):
         found = list_checkpoints(folder)
-        stay = chosen(
-            found, keep, whole=lambda m: not find_quick_problems(folder, m), good=lambda m: not verify(folder, m)
+        stay = choose_newest_good(
+            found, keep, whole=lambda m: not find_quick_problems(folder, m), good=lambda m: not find_damage(folder, m)
         )
         gone = [m for m in found if m not in stay and not m.unread]
         freed = remove_checkpoints(folder, gone)
@@ -76,7 +78,7 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
 def _prune_url(url: str, keep: int) -> PruneResult:
     objects = open_objects(url)
     if not list_stored(objects)[0]:
-        raise no_run(objects)
+        raise no_run_error(objects)
     lock, _ = take_lock(objects)
     try:
         names, sizes = list_stored(objects)
@@ -85,7 +87,7 @@ def _prune_url(url: str, keep: int) -> PruneResult:
         def manifest(name: str) -> Manifest:
             return found[name]
 
-        stay = chosen(
+        stay = choose_newest_good(
             names,
             keep,
             whole=lambda name: not missing_shards(manifest(name), sizes),

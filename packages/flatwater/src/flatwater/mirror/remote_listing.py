@@ -8,8 +8,8 @@ from pathlib import Path
 
 from flatwater.mirror.download import CONFIG
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.listing import MOST_RESULT, RunLine, read_run_line, unreadable
-from flatwater.storage.claims import LOCK, is_lock, is_written
+from flatwater.rundir.listing import MOST_RESULT, RunLine, read_run_line, unreadable_line
+from flatwater.storage.claims import LOCK, has_writer, is_lock
 from flatwater.storage.faults import OddNameError, StoreError
 from flatwater.storage.objects import StoredObjects, open_objects
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
@@ -26,21 +26,21 @@ def list_runs_at(url: str) -> list[RunLine]:
     objects = open_objects(url)
     if objects.folder is not None and not objects.folder.is_dir():
         raise ConfigError(f"{objects.url}: there is no such folder. Give the URL that holds your runs.")
-    found = [line for name in objects.folders() for line in _line_at(objects, name)]
+    found = [line for name in objects.folders() for line in _list_run_at(objects, name)]
     return [line for _, line in sorted(found, key=lambda each: each[0])]
 
 
-def _line_at(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
+def _list_run_at(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """The line of a run; one that cannot be read does not keep the others from being shown."""
     try:
-        return _described(objects.below(name), name)
+        return _read_run_line(objects.below(name), name)
     except (FlatwaterError, OSError) as fault:
         if isinstance(fault, StoreError):
             objects.folders()  # or else each run is waited for, at a store that has gone away
-        return [(datetime.min.replace(tzinfo=UTC), unreadable(name, "", str(fault)))]
+        return [(datetime.min.replace(tzinfo=UTC), unreadable_line(name, "", str(fault)))]
 
 
-def _bounded(file: str, size: int) -> int:
+def _check_size(file: str, size: int) -> int:
     """The size of a file that a list may bring.
 
     Raises:
@@ -51,12 +51,12 @@ def _bounded(file: str, size: int) -> int:
     return size
 
 
-def _described(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
+def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """The run's line and the time of its last change; none where there is no run."""
     try:
         entries = objects.entries()
     except OddNameError:
-        entries = objects.heads((*READ, LOCK))
+        entries = objects.find_entries((*READ, LOCK))
     sizes = {entry.name: entry.bytes for entry in entries}
     names = sizes.keys()
     if CONFIG not in names:
@@ -64,9 +64,9 @@ def _described(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, Ru
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
         folder = RunFolder(Path(scratch) / name)
         for file in sorted(names & {*READ}):
-            write_object(folder.path / file, objects.pieces(file, _bounded(file, sizes[file])))
+            write_object(folder.path / file, objects.pieces(file, _check_size(file, sizes[file])))
         line = read_run_line(folder)
-    training = LOCK in names and is_written(objects)
+    training = LOCK in names and has_writer(objects)
     changed = max(entry.modified for entry in entries if not is_lock(entry.name))
     return [
         (

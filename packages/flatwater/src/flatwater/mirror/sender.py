@@ -34,7 +34,7 @@ NOT_SENT = (CLAIM, "report.html", "result.png")
 """The page and the picture can be made again anywhere."""
 
 
-def claim_of(identity: str) -> bytes:
+def encode_claim(identity: str) -> bytes:
     """The claim as the bytes of its object."""
     return json.dumps({"run": identity}).encode() + b"\n"
 
@@ -80,7 +80,7 @@ class MirrorSender:
         """
         if self.lock is not None:
             return
-        if not self.objects.create(CLAIM, claim_of(self.identity)):
+        if not self.objects.create(CLAIM, encode_claim(self.identity)):
             raise LockedError(
                 f"{self.objects.url}: another run is mirrored there. Give this run a folder of another name with "
                 "--run, or another --mirror."
@@ -89,14 +89,14 @@ class MirrorSender:
         if left_by:
             self.say(f"mirror: took over the lock that {left_by} has left behind")
         try:
-            self._look_()
+            self._read_store_()
             self._require_not_ahead()
         except LockedError:
             lock.release_()
             raise
         self.lock, self.renewed = lock, time.monotonic()
 
-    def _look_(self) -> None:
+    def _read_store_(self) -> None:
         """See what is there. A damaged checkpoint stays, and so does every shard while one does not say what it needs.
 
         The list may be wrong, and the manifest may come whole another time: `flatwater prune` is asked to remove it.
@@ -117,8 +117,8 @@ class MirrorSender:
 
     def _require_not_ahead(self) -> None:
         """What the run did elsewhere since it left this folder must not be written over."""
-        here = max((_place(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
-        there = max((_place(m) for m in self.manifests.values()), default=(0, 0))
+        here = max((_round_and_step(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
+        there = max((_round_and_step(m) for m in self.manifests.values()), default=(0, 0))
         if there > here:
             raise LockedError(
                 f"{self.objects.url}: the mirror is at round {there[0]}, "
@@ -146,9 +146,9 @@ class MirrorSender:
     def after_piece_(self, count: int) -> None:
         """Between two pieces."""
         self.step(count)
-        self.beat_()
+        self.renew_lock_()
 
-    def beat_(self) -> None:
+    def renew_lock_(self) -> None:
         """Renew the lock where it is time to.
 
         Raises:
@@ -156,12 +156,12 @@ class MirrorSender:
         """
         if self.lock is not None and time.monotonic() - self.renewed >= RENEW_SECONDS:
             if not self.lock.renew_():
-                raise _lost(self.objects.url)
+                raise _lock_lost_error(self.objects.url)
             self.renewed = time.monotonic()
 
     def _require_lock(self) -> None:
         if self.lock is None or not self.lock.is_held():
-            raise _lost(self.objects.url)
+            raise _lock_lost_error(self.objects.url)
 
     def send_files_(self) -> int:
         """Send the run's files that have changed since they were sent; returns how many."""
@@ -182,7 +182,7 @@ class MirrorSender:
 
     def _retain_(self) -> None:
         """Remove what the policy does not keep."""
-        order = sorted(self.manifests.values(), key=_place)
+        order = sorted(self.manifests.values(), key=_round_and_step)
         stay = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
         gone = [name for name in self.manifests if name not in stay]
         named = {shard_name(shard.sha256) for m in stay.values() for shard in m.shards}
@@ -202,7 +202,7 @@ class MirrorSender:
             self.lock = None
 
 
-def _place(manifest: Manifest) -> tuple[int, int]:
+def _round_and_step(manifest: Manifest) -> tuple[int, int]:
     return manifest.round, manifest.step
 
 
@@ -213,5 +213,5 @@ def small_files(folder: RunFolder) -> Iterator[Path]:
             yield path
 
 
-def _lost(url: str) -> RunError:
+def _lock_lost_error(url: str) -> RunError:
     return LockedError(f"{url}: another process has taken over this place, so this one no longer writes there.")

@@ -52,7 +52,7 @@ class UploadState:
     news: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether everything that was offered is at the store or was dropped."""
         return self.sending is None and self.waiting is None and not self.files
 
@@ -61,17 +61,17 @@ class UploadState:
         with self.turn:
             return frozenset(manifest.file for manifest in (self.sending, self.waiting) if manifest is not None)
 
-    def put_(self, manifest: Manifest) -> None:
+    def enqueue_manifest_(self, manifest: Manifest) -> None:
         """Let this one wait; drop the one that waits."""
         with self.turn:
             if self.lost:
                 return
             if self.waiting is not None:
-                self._outrun_(self.waiting, manifest)
+                self._drop_older_(self.waiting, manifest)
             self.waiting = manifest
             self.turn.notify_all()
 
-    def _outrun_(self, manifest: Manifest, newer: Manifest) -> None:
+    def _drop_older_(self, manifest: Manifest, newer: Manifest) -> None:
         self.dropped += 1
         if self.dropped == 1:
             self.news.append(
@@ -83,11 +83,11 @@ class UploadState:
         """The cause, first: a store that fails is not a slow one."""
         return f"{self.url} is slower than the run" if self.since is None else f"sending still fails ({self.trouble})"
 
-    def take_(self) -> bool:
+    def wait_for_work_(self) -> bool:
         """Wait for something to send, or until the lock must be renewed, and take it. False where all is done."""
         with self.turn:
-            self.turn.wait_for(lambda: self.closing or not self.idle, RENEW_SECONDS)
-            if self.stopped or (self.idle and self.closing):
+            self.turn.wait_for(lambda: self.closing or not self.is_idle, RENEW_SECONDS)
+            if self.stopped or (self.is_idle and self.closing):
                 return False
             self.sending, self.waiting = self.waiting, None
             self.left = 0 if self.sending is None else self.unsent(self.sending)
@@ -142,17 +142,17 @@ class UploadState:
             if self.sending is not None and self.waiting is None:
                 self.waiting = self.sending
             elif self.sending is not None and self.waiting is not None:
-                self._outrun_(self.sending, self.waiting)
+                self._drop_older_(self.sending, self.waiting)
             self.sending, self.left = None, 0
 
-    def leave_out_(self, why: str) -> None:
+    def skip_current_(self, why: str) -> None:
         """What was being sent can never be."""
         with self.turn:
             self.dropped += 1
             self.news.append(f"mirror: {why}")
             self.sending, self.left = None, 0
 
-    def give_up_(self, why: str) -> None:
+    def stop_sending_(self, why: str) -> None:
         """Somebody else writes there: nothing may be sent any more."""
         with self.turn:
             self.lost = why
@@ -181,7 +181,7 @@ class UploadState:
             age = {} if self.ok is None else {"seconds_since_ok": time.monotonic() - self.ok}
         return {f"mirror/{name}": float(value) for name, value in (numbers | age).items()}
 
-    def line(self) -> str:
+    def status_line(self) -> str:
         """`mirror: 2 pending, 37.0 MiB, last ok 12 s ago`."""
         if self.lost:
             return "mirror: off"

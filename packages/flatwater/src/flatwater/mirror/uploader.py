@@ -42,9 +42,9 @@ class Mirror:
         Args:
             sender: makes the sender, from what it calls after each piece and what it tells.
         """
-        self.sender = sender(self._stepped, self._say)
+        self.sender = sender(self._count_piece, self._say)
         self.state = UploadState(self.sender.objects.url, self.sender.unsent_bytes)
-        self._thread = Thread(target=self._work, name="mirror", daemon=True)
+        self._thread = Thread(target=self._run_thread, name="mirror", daemon=True)
 
     def start(self) -> None:
         """Begin to send."""
@@ -64,9 +64,9 @@ class Mirror:
 
     def offer(self, manifest: Path) -> None:
         """Send this checkpoint next; drop the one that waits."""
-        self.state.put_(read_manifest(manifest))
+        self.state.enqueue_manifest_(read_manifest(manifest))
 
-    def news(self) -> list[str]:
+    def take_messages(self) -> list[str]:
         """What happened since the last call."""
         return self.state.take_news_()
 
@@ -74,9 +74,9 @@ class Mirror:
         """How it stands, as numbers."""
         return self.state.metrics()
 
-    def line(self) -> str:
+    def status_line(self) -> str:
         """`mirror: 2 pending, 37.0 MiB, last ok 12 s ago`."""
-        return self.state.line()
+        return self.state.status_line()
 
     def finish(self, *, deadline: float | None = None) -> bool:
         """Wait until everything is at the store, and release it.
@@ -91,14 +91,14 @@ class Mirror:
         with state.turn:
             state.closing, state.files = True, not state.lost
             state.turn.notify_all()
-        while self._thread.is_alive() and time.monotonic() < self._patience(began, deadline):
+        while self._thread.is_alive() and time.monotonic() < self._wait_deadline(began, deadline):
             self._thread.join(0.1)
         with state.turn:
             state.stopped = True
             state.turn.notify_all()
-            return state.idle and not state.lost
+            return state.is_idle and not state.lost
 
-    def _patience(self, began: float, deadline: float | None) -> float:
+    def _wait_deadline(self, began: float, deadline: float | None) -> float:
         """Until when an end that began then is waited for."""
         if deadline is not None:
             return began + deadline
@@ -107,7 +107,7 @@ class Mirror:
     def _say(self, line: str) -> None:
         self.state.news.append(line)
 
-    def _stepped(self, count: int) -> None:
+    def _count_piece(self, count: int) -> None:
         """Called by the sender after each piece.
 
         Raises:
@@ -116,19 +116,19 @@ class Mirror:
         if not self.state.count_bytes_(count):
             raise UploadAbandoned
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         state, pause = self.state, FIRST_PAUSE
-        while state.take_():
+        while state.wait_for_work_():
             try:
                 ended = self._send()
             except LockedError as fault:
-                state.give_up_(str(fault))
+                state.stop_sending_(str(fault))
                 return
             except UploadAbandoned:
                 state.put_back_()
             except (FlatwaterError, OSError) as fault:
                 if isinstance(fault, CheckpointError) and state.sending is not None:
-                    state.leave_out_(str(fault))
+                    state.skip_current_(str(fault))
                 else:
                     state.requeue_after_failure_(str(fault), pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
@@ -141,7 +141,7 @@ class Mirror:
     def _send(self) -> bool:
         """Send what was taken. Returns True where that was the last of a run that has ended."""
         self.sender.connect_()
-        self.sender.beat_()
+        self.sender.renew_lock_()
         if self.state.sending is not None:
             self.sender.send_(self.state.sending)
         ends = self.state.is_last()

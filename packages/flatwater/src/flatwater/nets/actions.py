@@ -40,7 +40,7 @@ class Distribution(Protocol):
         """Of each row."""
 
 
-class FromLogits(ABC):
+class LogitActions(ABC):
     """Positions in lists, drawn by exponential numbers."""
 
     free = 0
@@ -61,13 +61,13 @@ class FromLogits(ABC):
         return out.exponential_(generator=rng)
 
 
-def masked(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None) -> Float[Tensor, "*N R"]:
+def mask_logits(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None) -> Float[Tensor, "*N R"]:
     """The logits, with `NEVER` for what is illegal."""
     return logits if legal is None else logits.masked_fill(~legal, NEVER)
 
 
 @dataclass(frozen=True)
-class DiscreteActions(FromLogits):
+class DiscreteActions(LogitActions):
     """One of a list: an action is a position in it, int64 [*N]."""
 
     size: int
@@ -80,7 +80,7 @@ class DiscreteActions(FromLogits):
 
     def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
         """What the policy's numbers say."""
-        return Categorical(masked(logits, legal).log_softmax(-1))
+        return Categorical(mask_logits(logits, legal).log_softmax(-1))
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Categorical:
 
 
 @dataclass(frozen=True)
-class MultiDiscreteActions(FromLogits):
+class MultiDiscreteActions(LogitActions):
     """H independent choices, each from a list of its own: an action is int64 [*N, H]."""
 
     sizes: tuple[int, ...]
@@ -123,7 +123,7 @@ class MultiDiscreteActions(FromLogits):
 
     def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
         """What the policy's numbers say."""
-        lists = masked(logits, legal).split_with_sizes(self.sizes, -1)
+        lists = mask_logits(logits, legal).split_with_sizes(self.sizes, -1)
         return MultiCategorical(tuple(Categorical(part.log_softmax(-1)) for part in lists))
 
 
@@ -153,7 +153,7 @@ class MultiCategorical:
 
 
 @dataclass(frozen=True)
-class OperationActions(FromLogits):
+class OperationActions(LogitActions):
     """An operation, and further choices of which only some matter for it: an action is int64 [*N, 1 + H].
 
     Each further choice has logits and legal ones of its own *for every operation*, since the slot to prune is not the
@@ -193,14 +193,16 @@ class OperationActions(FromLogits):
             legal: at least one operation, and one choice from each list that matters for a legal one; None for all.
         """
         sizes = [self.operations, *(self.operations * size for size in self.choices)]
-        first, *further = masked(logits, legal).split_with_sizes(sizes, -1)
+        first, *further = mask_logits(logits, legal).split_with_sizes(sizes, -1)
         tables = [part.view(*part.shape[:-1], self.operations, -1).log_softmax(-1) for part in further]
         allowed = None if legal is None else legal[..., : self.operations]
-        operation = Categorical(_floored(first.log_softmax(-1), allowed, self.floor))
-        return Conditional(operation, tuple(Categorical(table) for table in tables), self.relevant)
+        operation = Categorical(_floor_probabilities(first.log_softmax(-1), allowed, self.floor))
+        return ConditionalCategorical(operation, tuple(Categorical(table) for table in tables), self.relevant)
 
 
-def _floored(log_p: Float[Tensor, "*N O"], legal: Bool[Tensor, "*N O"] | None, floor: float) -> Float[Tensor, "*N O"]:
+def _floor_probabilities(
+    log_p: Float[Tensor, "*N O"], legal: Bool[Tensor, "*N O"] | None, floor: float
+) -> Float[Tensor, "*N O"]:
     """log((1 - floor) p + floor / n) of n legal operations."""
     if floor == 0:
         return log_p
@@ -211,7 +213,7 @@ def _floored(log_p: Float[Tensor, "*N O"], legal: Bool[Tensor, "*N O"] | None, f
 
 
 @dataclass(frozen=True)
-class Conditional:
+class ConditionalCategorical:
     """A distribution over operations, and for each of them one over each further list."""
 
     operation: Categorical
@@ -225,18 +227,20 @@ class Conditional:
         sizes = [part.log_p.shape[-1] for part in (self.operation, *self.further)]
         first, *rest = noise.split_with_sizes(sizes, -1)
         operation = self.operation.sample(first)
-        return self._action(operation, [each.sample(of) for each, of in zip(self._after(operation), rest, strict=True)])
+        return self._action(
+            operation, [each.sample(of) for each, of in zip(self._choices_after(operation), rest, strict=True)]
+        )
 
     def mode(self) -> Int[Tensor, "*N A"]:
         """The likeliest operation, and of each list that matters for it the likeliest choice."""
         operation = self.operation.mode()
-        return self._action(operation, [each.mode() for each in self._after(operation)])
+        return self._action(operation, [each.mode() for each in self._choices_after(operation)])
 
     def log_prob(self, action: Int[Tensor, "*N A"]) -> Float[Tensor, "*N"]:
         """Of the operation and what matters for it; all else adds exactly 0 and gets a gradient of exactly 0."""
         operation, *choices = action.unbind(-1)
         found, relevant = self.operation.log_prob(operation), self.relevant[operation]
-        for h, (each, choice) in enumerate(zip(self._after(operation), choices, strict=True)):
+        for h, (each, choice) in enumerate(zip(self._choices_after(operation), choices, strict=True)):
             found = found + torch.where(relevant[..., h], each.log_prob(choice), 0)
         return found
 
@@ -247,7 +251,7 @@ class Conditional:
             found = found + (p * table.entropy() * self.relevant[:, h]).sum(-1)
         return found
 
-    def _after(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:
+    def _choices_after(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:
         """The further lists, given the operation."""
         at = operation[..., None, None]
         rows = (part.log_p.gather(-2, at.expand(*at.shape[:-1], part.log_p.shape[-1])) for part in self.further)

@@ -72,7 +72,7 @@ class MLPHost:
     ) -> Float[Tensor, "E B K"]:
         images = x.shape[1]
         for block, seed in enumerate(seeds):
-            x = _normed(host, str(block), apply_linear(host, str(block), x))
+            x = _normalise_layer(host, str(block), apply_linear(host, str(block), x))
             with_seed = self._slot(seed, gates, block, x)
             # A pass without this slot's seed differs from here on only: up to here it is the first pass.
             x = torch.cat((with_seed, x[:, :images]), 1) if fork else with_seed
@@ -81,7 +81,7 @@ class MLPHost:
     def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         seen = seed_input(h.transpose(0, 1), train).transpose(0, 1)
-        z = _normed(seed, "seed", torch.bmm(seen, seed_matrix(seed, blueprint, self.rank)))
+        z = _normalise_layer(seed, "seed", torch.bmm(seen, seed_matrix(seed, blueprint, self.rank)))
         return blend_seed(h.transpose(0, 1), z.transpose(0, 1), alpha=alpha, train=train).transpose(0, 1)
 
 
@@ -109,7 +109,7 @@ def _norm(name: str, width: int) -> dict[str, Weight]:
     return {f"{name}.scale": Weight((width,), 0, 1.0), f"{name}.shift": Weight((width,), 0)}
 
 
-def _normed(params: Params, name: str, x: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
+def _normalise_layer(params: Params, name: str, x: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
     """Layer norm, the host's scale and shift, ReLU."""
     shift, scale = params[f"{name}.shift"].unsqueeze(1), params[f"{name}.scale"].unsqueeze(1)
     return torch.addcmul(shift, layer_norm(x, x.shape[-1:]), scale).relu()

@@ -37,16 +37,16 @@ class MLPActor:
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
         """The action on each observation."""
-        return _output(params, str(len(self.hidden)), self._hidden(params, obs)).tanh()
+        return _output(params, str(len(self.hidden)), self._hidden_activations(params, obs)).tanh()
 
     def gaussian(
         self, params: Params, obs: Float[Tensor, "P B O"]
     ) -> tuple[Float[Tensor, "P B A"], Float[Tensor, "P B A"]]:
         """What actions are drawn from: mean and log-deviation, before they are squashed."""
-        x = self._hidden(params, obs)
+        x = self._hidden_activations(params, obs)
         return _output(params, str(len(self.hidden)), x), _output(params, "deviation", x)
 
-    def _hidden(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B H"]:
+    def _hidden_activations(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B H"]:
         x = obs
         for layer in range(len(self.hidden)):
             x = apply_linear(params, str(layer), x).relu_()
@@ -99,11 +99,11 @@ def _output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tenso
         return apply_linear(params, name, x)
     if torch.compiler.is_compiling():
         return torch.baddbmm(bias.unsqueeze(2), weight.mT, x.mT).mT
-    narrow: Tensor = Narrow.apply(x, weight, bias)  # type: ignore[no-untyped-call]  # torch's own
+    narrow: Tensor = NarrowLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]  # torch's own
     return narrow
 
 
-class Narrow(torch.autograd.Function):
+class NarrowLinear(torch.autograd.Function):
     """A linear layer with few outputs, each of its three products in the order that is fast for it."""
 
     @staticmethod

@@ -99,7 +99,7 @@ class OwnHost:
         shown = images.view(*images.shape[:-1], seen.channels, seen.height, seen.width)
 
         def one(host: Params, seeds: list[Params], alpha: Tensor, train: Tensor, x: Tensor) -> Tensor:
-            with self._grown(seeds, alpha, train):
+            with self._attach_seeds(seeds, alpha, train):
                 out: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
             return out
 
@@ -108,7 +108,9 @@ class OwnHost:
         return out
 
     @contextmanager
-    def _grown(self, seeds: list[Params], alpha: Float[Tensor, " S"], train: Float[Tensor, " S"]) -> Iterator[None]:
+    def _attach_seeds(
+        self, seeds: list[Params], alpha: Float[Tensor, " S"], train: Float[Tensor, " S"]
+    ) -> Iterator[None]:
         """One host's seeds behind its slots, for as long as it computes."""
 
         def behind(slot: int, graft: Graft) -> Callable[[nn.Module, object, Tensor], Tensor]:

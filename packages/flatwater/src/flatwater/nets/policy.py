@@ -199,12 +199,12 @@ def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N 
     count.add_(new)
 
 
-def normalise(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
+def normalise_obs(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
     """Deviations from the mean, within `CLIP`."""
     return ((obs - statistics[MEAN]) * (statistics[VARIANCE] + EPSILON).rsqrt()).clamp(-CLIP, CLIP)
 
 
-def stretch(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
+def stretch_columns(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
     """Numbers that hardly differ, stretched about their mean until their deviation is `NARROW`, within `CLIP` of it.
 
     Others stay as they are: where all were read as deviations from their means, policies that had learned were lost

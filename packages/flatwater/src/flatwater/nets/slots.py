@@ -31,7 +31,7 @@ class SlotGates(NamedTuple):
 
 def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[Tensor, "B E F"]:
     """The features as the seed sees them: the same numbers, whose gradient stops where `train` is 1."""
-    seen: Tensor = _Stopped.apply(h, train)  # type: ignore[no-untyped-call]  # torch's own
+    seen: Tensor = _ScaledGradient.apply(h, train)  # type: ignore[no-untyped-call]  # torch's own
     return seen
 
 
@@ -39,7 +39,7 @@ def blend_seed(
     h: Float[Tensor, "B E F"], z: Float[Tensor, "B E F"], *, alpha: Float[Tensor, " E"], train: Float[Tensor, " E"]
 ) -> Float[Tensor, "B E F"]:
     """The features after the slot (see the formula above). No gradient reaches the gates."""
-    mixed: Tensor = _Mixed.apply(h, z, alpha, train)  # type: ignore[no-untyped-call]  # torch's own
+    mixed: Tensor = _BlendedSeed.apply(h, z, alpha, train)  # type: ignore[no-untyped-call]  # torch's own
     return mixed
 
 
@@ -54,7 +54,7 @@ def after_slot(h: Tensor, z: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:
     return torch.lerp(h, z, alpha) + train * (z - z.detach())
 
 
-class _Stopped(torch.autograd.Function):
+class _ScaledGradient(torch.autograd.Function):
     """The identity, whose gradient is scaled per host."""
 
     @staticmethod
@@ -68,7 +68,7 @@ class _Stopped(torch.autograd.Function):
         return grads[0] * (1 - train)[:, None], None
 
 
-class _Mixed(torch.autograd.Function):
+class _BlendedSeed(torch.autograd.Function):
     """The formula with its gradient written out: six passes over the features become three, and nothing is kept."""
 
     @staticmethod

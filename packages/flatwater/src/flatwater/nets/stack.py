@@ -17,7 +17,7 @@ Params = Mapping[str, Tensor]
 """Weights by name, each [P, *shape]."""
 
 
-def lowered(device: torch.device, *, wanted: bool) -> AbstractContextManager[object]:
+def bfloat16_autocast(device: torch.device, *, wanted: bool) -> AbstractContextManager[object]:
     """Products in bfloat16 where that is `wanted`; a plan, on the meta device, knows no such thing."""
     if device.type == "meta":
         return nullcontext()
@@ -58,7 +58,7 @@ def views(block: Tensor, layout: Layout) -> dict[str, Tensor]:
     return named
 
 
-def joined(named: Mapping[str, Tensor], layout: Layout) -> Tensor:
+def join_weights(named: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """One member's row [1, n] from its weights by name, without the member axis: the way back from `views`.
 
     Raises:

@@ -13,8 +13,15 @@ from torch.nn import functional
 
 from flatwater.nets.actions import Actions
 from flatwater.nets.config import StudentConfig
-from flatwater.nets.policy import FeedForwardPolicy, PolicyOutput, RecurrentPolicy, Weights, normalise, stretch
-from flatwater.nets.stack import Layout, Weight, lowered
+from flatwater.nets.policy import (
+    FeedForwardPolicy,
+    PolicyOutput,
+    RecurrentPolicy,
+    Weights,
+    normalise_obs,
+    stretch_columns,
+)
+from flatwater.nets.stack import Layout, Weight, bfloat16_autocast
 
 FIBONACCI = 2654435769
 """2^32 divided by the golden ratio (Knuth, volume 3, section 6.4): consecutive keys fall far apart."""
@@ -74,15 +81,15 @@ class Student:
         table = Weight((self.config.rows + 1, self.config.width), self.obs[0])
         return Layout({"tokens": table} | dict(self.policy.layout.weights))
 
-    def read(self, weights: Weights, obs: Tensor) -> Float[Tensor, "T B O"]:
+    def embed_observation(self, weights: Weights, obs: Tensor) -> Float[Tensor, "T B O"]:
         """What the policy is shown of [T, B, *obs].
 
         The sum of the tokens' rows is normalised (Ba et al. 2016), for there are more tokens here than there.
         """
         if not self.sees_tokens:
             if self.deviations:
-                return normalise(weights, obs)
-            return stretch(weights, symlog(obs)) if self.measures else symlog(obs)
+                return normalise_obs(weights, obs)
+            return stretch_columns(weights, symlog(obs)) if self.measures else symlog(obs)
         bags = token_rows(obs, self.config.rows, self.padding).flatten(0, 1)
         summed = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
         return functional.layer_norm(summed, summed.shape[-1:]).relu().view(*obs.shape[:2], -1)
@@ -94,16 +101,16 @@ class Student:
 
         It can be where nothing is remembered: then the values of many steps are one pass.
         """
-        return self.choose_read(weights, self.read(weights, obs.unsqueeze(0)), memory, starts)
+        return self.choose_read(weights, self.embed_observation(weights, obs.unsqueeze(0)), memory, starts)
 
     def choose_read(
         self, weights: Weights, read: Float[Tensor, "1 B O"], memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
     ) -> StudentStep:
         """The same of observations that are read already."""
         if isinstance(self.policy, FeedForwardPolicy):
-            with lowered(memory.device, wanted=self.lowered):
+            with bfloat16_autocast(memory.device, wanted=self.lowered):
                 return StudentStep(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
-        seen = self._seen(weights, read, memory, starts.unsqueeze(0))
+        seen = self._apply_policy(weights, read, memory, starts.unsqueeze(0))
         return StudentStep(seen.logits[0], seen.value[0], seen.memory)
 
     def __call__(
@@ -114,10 +121,12 @@ class Student:
         starts: Bool[Tensor, "T B"],
     ) -> PolicyOutput:
         """T steps in order, as of `RecurrentPolicy`, of observations [T, B, *obs]."""
-        return self._seen(weights, self.read(weights, obs), memory, starts)
+        return self._apply_policy(weights, self.embed_observation(weights, obs), memory, starts)
 
-    def _seen(self, weights: Weights, read: Tensor, memory: Float[Tensor, "2 B M"], starts: Tensor) -> PolicyOutput:
-        with lowered(memory.device, wanted=self.lowered):
+    def _apply_policy(
+        self, weights: Weights, read: Tensor, memory: Float[Tensor, "2 B M"], starts: Tensor
+    ) -> PolicyOutput:
+        with bfloat16_autocast(memory.device, wanted=self.lowered):
             seen = self.policy(weights, read, memory, starts)
         return PolicyOutput(*(each.to(memory.dtype) for each in (seen.logits, seen.value, seen.memory)))
 

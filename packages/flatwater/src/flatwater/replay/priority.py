@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import derived_field, state
 
 SMALLEST_ERROR = 1e-6
 """Added to every |TD error|, so that a transition that was predicted exactly can still be drawn."""
@@ -27,11 +27,11 @@ class Priorities:
     """(|TD error| + epsilon) ** alpha of each place; 0 where nothing can be drawn."""
     top: Float[Tensor, ""]
     """The largest mass so far: a new transition gets it, so that it is soon drawn."""
-    cumulative: Float[Tensor, "C"] = derived()
+    cumulative: Float[Tensor, "C"] = derived_field()
     """Running sum of `mass`, float64, as of the last draw."""
     alpha: float
     beta: float
-    changed: bool = field(default=True, metadata=derived().metadata)
+    changed: bool = field(default=True, metadata=derived_field().metadata)
     """Whether `mass` has changed since `cumulative` was computed. A checkpoint has neither: that is computed anew."""
 
 
@@ -54,7 +54,7 @@ def add_priorities_(priorities: Priorities, at: Int[Tensor, "B"], drawable: Bool
     priorities.changed = True
 
 
-def remove_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
+def remove_priorities_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
     """Places `at` cannot be drawn any more."""
     priorities.mass.index_fill_(0, at, 0)
     priorities.changed = True

@@ -22,7 +22,7 @@ from flatwater.replay.priority import (
     add_priorities_,
     build_priorities,
     draw_prioritised,
-    remove_,
+    remove_priorities_,
 )
 from flatwater.replay.priority import (
     set_priorities_ as set_masses_,
@@ -160,7 +160,7 @@ def append_(
 def _place_(ring: Ring, at: Int[Tensor, "k"], obs: Structure) -> None:
     """Write newest observations over the oldest; the transitions that were there are gone."""
     _write_(ring.observation, at, obs)
-    remove_(ring.priorities, at)
+    remove_priorities_(ring.priorities, at)
 
 
 def _write_(stored: Structure, at: Int[Tensor, "k"], new: Structure) -> None:
@@ -181,7 +181,7 @@ def _length(ring: Ring) -> int:
     return len(ring.reward) // len(ring.head)
 
 
-def held(ring: Ring) -> int:
+def drawable_count(ring: Ring) -> int:
     """Transitions that can be drawn. Waits for the device: ask once a round."""
     return int((ring.priorities.mass > 0).sum())
 

@@ -56,7 +56,7 @@ def course_chart(run: RunRecords) -> Chart:
         title="What was learned",
         reading="The last curve is the one by which the run is judged.",
         marks=[
-            curve(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED else 1.6)
+            metric_line(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED else 1.6)
             for (title, metric), colour in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
         ],
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
@@ -92,7 +92,7 @@ def headline_charts(run: RunRecords) -> list[Chart]:
     ]
 
 
-def curve(metrics: Metrics, metric: str, title: str, colour: str, *, width: float = 1.6) -> Line:
+def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width: float = 1.6) -> Line:
     """A metric over the rounds that have a number of it."""
     x, y = finite_points(metrics["round"], metrics.get(metric, []))
     return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
@@ -108,14 +108,14 @@ def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> 
     """
     rounds, found = metrics["round"], list[Line]()
     if "return/mean" in metrics:
-        found.append(curve(metrics, "return/mean", "training, mean", "--quiet", width=1.4))
+        found.append(metric_line(metrics, "return/mean", "training, mean", "--quiet", width=1.4))
     for name, colour in levels.items():
         _, level = finite_points(rounds, metrics.get(f"evaluation/{name}", []))
         if level:
             y = [level[-1]] * len(rounds)
             found.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
     if finite_points(rounds, metrics.get(f"evaluation/{trained}", []))[0]:
-        found.append(curve(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED, width=2.4))
+        found.append(metric_line(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED, width=2.4))
     return found
 
 

@@ -16,7 +16,7 @@ from flatwater.rundir.statements import (
     resident_parts,
     steps_per_second,
 )
-from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, ends_of, round_axis, unit_of
+from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, axis_ends, byte_unit, round_axis
 from flatwater_watch.units import format_bytes
 
 MOST_GROUPS = 8
@@ -44,14 +44,14 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
     """Resident memory by owner, stacked, against the plan and the budget."""
     groups = largest_groups(ledger, MOST_GROUPS)
     most = max(line.resident for line in ledger)
-    unit, size = unit_of([most])
+    unit, size = byte_unit([most])
     others = any(resident_parts(line, groups)[OTHERS] / most > 1 / 1000 for line in ledger)
     names = [FILES, BASE, *groups, *([OTHERS] if others else []), SLACK, REST]
     levels = _levels(plan, ledger[-1])
     top = max([most, *(level for _, level, _ in levels if level <= BUDGET_IN_VIEW * most)])
     rounds = [line.round for line in ledger]
     lines = [
-        Line(name=name, x=ends_of(rounds), y=[level / size] * 2, colour=colour, width=1.5, dashed=True)
+        Line(name=name, x=axis_ends(rounds), y=[level / size] * 2, colour=colour, width=1.5, dashed=True)
         for name, level, colour in levels
         if level <= top
     ]
@@ -74,7 +74,7 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
 def owned_chart(ledger: Sequence[LedgerLine]) -> Chart:
     """The owners alone, stacked: in a small run the libraries leave no room for them in the whole picture."""
     groups = largest_groups(ledger, MOST_GROUPS)
-    unit, size = unit_of(line.owned_bytes for line in ledger)
+    unit, size = byte_unit(line.owned_bytes for line in ledger)
     return Chart(
         title="What the run owns",
         reading="The same owners without the libraries, which take most of a small run.",
@@ -104,7 +104,7 @@ def _levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
 
 def unaccounted_chart(ledger: Sequence[LedgerLine]) -> Chart:
     """What nobody owns, alone: on the scale of the whole it would be too thin to see."""
-    unit, size = unit_of([value for line in ledger for value in (line.unaccounted, line.slack)])
+    unit, size = byte_unit([value for line in ledger for value in (line.unaccounted, line.slack)])
     rounds = [line.round for line in ledger]
     curves = ((REST, [line.unaccounted for line in ledger]), (SLACK, [line.slack for line in ledger]))
     return Chart(
@@ -123,7 +123,7 @@ def unaccounted_chart(ledger: Sequence[LedgerLine]) -> Chart:
 
 def resident_chart(rounds: list[float], resident: list[float]) -> Chart:
     """All that is known where a run has no ledger."""
-    unit, size = unit_of(value for value in resident if isfinite(value))
+    unit, size = byte_unit(value for value in resident if isfinite(value))
     values = [value / size for value in resident]
     return Chart(
         title="Resident memory",
@@ -134,7 +134,7 @@ def resident_chart(rounds: list[float], resident: list[float]) -> Chart:
     )
 
 
-def phases_of(ledger: Sequence[LedgerLine]) -> list[str]:
+def phase_names(ledger: Sequence[LedgerLine]) -> list[str]:
     """Every phase of some round, in the order of the rounds."""
     return list(dict.fromkeys(name for line in ledger for name in line.phases))
 
@@ -143,7 +143,7 @@ def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
     """Steps per second of each phase that has more than a step a round."""
     paces = {
         name: {line.round: steps_per_second(line.phases[name]) for line in ledger if name in line.phases}
-        for name in phases_of(ledger)
+        for name in phase_names(ledger)
         if any(name in line.phases and line.phases[name].steps > 1 for line in ledger)
     }
     means = [
@@ -184,11 +184,11 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
     """Bytes that a phase makes and frees again: planned, and the highest measured."""
     measured = {
         name: max(peaks)
-        for name in phases_of(ledger)
+        for name in phase_names(ledger)
         if (peaks := [line.phases[name].peak or 0 for line in ledger if name in line.phases])
     }
     names = list(reversed([*plan.transients, *(name for name in measured if name not in plan.transients)]))
-    unit, size = unit_of([*plan.transients.values(), *measured.values()])
+    unit, size = byte_unit([*plan.transients.values(), *measured.values()])
     sides = (("measured, highest", measured, "--owner-1"), ("planned", plan.transients, "--base"))
     return Chart(
         title="What phases take and give back",
@@ -209,6 +209,6 @@ def seconds_by_phase(ledger: Sequence[LedgerLine], most: int) -> tuple[list[floa
     lines = [ledger[at] for at in spread_indexes(len(ledger), most)]
     seconds = {
         name: [line.phases[name].seconds if name in line.phases else 0.0 for line in lines]
-        for name in phases_of(ledger)
+        for name in phase_names(ledger)
     }
     return [float(line.round) for line in lines], seconds

@@ -56,12 +56,12 @@ def run_page(run: RunRecords) -> str:
         heading=[name, " ", Piece(run.state, f"state {run.state}")],
         subtitle=_subtitle(run),
         tiles=_tiles(run),
-        sections=sections(run),
+        sections=page_sections(run),
         footer=f"Written by Flatwater from the run's folder alone, {run.read_at:%Y-%m-%d %H:%M %Z}.",
     )
 
 
-def sections(run: RunRecords) -> list[Section]:
+def page_sections(run: RunRecords) -> list[Section]:
     """All parts of the page, of the recipe and of installed packages first. One with nothing to show says why."""
     own = {title: list(blocks) for title, blocks in (own_parts(run) | installed_parts(run)).items()}
     return [Section(title=title, blocks=blocks) for title, blocks in own.items()] + [
@@ -135,7 +135,7 @@ def _left(run: RunRecords) -> str:
     return f"{format_duration(pace)} each, {format_duration(spent)} in all{left}"
 
 
-def findings(run: RunRecords) -> Iterator[Block]:
+def findings_section(run: RunRecords) -> Iterator[Block]:
     """What grows, who holds it, where it was made, when memory ends, and what to do."""
     if run.findings:
         yield finding_cards([(finding, f"found in round {round_}") for round_, finding in run.findings])
@@ -147,7 +147,7 @@ def findings(run: RunRecords) -> Iterator[Block]:
         yield missing_paragraph("watch on memory", "ledger.jsonl", run.state, "after each round")
 
 
-def memory(run: RunRecords) -> Iterator[Block]:
+def memory_section(run: RunRecords) -> Iterator[Block]:
     """The ledger against the plan."""
     if run.ledger:
         yield memory_chart(run.ledger, run.plan)
@@ -160,7 +160,7 @@ def memory(run: RunRecords) -> Iterator[Block]:
         yield missing_paragraph("ledger", "ledger.jsonl", run.state, "after each round")
     yield from planned_and_held(run)
     if run.ledger and run.ledger[-1].workers:
-        yield from workers(run.ledger[-1])
+        yield from workers_section(run.ledger[-1])
     if run.plan is not None:
         yield transients_chart(run.plan, run.ledger)
 
@@ -198,7 +198,7 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
         yield Folded(f"All {len(rows)} owners, in bytes", _against(rows, exact=True))
 
 
-def workers(line: LedgerLine) -> Iterator[Block]:
+def workers_section(line: LedgerLine) -> Iterator[Block]:
     """Private bytes of each process that computes for the run, against the plan."""
     yield Heading("Workers")
     off = [worker for worker in line.workers if worker.unplanned]
@@ -218,10 +218,10 @@ def workers(line: LedgerLine) -> Iterator[Block]:
     ]
     titles = ("worker", "state", "private, planned", "private", "with shared pages in parts", "state not as planned")
     yield Table(titles, rows)
-    yield from by_machine(line)
+    yield from machines_section(line)
 
 
-def by_machine(line: LedgerLine) -> Iterator[Block]:
+def machines_section(line: LedgerLine) -> Iterator[Block]:
     """The workers of each machine of a cluster together: a mapped file counts once there, as its readers share it."""
     machines: dict[str, list[WorkerLine]] = {}
     for worker in line.workers:
@@ -266,7 +266,7 @@ def speed_section(run: RunRecords) -> Iterator[Block]:
         yield missing_paragraph("pace", "ledger.jsonl", run.state, "after each round")
 
 
-def alarms(run: RunRecords) -> Iterator[Block]:
+def alarms_section(run: RunRecords) -> Iterator[Block]:
     """What the run warned of, once for each kind."""
     if not run.alarms:
         yield Paragraph("The run warned of nothing.", "calm")
@@ -275,7 +275,7 @@ def alarms(run: RunRecords) -> Iterator[Block]:
     yield Table(("alarm", "said last", "times", "first", "last"), rows, words=2)
 
 
-def checkpoints(run: RunRecords) -> Iterator[Block]:
+def checkpoints_section(run: RunRecords) -> Iterator[Block]:
     """What the run can be resumed from."""
     if not run.checkpoints:
         yield missing_paragraph("checkpoint", "checkpoints/", run.state, "after each round")
@@ -300,7 +300,7 @@ def checkpoints(run: RunRecords) -> Iterator[Block]:
         yield Paragraph(f"Not exact: {doubt}.", "missing")
 
 
-def configuration(run: RunRecords) -> Iterator[Block]:
+def configuration_section(run: RunRecords) -> Iterator[Block]:
     """The file that repeats the run."""
     lines = run.config_text.splitlines(keepends=True)
     said = (Piece("config.toml"), ": every setting, under what it means")
@@ -308,12 +308,12 @@ def configuration(run: RunRecords) -> Iterator[Block]:
 
 
 PARTS: dict[str, Callable[[RunRecords], Iterator[Block]]] = {
-    "Findings": findings,
-    "Memory": memory,
+    "Findings": findings_section,
+    "Memory": memory_section,
     "Speed": speed_section,
-    "Alarms": alarms,
-    "Checkpoints": checkpoints,
-    "Configuration": configuration,
+    "Alarms": alarms_section,
+    "Checkpoints": checkpoints_section,
+    "Configuration": configuration_section,
 }
 """Of every run's page, below the parts that its recipe has: title -> what yields its blocks. A further part of all
 pages is a line here."""

@@ -23,7 +23,7 @@ from flatwater.reports.recipe_parts import own_picture
 from flatwater.reports.records import read_run
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, asset
+from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, read_asset
 
 WIDTH = 11.0
 """Inches."""
@@ -68,11 +68,11 @@ def write_picture(out: Path, rows: Picture) -> None:
     """
     drawn = io.BytesIO()
     with mpl.rc_context(_style()):
-        figure_of(rows).savefig(drawn, dpi=130)
+        paint_figure(rows).savefig(drawn, dpi=130)
     write_object(out, drawn.getbuffer())
 
 
-def figure_of(rows: Picture) -> Figure:
+def paint_figure(rows: Picture) -> Figure:
     """The charts, painted."""
     heights = [max(part.height for part in row) + AROUND for row in rows]
     with mpl.rc_context(_style()):
@@ -91,7 +91,7 @@ def _parts(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratios: An
 
 
 def _style() -> dict[Any, Any]:
-    ink, faint = colour("--ink"), colour("--faint")
+    ink, faint = theme_colour("--ink"), theme_colour("--faint")
     return {
         "font.size": 9,
         "axes.edgecolor": faint,
@@ -114,11 +114,11 @@ def _style() -> dict[Any, Any]:
 @cache
 def _light() -> dict[str, str]:
     """The colours of the style sheet in the light theme, by name."""
-    light, _, _ = asset("page.css").partition("@media")
+    light, _, _ = read_asset("page.css").partition("@media")
     return dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", light))
 
 
-def colour(name: str) -> str:
+def theme_colour(name: str) -> str:
     """The colour of a name of the style sheet; one that is given as `#rrggbb` is itself."""
     return _light()[name] if name.startswith("--") else name
 
@@ -156,7 +156,7 @@ def _short(name: str) -> str:
 
 def _handle(mark: Mark) -> Artist:
     """How a mark stands in the legend."""
-    shade = colour(mark.colour if isinstance(mark.colour, str) else mark.colour[0])
+    shade = theme_colour(mark.colour if isinstance(mark.colour, str) else mark.colour[0])
     if isinstance(mark, Dots):
         return Line2D([], [], ls="", marker=SYMBOLS[mark.symbol], ms=5, color=shade)
     if isinstance(mark, Line) and not mark.stacked:
@@ -170,25 +170,25 @@ def _paint(axes: Axes, chart: Chart) -> None:
     for mark in chart.marks:
         match mark:
             case Line() if mark.stacked:
-                _pile(axes, mark.x, _numbers(mark.y), mark, below)
+                _paint_stacked(axes, mark.x, _numbers(mark.y), mark, below)
             case Line():
                 _line(axes, mark)
             case Band():
-                shade = colour(mark.colour)
+                shade = theme_colour(mark.colour)
                 axes.fill_between(_places(mark.x), _numbers(mark.low), _numbers(mark.high), color=shade, lw=0)
             case Dots():
-                symbol, shade = SYMBOLS[mark.symbol], colour(mark.colour)
+                symbol, shade = SYMBOLS[mark.symbol], theme_colour(mark.colour)
                 axes.plot(_places(mark.x), _numbers(mark.y), symbol, ms=4, color=shade, zorder=3)
             case Bars() if mark.stacked:
-                _pile(axes, mark.at, _numbers(mark.values), mark, below)
+                _paint_stacked(axes, mark.at, _numbers(mark.values), mark, below)
             case Bars():
                 _bars(axes, mark, chart, (beside.index(mark), len(beside)))
             case Spans():
                 starts, ends = _places(mark.starts), _places(mark.ends)
-                rows = chart.y.placed(mark.rows)
-                axes.barh(rows, ends - starts, mark.thick, left=starts, color=colour(mark.colour))
+                rows = chart.y.place_values(mark.rows)
+                axes.barh(rows, ends - starts, mark.thick, left=starts, color=theme_colour(mark.colour))
     for upright in chart.uprights:
-        axes.axvline(_places([upright])[0], color=colour("--quiet"), lw=0.7, ls=":", zorder=1)
+        axes.axvline(_places([upright])[0], color=theme_colour("--quiet"), lw=0.7, ls=":", zorder=1)
     _axis(axes, chart.x, "x")
     _axis(axes, chart.y, "y")
 
@@ -203,15 +203,19 @@ def _line(axes: Axes, mark: Line) -> None:
         marker="o" if dots else "",
         ms=3,
         lw=mark.width,
-        color=colour(mark.colour),
+        color=theme_colour(mark.colour),
         zorder=3 if mark.front else 2,
     )
 
 
-def _pile(axes: Axes, at: Sequence[Any], values: np.ndarray, mark: Line | Bars, below: dict[Any, float]) -> None:
+def _paint_stacked(
+    axes: Axes, at: Sequence[Any], values: np.ndarray, mark: Line | Bars, below: dict[Any, float]
+) -> None:
     """An area or bars on top of those before, whose heights are in `below`."""
     low = np.array([below.get(place, 0.0) for place in at])
-    shade: Any = colour(mark.colour) if isinstance(mark.colour, str) else [colour(each) for each in mark.colour]
+    shade: Any = (
+        theme_colour(mark.colour) if isinstance(mark.colour, str) else [theme_colour(each) for each in mark.colour]
+    )
     if isinstance(mark, Bars) or len(at) == 1:
         axes.bar(at, values, 0.5 if len(at) == 1 else 0.88, bottom=low, color=shade)
     else:
@@ -224,16 +228,16 @@ def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
     rows = chart.y if mark.across else chart.x
     number, names = place
     wide = 0.7 / names
-    at = np.asarray(rows.placed(mark.at), dtype=float) + (number - (names - 1) / 2) * wide
+    at = np.asarray(rows.place_values(mark.at), dtype=float) + (number - (names - 1) / 2) * wide
     values = _numbers(mark.values)
-    shade = colour(mark.colour) if isinstance(mark.colour, str) else [colour(each) for each in mark.colour]
+    shade = theme_colour(mark.colour) if isinstance(mark.colour, str) else [theme_colour(each) for each in mark.colour]
     (axes.barh if mark.across else axes.bar)(at, values, 0.9 * wide, color=shade)
     ends = values
     if mark.low:
         low, high = _numbers(mark.low), _numbers(mark.high)
         around = np.clip(np.stack([values - low, high - values]), 0, None)
         spot: Any = {"x": values, "y": at, "xerr": around} if mark.across else {"x": at, "y": values, "yerr": around}
-        axes.errorbar(**spot, fmt="none", ecolor=colour("--ink"), lw=1.2, capsize=3)
+        axes.errorbar(**spot, fmt="none", ecolor=theme_colour("--ink"), lw=1.2, capsize=3)
         ends = np.maximum(ends, high)
     if mark.labels:
         # Beside the end of the interval, and within the axes.
@@ -276,7 +280,7 @@ def _axis(axes: Axes, given: Axis, name: str) -> None:
         axis.set_major_locator(MaxNLocator(integer=True))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}{given.unit}"))
     if given.zero:
-        (axes.axvline if name == "x" else axes.axhline)(0, color=colour("--quiet"), lw=0.7)
+        (axes.axvline if name == "x" else axes.axhline)(0, color=theme_colour("--quiet"), lw=0.7)
     if given.span is not None:
         first, last = given.span
         margin = EDGE * (last - first) if given.kind == "round" else 0.0

@@ -18,7 +18,7 @@ from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.pages.blocks import Block, Paragraph, Piece
 from flatwater_watch.pages.chart import Picture
 from flatwater_watch.pages.plain_blocks import from_plain, to_plain
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 
 MOST_BYTES = 8 << 20
@@ -67,7 +67,7 @@ def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
 
 def _part(content: object) -> tuple[str, list[Block]]:
     if not isinstance(content, dict) or not isinstance(content.get("blocks"), list):
-        raise ValueError(f"{shown(content)}: expected a title and blocks")  # noqa: TRY004  (told as any other misfit)
+        raise ValueError(f"{short_repr(content)}: expected a title and blocks")  # noqa: TRY004  (told as any other misfit)
     title = from_plain(content.get("title"), str)[:MOST_TITLE]
     return title, [from_plain(block) for block in content["blocks"]]
 

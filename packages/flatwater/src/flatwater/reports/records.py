@@ -95,7 +95,7 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
         config_text=read_regular(folder.config, MOST_SETTINGS, follow=False).decode("utf-8-sig", errors="replace"),
         read_at=datetime.now().astimezone(),
         metrics=columns,
-        crowned=_crowned(folder),
+        crowned=_crowning_points(folder),
         plan=read_plan(folder.plan),
         ledger=[parse_ledger_line(record, folder.ledger) for record in read_records(folder.ledger, MOST_POINTS)],
         findings=latest_findings(
@@ -118,7 +118,7 @@ def read_course(folder: RunFolder) -> dict[str, list[float]]:
     return records_to_columns(folder.metrics, read_records(folder.metrics, MOST_POINTS))
 
 
-def _crowned(folder: RunFolder) -> list[tuple[float, float]]:
+def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
     return [
         (float(record["round"]), float(record["validation/champion"]))
         for record in read_records(folder.metrics, MOST_POINTS, mark=b'"champion/crowned": 1')

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from flatwater.config.toml import read_toml
-from flatwater.description import MOST_BYTES, Description, describe, parse_description
+from flatwater.description import MOST_BYTES, Description, describe_recipe, parse_description
 from flatwater.recipe import Recipe, find_installed, name_in
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 MOST_SETTINGS = 256 << 10
 """Bytes of a run's config.toml: that of a recipe of ours has 10 KiB, and tomllib reads a mebibyte a second."""
@@ -24,7 +24,7 @@ def write_description(folder: RunFolder, recipe: Recipe, settings: Mapping[str, 
         ConfigError: a form or a text of the recipe's cannot be shown safely.
         RunError: the disk is full or the folder read-only.
     """
-    content = describe(recipe, settings).to_json()
+    content = describe_recipe(recipe, settings).to_json()
     write_object(folder.description, json.dumps(content, indent=1).encode() + b"\n")
 
 
@@ -50,14 +50,14 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
     """
     name = name_in(settings, folder.config)
     if (shipped := find_installed(name)) is not None:
-        return describe(shipped, settings)
+        return describe_recipe(shipped, settings)
     try:
         found = parse_description(read_regular(folder.description, MOST_BYTES, follow=False))
         if found.name != name:
-            raise ValueError(f"name = {shown(found.name)}: expected {shown(name)}, as config.toml has it")  # noqa: TRY301
+            raise ValueError(f"name = {short_repr(found.name)}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301
     except FileNotFoundError as missing:
         raise RunError(
-            f"{folder.config}: trainer = {shown(name)}: this recipe is not installed, and the folder has "
+            f"{folder.config}: trainer = {short_repr(name)}: this recipe is not installed, and the folder has "
             f"no {folder.description.name}, which says how to show its runs. `flatwater resume` of the run writes it, "
             "with the recipe at hand."
         ) from missing

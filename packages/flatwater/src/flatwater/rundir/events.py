@@ -19,7 +19,7 @@ from rich.text import Text
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.events.event import Event, Kind, Listener
 from flatwater_watch.files.safe_read import append_regular
-from flatwater_watch.sanitize import printable
+from flatwater_watch.sanitize import escape_controls
 from flatwater_watch.streams import surviving_stream
 
 KIND_WIDTH = 7
@@ -34,25 +34,27 @@ class RunEvents:
     console: Console
     listeners: list[Listener] = field(default_factory=list)
 
-    def tell(self, kind: Kind, line: str, **values: Any) -> None:  # noqa: ANN401  (plain values)
+    def notify_listeners(self, kind: Kind, line: str, **values: Any) -> None:  # noqa: ANN401  (plain values)
         """Tell the listeners; the console has shown it already, or shows it in its own way."""
         event = Event(kind, line, values)
         for listener in self.listeners:
             listener.on_event(event)
 
-    def say(self, line: str, kind: Kind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401
+    def show_line(self, line: str, kind: Kind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401
         """Show a line as it is, and tell the listeners. A path that is broken over two lines cannot be copied."""
         self.console.print(Text(line, style=style), soft_wrap=True)
-        self.tell(kind, line, **values)
+        self.notify_listeners(kind, line, **values)
 
     @contextmanager
-    def ending(self) -> Iterator[None]:
+    def report_ending(self) -> Iterator[None]:
         """Tell of what ends the run against its will; the listeners are closed in any case."""
         try:
             yield
         except BaseException as fault:
             code = fault.exit_code if isinstance(fault, FlatwaterError) else None
-            self.tell("failure", str(fault) or type(fault).__name__, error=type(fault).__name__, exit_code=code)
+            self.notify_listeners(
+                "failure", str(fault) or type(fault).__name__, error=type(fault).__name__, exit_code=code
+            )
             raise
         finally:
             for listener in self.listeners:
@@ -93,7 +95,7 @@ class RunLog:
 
     def on_event(self, event: Event) -> None:
         """Append it."""
-        text = " ".join(printable(event.line).split())[:MOST_LINE]
+        text = " ".join(escape_controls(event.line).split())[:MOST_LINE]
         gap = f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing} lines are missing here\n" if self._missing else ""
         line = f"{gap}{event.stamp} {event.kind:<{KIND_WIDTH}} {text}\n".encode(errors="replace")
         try:

@@ -12,7 +12,13 @@ from pathlib import Path
 from flatwater.config.toml import dumps_config
 from flatwater.metrics.tail import read_last
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.directory import current_path, same_folder, telling, telling_that_it_is_gone, write_object
+from flatwater_watch.files.directory import (
+    current_path,
+    explain_deleted_folder,
+    explain_os_errors,
+    same_folder,
+    write_object,
+)
 from flatwater_watch.files.safe_read import append_regular
 
 RUNS = Path("runs")
@@ -136,10 +142,10 @@ def _make_unused(kind: str, taken: Collection[str]) -> Path:
     """Two runs that are started in the same moment find the same name free; only one of them can make the folder."""
     today = f"{datetime.now().astimezone():%Y-%m-%d}"
     paths = (RUNS / f"{kind}-{today}-{n}" for n in count(1))
-    return next(path for path in paths if path.name not in taken and _made(path))
+    return next(path for path in paths if path.name not in taken and _make_folder(path))
 
 
-def _made(path: Path) -> bool:
+def _make_folder(path: Path) -> bool:
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -190,10 +196,10 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
     Raises:
         RunError: another process trains this run now.
     """
-    with telling(folder.path), ExitStack() as handles:
+    with explain_os_errors(folder.path), ExitStack() as handles:
         holding = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
         handles.callback(os.close, holding)
-        with telling(folder.lock):
+        with explain_os_errors(folder.lock):
             handle = handles.enter_context(append_regular(Path(folder.lock.name), within=holding))
         opened = handles.pop_all()
     with opened:
@@ -208,5 +214,5 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
         if not door.exists():
             yield folder
             return
-        with telling_that_it_is_gone(door):
+        with explain_deleted_folder(door):
             yield replace(folder, held=door)

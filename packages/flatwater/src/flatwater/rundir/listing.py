@@ -23,7 +23,7 @@ from flatwater.rundir.results import read_result
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.content import is_number
 from flatwater_watch.files.safe_read import open_regular
-from flatwater_watch.sanitize import printable, shown
+from flatwater_watch.sanitize import escape_controls, short_repr
 
 MOST_RESULT = 4 << 20
 """Bytes of a result.json that a list reads."""
@@ -82,7 +82,7 @@ def list_runs(folder: Path) -> list[RunLine]:
         found = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
     except OSError as fault:
         raise RunError(f"{folder}: cannot be read: {fault.strerror}. Make the folder readable.") from fault
-    return [read_run_line(RunFolder(path)) for path in sorted(found, key=_changed)]
+    return [read_run_line(RunFolder(path)) for path in sorted(found, key=_last_change)]
 
 
 def filter_by_tag(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
@@ -90,7 +90,7 @@ def filter_by_tag(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
     return [line for line in lines if tag in line.tag]
 
 
-def number_of(line: RunLine, name: str) -> float | None:
+def named_number(line: RunLine, name: str) -> float | None:
     """A number of a run by its name in its result or its last round, or `score`; None where it has none."""
     if name == "score":  # before the end it is another number, which compares with no other run's
         return line.score if line.state == "finished" else None
@@ -104,19 +104,19 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
         ConfigError: no run has such a number.
     """
     known = sorted({"score"}.union(*(line.metrics.keys() | line.result.keys() for line in lines)))
-    if lines and all(number_of(line, name) is None for line in lines):
+    if lines and all(named_number(line, name) is None for line in lines):
         near = get_close_matches(name, known, 3, 0.5) or known[:8]
         raise ConfigError(
-            f"--sort {shown(name)}: no run here has such a number. Give a metric, such as {', '.join(near)}."
+            f"--sort {short_repr(name)}: no run here has such a number. Give a metric, such as {', '.join(near)}."
         )
-    rank = {id(line): number for line in lines if (number := number_of(line, name)) is not None}
+    rank = {id(line): number for line in lines if (number := named_number(line, name)) is not None}
     return sorted(lines, key=lambda line: -rank.get(id(line), -inf))
 
 
 def shown_score(line: RunLine, sort: str | None) -> str:
     """What a list shows: the number by which it is sorted, or what the run is judged by with its name."""
     if sort is not None:
-        return "" if (number := number_of(line, sort)) is None else f"{number:.4g}"
+        return "" if (number := named_number(line, sort)) is None else f"{number:.4g}"
     return line.shown
 
 
@@ -154,12 +154,12 @@ def read_run_line(folder: RunFolder) -> RunLine:
         with importing_only_ours():
             return describe_run(folder)
     except (FlatwaterError, OSError) as fault:
-        return unreadable(folder.path.name, _date(_changed(folder.path)), str(fault))
+        return unreadable_line(folder.path.name, _date(_last_change(folder.path)), str(fault))
     except Exception as fault:  # noqa: BLE001  (the edge to files of anybody's making: one bad run costs its own row)
-        return unreadable(folder.path.name, _date(_changed(folder.path)), f"{type(fault).__name__}: {fault}")
+        return unreadable_line(folder.path.name, _date(_last_change(folder.path)), f"{type(fault).__name__}: {fault}")
 
 
-def unreadable(name: str, changed: str, problem: str) -> RunLine:
+def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
     """The line of a run of which nothing else is known."""
     return RunLine(
         name=name,
@@ -172,7 +172,7 @@ def unreadable(name: str, changed: str, problem: str) -> RunLine:
         shown="",
         bytes=0,
         changed=changed,
-        problem=printable(problem).replace("\n", " ")[:MOST_PROBLEM],
+        problem=escape_controls(problem).replace("\n", " ")[:MOST_PROBLEM],
     )
 
 
@@ -185,7 +185,7 @@ def describe_run(folder: RunFolder) -> RunLine:
     done = int(numbers.get("round", 0))
     state = run_state(folder, done, rounds)
     result = _result(folder, recipe) if state == "finished" else {}
-    measured, score, shown = _measured(recipe, result, watched)
+    measured, score, shown = _headline_result(recipe, result, watched)
     return RunLine(
         name=folder.path.name,
         state=state,
@@ -196,7 +196,7 @@ def describe_run(folder: RunFolder) -> RunLine:
         score=score,
         shown=shown,
         bytes=sum(islice(_sizes(folder.path), MOST_FILES)),
-        changed=_date(_changed(folder.path)),
+        changed=_date(_last_change(folder.path)),
         tag=_tag(settings, folder),
         metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
         result=result,
@@ -220,11 +220,13 @@ def _sizes(path: Path) -> Iterator[int]:
 def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
     found = settings.get("tag", [])
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-        raise ConfigError(f"{folder.config}: tag = {shown(found)}: must be a list of words")
+        raise ConfigError(f"{folder.config}: tag = {short_repr(found)}: must be a list of words")
     return tuple(found)
 
 
-def _measured(recipe: Description, result: Mapping[str, float], watched: float | None) -> tuple[str, float | None, str]:
+def _headline_result(
+    recipe: Description, result: Mapping[str, float], watched: float | None
+) -> tuple[str, float | None, str]:
     """What a run is judged by, its value, and both as text."""
     headline = recipe.headline
     if headline.key in result:
@@ -256,7 +258,7 @@ def _date(seconds: float) -> str:
     return f"{datetime.fromtimestamp(min(max(seconds, 0.0), LATEST)).astimezone():%Y-%m-%d %H:%M}"
 
 
-def _changed(path: Path) -> float:
+def _last_change(path: Path) -> float:
     try:
         found = [each for file in islice(path.iterdir(), MOST_FILES) if (each := _stat(file))]
         return max((each.st_mtime for each in found), default=0.0)

@@ -9,7 +9,7 @@ from flatwater.recipe import Recipe
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import is_number, parse_json
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 
 def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYTES) -> dict[str, Any] | None:
@@ -36,13 +36,13 @@ def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYT
 
 def _require_result(found: object, recipe: Recipe | Description) -> None:
     if not isinstance(found, dict):
-        raise TypeError(f"{shown(found)}: must have keys")
+        raise TypeError(f"{short_repr(found)}: must have keys")
     for name in recipe.said:
         if not isinstance(found.get(name), str | int):
-            raise TypeError(f"{name} = {shown(found.get(name))}: must be a text or a whole number")
+            raise TypeError(f"{name} = {short_repr(found.get(name))}: must be a text or a whole number")
     rows = found.get(recipe.players)
     if not isinstance(rows, dict):
-        raise TypeError(f"{recipe.players} = {shown(rows)}: must be rows of numbers")
+        raise TypeError(f"{recipe.players} = {short_repr(rows)}: must be rows of numbers")
     for row in rows.values():
         _require_numbers(row, (recipe.headline.key, *(number.key for number in recipe.numbers)))
     for name in ("effects", "column_effects"):
@@ -52,11 +52,11 @@ def _require_result(found: object, recipe: Recipe | Description) -> None:
 
 def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -> None:
     if not isinstance(row, dict):
-        raise TypeError(f"{shown(row)}: must have keys")
+        raise TypeError(f"{short_repr(row)}: must have keys")
     for name in names:
         value = row.get(name)
         if not (is_number(value) or (empty and value is None)):
-            raise ValueError(f"{shown(name)} = {shown(value)}: must be a number")
+            raise ValueError(f"{short_repr(name)} = {short_repr(value)}: must be a number")
 
 
 def damaged_file_error(path: Path, fault: BaseException) -> RunError:

@@ -14,7 +14,7 @@ from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import parse_json
 from flatwater_watch.files.safe_read import read_regular
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
 OTHERS, NUMBERS = "other owners", "single numbers"
@@ -89,8 +89,8 @@ def parse_ledger_line(record: Mapping[str, Any], path: Path) -> LedgerLine:
 
 
 def _line_of(record: Mapping[str, Any]) -> LedgerLine:
-    allocator, cuda = _keyed(record, "allocator"), _keyed(record, "cuda")
-    owned = {name: _whole(_keyed(record, "owned"), name) for name in _keyed(record, "owned")}
+    allocator, cuda = _sub_record(record, "allocator"), _sub_record(record, "cuda")
+    owned = {name: _whole(_sub_record(record, "owned"), name) for name in _sub_record(record, "owned")}
     return LedgerLine(
         round=record["round"],
         resident=_whole(record, "resident"),
@@ -101,19 +101,22 @@ def _line_of(record: Mapping[str, Any]) -> LedgerLine:
         base=_whole(record, "base"),
         slack=_whole(record, "slack"),
         unaccounted=_whole(record, "unaccounted"),
-        in_use=_maybe(allocator, "in_use"),
-        cuda_allocated=_maybe(cuda, "allocated"),
-        cuda_reserved=_maybe(cuda, "reserved"),
+        in_use=_optional_whole(allocator, "in_use"),
+        cuda_allocated=_optional_whole(cuda, "allocated"),
+        cuda_reserved=_optional_whole(cuda, "reserved"),
         processes=_whole(record, "processes"),
         envs=_whole(record, "envs"),
         threads=_whole(record, "threads"),
         files=_whole(record, "files"),
         budget=_whole(record, "budget"),
-        phases={name: _effort(_keyed(_keyed(record, "phases"), name)) for name in _keyed(record, "phases")},
+        phases={
+            name: _effort(_sub_record(_sub_record(record, "phases"), name)) for name in _sub_record(record, "phases")
+        },
         workers=[
-            _worker(_keyed({"worker": each}, "worker")) for each in _keyed(record, "exchange").get("workers") or ()
+            _worker(_sub_record({"worker": each}, "worker"))
+            for each in _sub_record(record, "exchange").get("workers") or ()
         ],
-        stores=_maybe(_keyed(record, "exchange"), "stores"),
+        stores=_optional_whole(_sub_record(record, "exchange"), "stores"),
     )
 
 
@@ -130,13 +133,13 @@ def _worker(record: Mapping[str, Any]) -> WorkerLine:
 
 def _effort(record: Mapping[str, Any]) -> Effort:
     seconds, cpu_seconds = _number(record, "seconds"), _number(record, "cpu_seconds")
-    return Effort(seconds, cpu_seconds, _whole(record, "steps"), _maybe(record, "peak"))
+    return Effort(seconds, cpu_seconds, _whole(record, "steps"), _optional_whole(record, "peak"))
 
 
 def _number(record: Mapping[str, Any], name: str) -> float:
     found = record.get(name) or 0.0
     if not isinstance(found, int | float) or not -MOST_BYTES < found < MOST_BYTES:
-        raise ValueError(f"{shown(name)} = {shown(found)}: must be a number")
+        raise ValueError(f"{short_repr(name)} = {short_repr(found)}: must be a number")
     return found
 
 
@@ -144,14 +147,14 @@ def _whole(record: Mapping[str, Any], name: str) -> int:
     return int(_number(record, name))
 
 
-def _maybe(record: Mapping[str, Any], name: str) -> int | None:
+def _optional_whole(record: Mapping[str, Any], name: str) -> int | None:
     return None if record.get(name) is None else _whole(record, name)
 
 
-def _keyed(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = record.get(name) or {}
     if not isinstance(found, dict):
-        raise TypeError(f"{shown(name)} = {shown(found)}: must have keys")
+        raise TypeError(f"{short_repr(name)} = {short_repr(found)}: must have keys")
     return found
 
 
@@ -206,7 +209,7 @@ def read_plan(path: Path) -> Plan | None:
     """
     try:
         found = parse_json(read_regular(path, follow=False))
-        return _plan_of(_keyed({"plan": found}, "plan"))
+        return _plan_of(_sub_record({"plan": found}, "plan"))
     except FileNotFoundError:
         return None
     except (OSError, TypeError, ValueError) as fault:
@@ -227,7 +230,7 @@ def _plan_of(found: Mapping[str, Any]) -> Plan:
         transients=_sizes(found, "transients"),
         base_bytes=_whole(found, "base_bytes"),
         limits=limits,
-        budget=_maybe(found, "budget_bytes"),
+        budget=_optional_whole(found, "budget_bytes"),
         suggestions=tuple(suggestions),
         workers=[_whole({"workers": each}, "workers") for each in workers],
         apart=found.get("apart") is True,
@@ -236,7 +239,7 @@ def _plan_of(found: Mapping[str, Any]) -> Plan:
 
 
 def _sizes(record: Mapping[str, Any], name: str) -> dict[str, int]:
-    sizes = _keyed(record, name)
+    sizes = _sub_record(record, name)
     return {each: _whole(sizes, each) for each in sizes}
 
 

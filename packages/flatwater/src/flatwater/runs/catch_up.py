@@ -18,7 +18,7 @@ from flatwater.rundir.layout import hold_lock, open_folder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 TRIES = 6
 """Before a store counts as gone; the pauses between them add up to 16 s."""
@@ -56,14 +56,14 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
             step(size)
 
         sender = MirrorSender(open_objects(url), folder, identity, keep, count, say)
-        _patiently(sender.connect_, say)
+        _retry_store(sender.connect_, say)
         known = {manifest.file.name for manifest in sender.manifests.values()}
         whole = [m for m in list_checkpoints(folder.checkpoints) if not find_quick_problems(folder.checkpoints, m)]
         missing = [manifest for manifest in whole if manifest.file.name not in known]
         for manifest in missing:
-            _patiently(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
-        _patiently(sender.send_files_, say)
-        _patiently(sender.release_, say)
+            _retry_store(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
+        _retry_store(sender.send_files_, say)
+        _retry_store(sender.release_, say)
     return CatchUpResult(url, len(missing), sent[0])
 
 
@@ -71,18 +71,18 @@ def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, A
     """A table of a run's settings. The rest is left alone: to send files, nothing that they name is imported."""
     found = settings.get(name, {})
     if not isinstance(found, Mapping):
-        raise ConfigError(f"{where}: {name} = {shown(found)}: expected a table")
+        raise ConfigError(f"{where}: {name} = {short_repr(found)}: expected a table")
     return found
 
 
 def _mirror_in(settings: Mapping[str, Any], where: str) -> str:
     found = settings.get("mirror", "")
     if not isinstance(found, str):
-        raise ConfigError(f"{where}: mirror = {shown(found)}: expected a URL as text")
+        raise ConfigError(f"{where}: mirror = {short_repr(found)}: expected a URL as text")
     return found
 
 
-def _patiently(work: Callable[[], object], say: Callable[[str], None]) -> None:
+def _retry_store(work: Callable[[], object], say: Callable[[str], None]) -> None:
     for pause in (FIRST_PAUSE * 2**n for n in range(TRIES - 1)):
         try:
             work()

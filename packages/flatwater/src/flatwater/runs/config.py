@@ -10,7 +10,7 @@ from flatwater.metrics.config import WandbConfig
 from flatwater.storage.objects import check_url, is_url
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds, Number, Workers
-from flatwater_watch.sanitize import printable, shown
+from flatwater_watch.sanitize import escape_controls, short_repr
 from flatwater_watch.units import parse_bytes
 
 
@@ -86,7 +86,9 @@ class RunConfig:
         try:
             return None if self.budget is None else parse_bytes(self.budget)
         except ConfigError as wrong:
-            raise ConfigError(f"budget = {shown(self.budget)}: must be an amount of memory, such as 8GiB") from wrong
+            raise ConfigError(
+                f"budget = {short_repr(self.budget)}: must be an amount of memory, such as 8GiB"
+            ) from wrong
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +141,7 @@ def check_run(config: RunConfig) -> None:
     require(
         len(config.trackers) == len(set(config.trackers)), "trackers", config.trackers, "names of trackers, each once"
     )
-    plain = all(tag.strip() == tag != "" and printable(tag) == tag for tag in config.tag)
+    plain = all(tag.strip() == tag != "" and escape_controls(tag) == tag for tag in config.tag)
     require(plain and len(config.tag) == len(set(config.tag)), "tag", config.tag, "words, each once")
     require(config.mirror is None or is_url(config.mirror), "mirror", config.mirror, "a URL such as s3://bucket/path")
     if config.mirror is not None:

@@ -19,10 +19,10 @@ from flatwater_watch.diagnose.monitor import Monitor
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.mappings import (
     CostlyMeter,
-    Processes,
+    FamilyMemory,
+    family_memory,
     footprint,
     open_files,
-    processes,
     threads,
     touched_bytes,
 )
@@ -55,7 +55,7 @@ class MemoryContract:
     monitor: Monitor = field(default_factory=lambda: Monitor(Roots(packages=("flatwater", "flatwater_trading"))))
     full: set[str] = field(default_factory=set)
     """Leaves whose pages were all found in RAM."""
-    family: CostlyMeter[Processes] = field(default_factory=lambda: CostlyMeter(processes, _FAMILY_SHARE))
+    family: CostlyMeter[FamilyMemory] = field(default_factory=lambda: CostlyMeter(family_memory, _FAMILY_SHARE))
     """This process and its workers."""
     breach: int = 0
     """Bytes at which the budget was found exceeded; 0 while it is kept."""
@@ -71,10 +71,10 @@ class MemoryContract:
         for leaf in leaves(self.root):
             if leaf.path in self.plan.mapped:
                 continue
-            if on_device(leaf.value):
+            if is_off_host(leaf.value):
                 held[leaf.path] = 0
             elif held[leaf.path] >= _WEIGHED_PAGES and leaf.path not in self.full:
-                touched = touched_bytes(address_of(leaf.value), held[leaf.path])
+                touched = touched_bytes(leaf_address(leaf.value), held[leaf.path])
                 if touched == held[leaf.path]:
                     self.full.add(leaf.path)
                 held[leaf.path] = touched
@@ -82,17 +82,17 @@ class MemoryContract:
 
     def over_budget_(self) -> bool:
         """Whether the run has come so near to its budget that it must stop; cheap enough for every step."""
-        if self._used() >= STOP_SHARE * self.plan.budget_bytes:
+        if self._used_bytes() >= STOP_SHARE * self.plan.budget_bytes:
             release_freed_memory()  # what a phase has freed may be kept for its next step, and is no need of the run
-            used = self._used()
+            used = self._used_bytes()
             self.breach = used if used >= STOP_SHARE * self.plan.budget_bytes else 0
         return self.breach != 0
 
-    def _used(self) -> int:
+    def _used_bytes(self) -> int:
         on_card = self.device.type == "cuda"
         return torch.cuda.memory_reserved(self.device) if on_card else footprint().resident + self.elsewhere()
 
-    def settle_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
+    def settle_round_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
         """Weigh everything after a round. Returns where it is, and what was newly found about its growth."""
         statement = take_statement(self.measure_owned_(), base=self.base)
         reading = Reading(
@@ -107,17 +107,17 @@ class MemoryContract:
             # What workers compute is not in this process's CPU seconds: nothing is said of how fast a run with them is.
             rates={}
             if self.plan.workers
-            else {name: e.steps / spent for name, e in efforts.items() if (spent := self._spent(e)) > 0},
+            else {name: e.steps / spent for name, e in efforts.items() if (spent := self._busy_seconds(e)) > 0},
         )
         return statement, self.monitor.observe(reading)
 
-    def _spent(self, effort: Effort) -> float:
+    def _busy_seconds(self, effort: Effort) -> float:
         """Seconds that do not depend on what else runs: of this process's CPU, or of the device that computes."""
         return effort.seconds if self.device.type == "cuda" else effort.cpu_seconds
 
     def record(self, statement: Statement, efforts: Mapping[str, Effort], *, envs: int, peak: int) -> dict[str, Any]:
         """The round's line in ledger.jsonl."""
-        family = self.family.now_()
+        family = self.family.read_if_due_()
         return statement.to_json() | {
             "private": family.private,
             "proportional": family.proportional,
@@ -135,12 +135,12 @@ class MemoryContract:
         }
 
 
-def on_device(value: object) -> bool:
+def is_off_host(value: object) -> bool:
     """Whether a leaf lies outside of this machine's RAM."""
     return isinstance(value, torch.Tensor | torch.Generator) and value.device.type != "cpu"
 
 
-def address_of(value: object) -> int:
+def leaf_address(value: object) -> int:
     """Where the memory of a leaf begins."""
     if isinstance(value, torch.Tensor):
         return value.untyped_storage().data_ptr()
@@ -186,7 +186,7 @@ def ledger_text(record: Mapping[str, Any]) -> str:
     return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in parts) + last
 
 
-def farewell(plan: Plan, used: int) -> str:
+def budget_stop_text(plan: Plan, used: int) -> str:
     """Why a run stops at its budget."""
     return (
         f"{format_bytes(used)} are resident, {STOP_SHARE:.0%} of the budget of {format_bytes(plan.budget_bytes)}: the "

@@ -17,22 +17,22 @@ from flatwater.sources import text_hashes
 
 def run_facts(run: Run) -> dict[str, Any]:
     """Settings and data. Data are compared by their content, wherever they lie."""
-    apart = run.located | run.config.open_ended
+    apart = run.location_settings | run.config.open_ended
     settings = {name: value for name, value in to_mapping(run.config).items() if name not in apart}
     return {"config": settings, "data": dict(run.data())}
 
 
-def versions() -> dict[str, str]:
+def version_facts() -> dict[str, str]:
     """What the numbers of a run depend on besides its configuration; recorded, and told where it differs."""
     return {
         "flatwater": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        ARITHMETIC: arithmetic(),
+        ARITHMETIC: arithmetic_hash(),
     }
 
 
-def sources(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a RunConfig of any recipe)
+def source_hashes(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a RunConfig of any recipe)
     """The text of the code of somebody's that settings name, as hashes: the value of the setting -> module -> digits.
 
     A module that a named one imports from beside itself counts as well (`flatwater.sources.text_hashes`).
@@ -49,7 +49,7 @@ def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (
         config: the settings with which it goes on.
     """
     told = dict[str, str]()
-    for name, now in sources(config).items():
+    for name, now in source_hashes(config).items():
         before = saved.get(name) if isinstance(saved, Mapping) else None
         if not isinstance(before, Mapping):
             continue
@@ -75,7 +75,7 @@ def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 @cache
-def arithmetic() -> str:
+def arithmetic_hash() -> str:
     """What this machine makes of one fixed computation: its instructions, and a hash of the bits.
 
     Another processor, or another choice of a library's kernels, sums in another order. Nothing else tells that of two
@@ -105,7 +105,7 @@ def changed_facts(
     """
     if not isinstance(saved, Mapping):
         return [f"versions {saved!r} when it was saved"]
-    now = versions()
+    now = version_facts()
     return [
         f"{name} {saved[name]} {then}, {now[name]} {here}"
         for name in now

@@ -54,7 +54,7 @@ def repeat_on_cuda() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def accelerators() -> list[str]:
+def cuda_devices() -> list[str]:
     """The CUDA devices that torch can use, as they call themselves."""
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 

@@ -22,8 +22,8 @@ from flatwater.runs.trackers import check_trackers
 from flatwater.storage.sending import QUEUE_BYTES
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.events.command import check_command
-from flatwater_watch.meters.fork import copy_unsafe_driver, in_fork
-from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.fork import copy_unsafe_driver, run_in_fork
+from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.process import resident_bytes
 from flatwater_watch.units import format_bytes, parse_bytes
 
@@ -44,7 +44,7 @@ WORTH_SAYING = 0.01
 """Of the state: a change that saves less is not suggested."""
 
 
-def planned(
+def make_plan(
     owners: Mapping[str, int],
     transients: Callable[[], Mapping[str, int]],
     *,
@@ -116,7 +116,7 @@ def planned_use(
         owners=owners,
         transients=transients,
         base_bytes=resident_bytes() + LATER_BYTES,
-        limits=limits(),
+        limits=memory_limits(),
         budget=None if budget is None else parse_bytes(budget),
         mapped=mapped,
         what=what,
@@ -155,7 +155,7 @@ def device_limits(device: torch.device) -> dict[str, int]:
     """Each limit on the memory where the state lies, in bytes that this process can come to."""
     if device.type == "cuda":
         return {str(device): torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)}
-    return limits()
+    return memory_limits()
 
 
 def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str, int]) -> dict[str, int]:
@@ -169,7 +169,7 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
     host are not planned, so that what the phases import may stay.
     """
     found: dict[str, int] | str
-    found = _try_out(transients) if copy_unsafe_driver() else in_fork(lambda: _try_in_fork(transients))
+    found = _try_out(transients) if copy_unsafe_driver() else run_in_fork(lambda: _try_in_fork(transients))
     if isinstance(found, str):
         raise ConfigError(found)
     return {phase: size + beside.get(phase, 0) for phase, size in found.items()}
@@ -211,7 +211,7 @@ def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedConfig:
     """A configuration that a run can start with."""
 
     config: Any
@@ -220,14 +220,14 @@ class Checked:
     """Names of the runs that lie below its mirror's URL."""
 
 
-def check_settings(config: Any) -> Checked:  # noqa: ANN401  (a RunConfig of any kind)
+def check_settings(config: Any) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
     """Look over what is asked of this machine and of others; data and memory are looked at where the run is planned."""
     check_trackers(config)
     check_command(config.on_event)
-    return Checked(recipe_of_config(config).prepare(config), taken_names(config.mirror))
+    return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror))
 
 
-def checked_plan(config: Any) -> tuple[Checked, Plan]:  # noqa: ANN401  (same)
+def checked_plan(config: Any) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (same)
     """The same, and what a run would hold; nothing is allocated."""
     checked = check_settings(config)
     return checked, recipe_of_config(config).plan(checked.config)

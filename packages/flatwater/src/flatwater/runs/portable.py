@@ -28,12 +28,12 @@ from flatwater.memory.planner import Plan, refuse
 from flatwater.named_imports import GIVEN
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import META, phase_bytes, planned_use
-from flatwater.runs.trust import named_code, note, permit
+from flatwater.runs.trust import named_code, remember_trust, request_permit
 from flatwater_watch.errors import ConfigError, DataError, FlatwaterError, RunError, TrustError
 from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.files.output import POLICIES, check_output, replace_output
 from flatwater_watch.meters.torch_ops import peak_bytes
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
     weights = sum(tensor.nbytes for tensor in taken.tensors.values())
     drawn = taken.example(1)
     given = sum(each.nbytes for each in drawn)
-    compared = _outlined(taken, drawn) if taken.wide else lambda: None
+    compared = _meta_forward(taken, drawn) if taken.wide else lambda: None
     phases = phase_bytes(
         lambda: {EXPORT: peak_bytes(compared)},
         {EXPORT: COPIES * weights + (TRACED + COMPARED) * given + LIBRARY_BYTES[suffix]},
@@ -121,7 +121,7 @@ def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
     return planned_use(EXPORT, {"policy.weights": weights}, phases, budget=budget)
 
 
-def _outlined(taken: Portable, drawn: tuple[Tensor, ...]) -> Callable[[], object]:
+def _meta_forward(taken: Portable, drawn: tuple[Tensor, ...]) -> Callable[[], object]:
     """What runs the module on as many rows as are compared, on the meta device, where nothing is allocated.
 
     It is run in a fork, in which torch's threads are gone: a large tensor that is copied there waits for them forever.
@@ -160,10 +160,10 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     check_output("to =", file, POLICIES[file.suffix])
     taken = policy.portable()
     refuse(plan_export(taken, file.suffix, budget))
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), _silence_exporter():
         content, again = FORMS[file.suffix](taken)
         given = taken.example(COMPARED)
-        found = _difference(_several(taken.module(*given)), again(*given))
+        found = _difference(_as_tuple(taken.module(*given)), again(*given))
     if not found <= LARGEST_DIFFERENCE:
         raise RunError(
             f"{file}: what would be written differs from what was trained by {found:.1g}, and {LARGEST_DIFFERENCE:g} "
@@ -172,7 +172,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     replace_output(file, content, POLICIES[file.suffix])
     settings = _settings_of(taken.recipe, taken.header)
     if file.suffix == WEIGHTS and (named := named_code(settings, file)):
-        note(settings, file, named, _log.warning, beside=taken.header)
+        remember_trust(settings, file, named, _log.warning, beside=taken.header)
     return found
 
 
@@ -187,7 +187,7 @@ def _difference(known: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
     return max(float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max()) for a, b in parts)
 
 
-def _several(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _as_tuple(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return (found,) if isinstance(found, Tensor) else tuple(found)
 
 
@@ -201,7 +201,7 @@ def _as_program(taken: Portable) -> tuple[bytes, Run]:
     content = io.BytesIO()
     torch.export.save(_program(taken), content, extra_files={ABOUT: json.dumps(taken.about, indent=1)})
     loaded = torch.export.load(io.BytesIO(content.getvalue())).module()
-    return content.getvalue(), lambda *given: _several(loaded(*given))
+    return content.getvalue(), lambda *given: _as_tuple(loaded(*given))
 
 
 def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
@@ -239,8 +239,8 @@ def _as_weights(taken: Portable) -> tuple[bytes, Run]:
     header = json.dumps(taken.about | {"header": dict(taken.header)})
     tensors = {name: tensor.contiguous().clone() for name, tensor in taken.tensors.items()}
     content: bytes = save(tensors, metadata={KEY: header})
-    module = rebuilt("what would be written", header, load(content), ours=True).portable().module
-    return content, lambda *given: _several(module(*given))
+    module = rebuild_policy("what would be written", header, load(content), ours=True).portable().module
+    return content, lambda *given: _as_tuple(module(*given))
 
 
 FORMS: Mapping[str, Callable[[Portable], tuple[bytes, Run]]] = {
@@ -273,11 +273,11 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         raise DataError(f"{file}: no whole .safetensors file: {fault}. Export it again.") from fault
     if about is None:
         raise DataError(f"{file}: was not written by flatwater export: its metadata lacks {KEY!r}. Export it again.")
-    return rebuilt(str(file), about, tensors, ours=False)
+    return rebuild_policy(str(file), about, tensors, ours=False)
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownHeader:
     """What every header says."""
 
     format: str
@@ -285,7 +285,7 @@ class _Known:
     header: dict[str, Any]
 
 
-def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor], *, ours: bool) -> Any:  # noqa: ANN401  (same)
+def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, ours: bool) -> Any:  # noqa: ANN401  (same)
     """The policy that a header and its tensors describe.
 
     Args:
@@ -301,14 +301,14 @@ def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor], *, ours: bool
     try:
         content = parse_json(about.encode())
         if not isinstance(content, dict):
-            raise ValueError(f"{shown(content)}: must have keys")  # noqa: TRY301, TRY004  (told as any other misfit)
-        known = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _Known)
+            raise ValueError(f"{short_repr(content)}: must have keys")  # noqa: TRY301, TRY004  (told as any other misfit)
+        known = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
         if known.format != FORMAT:
-            raise ValueError(f"format = {shown(known.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
+            raise ValueError(f"format = {short_repr(known.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
         named = _settings_of(known.recipe, known.header)
-        recipe = find_recipe(known.recipe, GIVEN if ours else permit(named, Path(where), beside=known.header))
+        recipe = find_recipe(known.recipe, GIVEN if ours else request_permit(named, Path(where), beside=known.header))
         if recipe.rebuild is None:
-            raise ValueError(f"recipe = {shown(known.recipe)}: rebuilds nothing")  # noqa: TRY301
+            raise ValueError(f"recipe = {short_repr(known.recipe)}: rebuilds nothing")  # noqa: TRY301
         return recipe.rebuild(known.header, tensors)
     except TrustError:
         raise
@@ -317,7 +317,7 @@ def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor], *, ours: bool
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_exporter() -> Iterator[None]:
     """Without what torch's exporters tell their developers."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [log.level for log in logs]

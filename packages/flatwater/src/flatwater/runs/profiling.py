@@ -25,10 +25,10 @@ from flatwater.runs.machine import release_freed_memory
 from flatwater.runs.run import Run
 from flatwater.trainers.loop import Trainer
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.meters.allocator import totals
+from flatwater_watch.meters.allocator import allocator_totals
 from flatwater_watch.meters.process import resident_bytes
 from flatwater_watch.progress import count_steps
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 
 MOST_ROUNDS = 100
@@ -56,11 +56,11 @@ def profiled_rounds(wanted: str) -> range:
     """
     found = _FORM.fullmatch(wanted)
     if found is None:
-        raise ConfigError(f"--profile {shown(wanted)}: must be rounds=N or rounds=FIRST-LAST, such as rounds=3")
+        raise ConfigError(f"--profile {short_repr(wanted)}: must be rounds=N or rounds=FIRST-LAST, such as rounds=3")
     first, last = int(found[1]), int(found[2] or found[1])
     if not 1 <= first <= last < first + MOST_ROUNDS:
         raise ConfigError(
-            f"--profile {shown(wanted)}: must be 1 to {MOST_ROUNDS} rounds, counted from 1, the first one first"
+            f"--profile {short_repr(wanted)}: must be 1 to {MOST_ROUNDS} rounds, counted from 1, the first one first"
         )
     return range(first, last + 1)
 
@@ -88,11 +88,11 @@ def with_traces(composed: Run, rounds: range | None) -> Run:
         return composed
     plan = replace(composed.plan, owners={**composed.plan.owners, OWNER: TRACE_BYTES})
     if not composed.config.start_over_budget:
-        refuse(plan if plan.fits else _advised(plan))
+        refuse(plan if plan.fits else _with_advice(plan))
     return replace(composed, plan=plan)
 
 
-def _advised(plan: Plan) -> Plan:
+def _with_advice(plan: Plan) -> Plan:
     return replace(plan, suggestions=(*plan.suggestions, f"without --profile: {format_bytes(TRACE_BYTES)} less"))
 
 
@@ -123,10 +123,10 @@ class Profiler:
     _large: set[str] = field(default_factory=set, init=False)
     """Phases of which a single step has more operations than are planned."""
 
-    def tell(self) -> None:
+    def announce_recording(self) -> None:
         """Say what is recorded, how much of it, and where it goes."""
         which = f"round {self.rounds[0]}" if len(self.rounds) == 1 else f"rounds {self.rounds[0]} to {self.rounds[-1]}"
-        self.voice.say(
+        self.voice.show_line(
             f"records {which}: traces of one step of each phase, and of the next ones up to {MOST_OPERATIONS:,} "
             f"operations, which take up to {format_bytes(TRACE_BYTES)}, to profile/ in the run folder",
             style="",
@@ -138,7 +138,7 @@ class Profiler:
         if round_ in self.rounds and (then := self._next()):
             self._start(*then, room=0)
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         """A step is complete: what comes next is recorded under the next one's name."""
         if self._round not in self.rounds:
             return
@@ -155,13 +155,15 @@ class Profiler:
             if operations > MOST_OPERATIONS and self._done == 1:
                 self._large.add(self._phase)
                 more = f"a step of {self._phase} has more operations than the {MOST_OPERATIONS:,} that are planned"
-                self.voice.say(f"{more}: no other one is recorded")
+                self.voice.show_line(f"{more}: no other one is recorded")
             elif goes_on and not room and self._round in self.rounds:
-                self.voice.say(f"the other steps of {self._phase} in round {self._round} are not recorded", style="")
+                self.voice.show_line(
+                    f"the other steps of {self._phase} in round {self._round} are not recorded", style=""
+                )
         if then is not None and self._round in self.rounds and (room or not goes_on):
             self._start(*then, room=room if goes_on else 0)
 
-    def settled_(self, round_: int) -> None:
+    def after_round_(self, round_: int) -> None:
         """A round is complete and saved: the next one begins."""
         self.begin_(round_ + 1)
 
@@ -205,10 +207,10 @@ class Profiler:
         except (OSError, RuntimeError) as fault:
             self.rounds = range(0)
             reason = f"the trace of round {self._round} cannot be written ({fault})"
-            self.voice.say(f"{reason}: nothing more is recorded, and the run goes on")
+            self.voice.show_line(f"{reason}: nothing more is recorded, and the run goes on")
             return 0
         said = f"a trace is in profile/{path.name}, {operations:,} operations, {format_bytes(size)}"
-        self.voice.say(f"{said}: open it at https://ui.perfetto.dev", style="")
+        self.voice.show_line(f"{said}: open it at https://ui.perfetto.dev", style="")
         del recording
         release_freed_memory()
         return operations
@@ -224,7 +226,7 @@ class Profiler:
 
 def _bytes_in_use() -> int:
     """Of the heap; of the whole process where no allocator answers."""
-    found = totals()
+    found = allocator_totals()
     return resident_bytes() if found is None else found.in_use
 
 

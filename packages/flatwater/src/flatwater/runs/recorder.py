@@ -16,7 +16,7 @@ from rich.text import Text
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.ledger import Effort
-from flatwater.metrics.alarms import Alarm, above_formula, group_by_kind, news_, tell, waiting_threads
+from flatwater.metrics.alarms import Alarm, above_formula, alarm_lines, group_by_kind, take_new_alarms_, waiting_threads
 from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
@@ -26,8 +26,8 @@ from flatwater.recipe import recipe_of_config
 from flatwater.rundir.doubts import write_doubts
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.contract import MemoryContract, farewell, ledger_metrics, ledger_text
-from flatwater.runs.fingerprint import arithmetic, run_facts, saved_arithmetics, sources, versions
+from flatwater.runs.contract import MemoryContract, budget_stop_text, ledger_metrics, ledger_text
+from flatwater.runs.fingerprint import arithmetic_hash, run_facts, saved_arithmetics, source_hashes, version_facts
 from flatwater.runs.machine import release_freed_memory
 from flatwater.runs.profiling import Profiler
 from flatwater.runs.recipe_parts import RecipeParts
@@ -186,14 +186,14 @@ class Recorder:
     def __post_init__(self) -> None:
         """Begin where the folder was found."""
         self.place = self.folder.path
-        self.own_parts = RecipeParts(recipe_of_config(self.composed.config), self.folder, self.voice.say)
+        self.own_parts = RecipeParts(recipe_of_config(self.composed.config), self.folder, self.voice.show_line)
 
     def stepped(self, phase: str, done: int, total: int) -> None:
         """Count the step to its phase and move the bar."""
         self.efforts.count_(phase, ends=done == total)
         self.table.phase(phase, done, total)
         if self.profiler is not None:
-            self.profiler.stepped()
+            self.profiler.after_step()
 
     def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Record the round, then save a checkpoint.
@@ -202,10 +202,10 @@ class Recorder:
         checkpoint before, cuts the records there and writes them again.
         """
         efforts = self.efforts.take_()
-        found = [*self.composed.alarms(round_, metrics), *self.waiting(round_, efforts)]
+        found = [*self.composed.alarms(round_, metrics), *self.waiting_alarms(round_, efforts)]
         times = {f"time/{name}": effort.seconds for name, effort in efforts.items()}
         release_freed_memory()
-        statement, grown = self.contract.settle_(round_, efforts | dict(self.composed.parts()))
+        statement, grown = self.contract.settle_round_(round_, efforts | dict(self.composed.parts()))
         record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
         found += above_formula(round_, record["exchange"])
         numbers = (
@@ -217,7 +217,7 @@ class Recorder:
         self.table.round(numbers, ledger_text(record))
         self.tell_of_round(round_, numbers)
         self.tell_of_mirror()
-        self.tell(round_, grown)
+        self.report_findings(round_, grown)
         self.tell_of_alarms(round_, found)
         self.own_parts.write_when_due_()
         self.efforts.count_("settle")
@@ -225,10 +225,10 @@ class Recorder:
         if self.on_round is not None:
             self.on_round(Round(round_, self.composed.config.rounds, numbers, self.stop.ask_))
         if self.profiler is not None:
-            self.profiler.settled_(round_)
+            self.profiler.after_round_(round_)
         self.efforts.count_("save")
 
-    def waiting(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
+    def waiting_alarms(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
         """Whether threads wait for cores; of a process that waits for a device or for workers nothing is said."""
         composed = self.composed
         if composed.device.type != "cpu" or composed.plan.workers:
@@ -245,7 +245,7 @@ class Recorder:
         if recorded:
             trainer = self.composed.trainer
             self.profiler = Profiler(recorded, self.folder.profile, self.composed.device, trainer, self.voice)
-            self.profiler.tell()
+            self.profiler.announce_recording()
             self.profiler.begin_(trainer.progress.round + 1)
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
@@ -263,32 +263,34 @@ class Recorder:
             f"{short_duration(left)} left",
         ]
         line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(shown)}"
-        self.voice.tell("round", line, round=round_, rounds=rounds, left_seconds=left, metrics=dict(numbers))
+        self.voice.notify_listeners(
+            "round", line, round=round_, rounds=rounds, left_seconds=left, metrics=dict(numbers)
+        )
 
     def tell_of_alarms(self, round_: int, found: Sequence[Alarm]) -> None:
         """Write the alarms down, and show what is new, a line for each kind."""
         if not found:
             return
         self.alarms.write(round_, {"alarms": [f"{a.kind}: {a.message}" for a in found]})
-        for alarms in group_by_kind(news_(self.told, found)):
-            (line,) = tell(alarms)
+        for alarms in group_by_kind(take_new_alarms_(self.told, found)):
+            (line,) = alarm_lines(alarms)
             self.voice.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
             where = [alarm.where for alarm in alarms]
-            self.voice.tell("alarm", line, round=round_, alarm=alarms[0].kind, where=where)
+            self.voice.notify_listeners("alarm", line, round=round_, alarm=alarms[0].kind, where=where)
 
-    def tell(self, round_: int, findings: Sequence[Finding]) -> None:
+    def report_findings(self, round_: int, findings: Sequence[Finding]) -> None:
         """Write what was found about the run's memory down, and show it."""
         for finding in findings:
             self.findings.write(round_, finding.to_json())
             for line in finding.tell():
                 self.voice.console.print(line, style="yellow", highlight=False, markup=False)
-            self.voice.tell("finding", f"{headline(finding)}.", round=round_, **finding.to_json())
+            self.voice.notify_listeners("finding", f"{headline(finding)}.", round=round_, **finding.to_json())
 
     def tell_of_doubts(self) -> None:
         """Say why the run cannot be resumed bit for bit, once in each process, and write it down."""
         doubts = self.composed.doubts
         for line in doubts[self.doubts :]:
-            self.voice.say(f"not exact: {line}", exact=False)
+            self.voice.show_line(f"not exact: {line}", exact=False)
         if len(doubts) > self.doubts:
             write_doubts(self.folder, doubts)
         self.doubts = len(doubts)
@@ -298,23 +300,23 @@ class Recorder:
         now = self.folder.with_current_name.path
         if now != self.place:
             self.place = now
-            self.voice.say(f"the run folder was moved: the run goes on in {now}")
+            self.voice.show_line(f"the run folder was moved: the run goes on in {now}")
 
     def tell_of_mirror(self) -> None:
         """Show how the mirror stands, and what happened there."""
-        for line in self.mirror.news():
-            self.voice.say(line)
-        if line := self.mirror.line():
+        for line in self.mirror.take_messages():
+            self.voice.show_line(line)
+        if line := self.mirror.status_line():
             self.voice.console.print(
                 f"{'':>{FIRST}} {line}", style="dim", highlight=False, markup=False, soft_wrap=True
             )
 
-    def explain(self) -> None:
+    def explain_stop(self) -> None:
         """Say why the run stops at its budget, and write down what has grown."""
         if self.contract.breach:
             plan, used = self.contract.plan, self.contract.breach
-            self.voice.say(farewell(plan, used), "budget", resident=used, budget=plan.budget_bytes)
-            self.tell(self.composed.trainer.progress.round, self.contract.monitor.conclude())
+            self.voice.show_line(budget_stop_text(plan, used), "budget", resident=used, budget=plan.budget_bytes)
+            self.report_findings(self.composed.trainer.progress.round, self.contract.monitor.conclude())
 
     def stopping(self) -> bool:
         """Whether a signal asked the run to stop, or its budget is used up; saves where one asked for that."""
@@ -324,12 +326,12 @@ class Recorder:
             self.save()
             self.efforts.count_("save")
             line = f"SIGUSR2: a checkpoint is saved, in round {at.round + 1}; the run goes on"
-            self.voice.say(line, "signal", signal="SIGUSR2", round=at.round)
+            self.voice.show_line(line, "signal", signal="SIGUSR2", round=at.round)
         if self.stop.signal and not self.heard:  # the console was told at once
             self.heard, name = True, Signals(self.stop.signal).name
             line = f"{name}: the run stops with a checkpoint"
-            self.voice.tell("signal", line, signal=name, round=self.composed.trainer.progress.round)
-        return self.stop.wanted or self.contract.over_budget_()
+            self.voice.notify_listeners("signal", line, signal=name, round=self.composed.trainer.progress.round)
+        return self.stop.is_wanted or self.contract.over_budget_()
 
     def save(self) -> None:
         """Write a checkpoint of everything, between rounds or within one."""
@@ -339,9 +341,9 @@ class Recorder:
         trainer, config = self.composed.trainer, self.composed.config
         progress = trainer.progress
         done = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
-        known: dict[str, Any] = run_facts(self.composed) | {"versions": versions()}
+        known: dict[str, Any] = run_facts(self.composed) | {"versions": version_facts()}
         known["sources"] = self.sources
-        self.machines |= {arithmetic(), *self.composed.machines()}
+        self.machines |= {arithmetic_hash(), *self.composed.machines()}
         if len(self.machines) > 1:
             known["machines"] = sorted(self.machines)
         saved = save_checkpoint(
@@ -355,7 +357,7 @@ class Recorder:
         )
         self.mirror.offer(saved)
         line = f"checkpoint {saved.stem}{f', within round {progress.round + 1}' if done else ''}"
-        self.voice.tell("saved", line, round=progress.round, step=done, checkpoint=saved.name)
+        self.voice.notify_listeners("saved", line, round=progress.round, step=done, checkpoint=saved.name)
 
     def close(self) -> None:
         """Close the files, and let go of what the run computed on."""
@@ -387,7 +389,7 @@ def build_watcher(
             return sink
 
         metrics = open_(folder.metrics)
-        trackers = open_trackers(composed.config, folder, voice.say, resume_at=at)
+        trackers = open_trackers(composed.config, folder, voice.show_line, resume_at=at)
         for tracker in trackers:
             opened.callback(tracker.close)
         watcher = Recorder(
@@ -411,7 +413,7 @@ def build_watcher(
             ledger=open_(folder.ledger),
             findings=open_(folder.findings),
             on_round=on_round,
-            sources=sources(composed.config),
+            sources=source_hashes(composed.config),
             machines=saved_arithmetics([saved.facts for saved in list_checkpoints(folder.checkpoints)[-1:]]),
             efforts=PhaseMeter(cuda_event if composed.device.type == "cuda" else None),
         )

@@ -37,7 +37,7 @@ class Run(ABC):
         return find_device(self.config.device)
 
     @property
-    def located(self) -> frozenset[str]:
+    def location_settings(self) -> frozenset[str]:
         """Settings that say where data lie: they may change, as the data are compared by what is in them."""
         return frozenset()
 

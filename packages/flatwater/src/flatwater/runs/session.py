@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from flatwater.checkpoints.manifest import JSON, Manifest, differences
-from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
+from flatwater.checkpoints.manifest import JSON, Manifest, fact_differences
+from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_state_
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.memory.planner import plan_summary
 from flatwater.metrics.console import ConsoleTable
@@ -22,7 +22,7 @@ from flatwater.rundir.description import write_description
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.events import RunEvents, RunLog
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
-from flatwater.runs.fingerprint import changed_facts, changed_sources, run_facts, versions
+from flatwater.runs.fingerprint import changed_facts, changed_sources, run_facts, version_facts
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.profiling import check_profiled, with_traces
@@ -60,7 +60,7 @@ class RunOutcome:
     """The signal that stopped it; 0 where none did."""
 
 
-def start(
+def start_new_run(
     config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
     run: Path | None,
     console: Console,
@@ -71,13 +71,13 @@ def start(
 ) -> RunOutcome:
     """Train a new run in a new folder."""
     voice = RunEvents(console, [*listeners])
-    with voice.ending():
+    with voice.report_ending():
         recipe = recipe_of_config(config)
         checked = check_settings(config)
         config = replace(checked.config, threads=use_threads(config.threads))
         if profile is not None:
             check_profiled(profile, 0, config.rounds)
-        listen_(voice, config)
+        attach_listener_(voice, config)
         with console.status(READING):
             composed = with_traces(recipe.compose(config), profile)
             composed.begin_()
@@ -85,8 +85,8 @@ def start(
         with hold_lock(folder) as held, open_mirror(config.mirror, config.checkpoints, held, voice) as mirror:
             write_config(config, held.config)
             voice.listeners.append(RunLog(held.log))
-            note_run(held, voice.say)
-            say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(describe(composed))}")
+            note_run(held, voice.show_line)
+            print_line(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(describe_run(composed))}")
             for line in composed.about():
                 console.print(line, highlight=False, markup=False)
             return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
@@ -134,12 +134,12 @@ def resume(
         changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
     """
     voice = RunEvents(console, [*listeners])
-    with voice.ending():
+    with voice.report_ending():
         fetched = is_url(run)
         if fetched:
             changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
             with console.status(f"bringing {run} to this machine …"):
-                run = fetch_run(str(run), into, voice.say).path
+                run = fetch_run(str(run), into, voice.show_line).path
         folder = open_folder(Path(run))
         with hold_lock(folder) as held:
             changed = {name for name, value in changes.items() if value is not None}
@@ -148,16 +148,16 @@ def resume(
             check_trackers(config)
             check_command(config.on_event)
             use_threads(config.threads)
-            listen_(voice, config)
+            attach_listener_(voice, config)
             voice.listeners.append(RunLog(held.log))
             with open_mirror(config.mirror, config.checkpoints, held, voice) as mirror:
                 return _continue(config, held, voice, mirror=mirror, on_round=on_round, profile=profile)
 
 
-def listen_(voice: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
+def attach_listener_(voice: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
     """Have the user's command told of events, where there is one."""
     if config.on_event is not None and config.on_event.strip():
-        voice.listeners.append(EventCommand(config.on_event, voice.say))
+        voice.listeners.append(EventCommand(config.on_event, voice.show_line))
 
 
 def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -187,25 +187,25 @@ def _continue(
 ) -> RunOutcome:
     word = recipe_of_config(config).layout.rounds
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
-        voice.say("the run was stopped before its first checkpoint: it begins at the start", style="")
+        voice.show_line("the run was stopped before its first checkpoint: it begins at the start", style="")
         write_config(config, folder.config)
-        note_run(folder, voice.say)
+        note_run(folder, voice.show_line)
         with voice.console.status(READING):
             composed = with_traces(recipe_of_config(config).compose(config), profile)
             composed.begin_()
         return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
     with voice.console.status(READING):
-        composed, manifest = restore_run(config, folder, voice.say)
+        composed, manifest = restore_run(config, folder, voice.show_line)
     if config.rounds < manifest.round:
         raise ConfigError(f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give that or more.")
     if profile is not None:
         check_profiled(profile, manifest.round, config.rounds)
     composed = with_traces(composed, profile)
     write_config(config, folder.config)
-    note_run(folder, voice.say)
+    note_run(folder, voice.show_line)
     mirror.offer(manifest.file)
     done = f"{manifest.round} of {config.rounds} {word} done"
-    say(voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
+    print_line(voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe_run(composed)}")
     return train(composed, folder, voice, first=False, mirror=mirror, on_round=on_round, profile=profile)
 
 
@@ -229,7 +229,7 @@ def restore_run(
     manifest = intact.manifest
     composed = _composed_as_begun(config, read_config(folder), manifest.facts.get("data"))
     saved = {"config": manifest.facts.get("config"), "data": _without_text(manifest.facts.get("data"))}
-    found = differences(saved, run_facts(composed))
+    found = fact_differences(saved, run_facts(composed))
     if found:
         listed = "\n".join(f"  {line}" for line in found)
         raise CheckpointError(
@@ -241,7 +241,7 @@ def restore_run(
     if others := changed_facts(manifest.facts.get("versions")):
         say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
     composed.doubts.extend(read_doubts(folder))
-    restore_(composed.trainer.run, intact)
+    restore_state_(composed.trainer.run, intact)
     composed.rebuild_()
     return composed, manifest
 
@@ -259,17 +259,17 @@ def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN
     return composed if begun == config else replace(composed, config=config)
 
 
-def describe(composed: Run) -> str:
+def describe_run(composed: Run) -> str:
     """One line about what is trained on what, and where."""
     return f"{composed.describe()}, {composed.device}, {count_phrase(composed.config.threads, 'thread')}"
 
 
-def again(folder: RunFolder) -> str:
+def resume_command(folder: RunFolder) -> str:
     """The command that goes on with the run, by the name that its folder has now."""
     return f"flatwater resume {folder.with_current_name.path}"
 
 
-def say(console: Console, line: str) -> None:
+def print_line(console: Console, line: str) -> None:
     """Print a line as it is: a path that is broken over two lines cannot be copied."""
     console.print(line, highlight=False, markup=True, soft_wrap=True)
 
@@ -309,9 +309,9 @@ def train(
             finished = train_(trainer, config.rounds, watcher) and not stop.signal  # then it is not scored either
             if not finished:
                 watcher.save()
-                watcher.explain()
+                watcher.explain_stop()
         except RunError:
-            voice.say(f"the run ends here. Once that is mended, go on with: {again(folder)}", style="")
+            voice.show_line(f"the run ends here. Once that is mended, go on with: {resume_command(folder)}", style="")
             raise
         finally:
             watcher.close()
@@ -320,7 +320,7 @@ def train(
             composed.write_result(folder)
         mirror.run_finished()
     else:
-        say(console, escape(f"stopped. Go on with: {again(folder)}"))
+        print_line(console, escape(f"stopped. Go on with: {resume_command(folder)}"))
     watcher.own_parts.write_()
     code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
     return announce_end(RunOutcome(folder.with_current_name, finished, code, recipe, stop.signal), composed, voice)
@@ -342,9 +342,9 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: 
     config, done, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
     word = recipe_of_config(config).layout.rounds
     begun = "new run" if first else f"resumed at {done} of {config.rounds} {word}"
-    voice.tell(
+    voice.notify_listeners(
         "start",
-        f"{begun}, {path}: {describe(composed)}. {plan_summary(composed.plan)}",
+        f"{begun}, {path}: {describe_run(composed)}. {plan_summary(composed.plan)}",
         run=str(path.absolute()),
         name=path.absolute().name,
         trainer=config.trainer,
@@ -354,15 +354,15 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: 
         rounds=config.rounds,
         budget=composed.plan.budget_bytes,
         pid=os.getpid(),
-        versions=versions(),
+        versions=version_facts(),
     )
 
 
 def announce_end(outcome: RunOutcome, composed: Run, voice: RunEvents) -> RunOutcome:
     """Tell the listeners how the run ended, and return that."""
     config, done = composed.config, composed.trainer.progress.round
-    how = "finished" if outcome.finished else f"stopped, go on with: {again(outcome.folder)}"
-    voice.tell(
+    how = "finished" if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
+    voice.notify_listeners(
         "end",
         f"{how} ({done} of {config.rounds} {recipe_of_config(config).layout.rounds}, exit code {outcome.exit_code})",
         run=str(outcome.folder.path.absolute()),

@@ -58,7 +58,7 @@ class StopRequest:
         self.asked = True
 
     @property
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         """Whether the end was asked for."""
         return self.asked or self.signal != 0
 
@@ -99,7 +99,7 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
         stop.save = True
 
     wanted = (signal.SIGINT, *(number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN))
-    with _handled(wanted, end), _handled((SAVES,), save):
+    with _install_handlers(wanted, end), _install_handlers((SAVES,), save):
         for ending in _endings:
             ending.raise_missed()
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVES})  # a sweep's trial is started with it blocked
@@ -122,8 +122,8 @@ def end_on_signals() -> Iterator[None]:
     ending, default = _SignalEnding(), (signal.SIG_DFL, signal.default_int_handler)
     untouched = [n for n in (signal.SIGINT, *ENDS, SAVES, signal.SIGCONT) if signal.getsignal(n) in default]
     with (
-        _handled([number for number in untouched if number not in {SAVES, signal.SIGCONT}], ending.hear_),
-        _handled([number for number in untouched if number in {SAVES, signal.SIGCONT}], _ignore),
+        _install_handlers([number for number in untouched if number not in {SAVES, signal.SIGCONT}], ending.on_signal_),
+        _install_handlers([number for number in untouched if number in {SAVES, signal.SIGCONT}], _ignore),
     ):
         _endings.append(ending)
         try:
@@ -145,7 +145,7 @@ class _SignalEnding:
         """Held where the signal is sent again, so that none comes when the handlers are gone."""
         self._main = get_ident()
 
-    def hear_(self, number: int, _frame: FrameType | None) -> None:
+    def on_signal_(self, number: int, _frame: FrameType | None) -> None:
         """Raise, unless the command ends already: a second one must not interrupt the clearing away."""
         if not self._number:
             self._number = number
@@ -197,7 +197,7 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _handled(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
+def _install_handlers(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
     before: dict[int, object] = {}
     try:
         for number in numbers:

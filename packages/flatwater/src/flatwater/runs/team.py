@@ -23,12 +23,12 @@ from flatwater.memory.ledger import SCALAR_BYTES
 from flatwater.memory.nodes import STORE_SHARE, Machine, WorkerNeeds, assign_workers
 from flatwater.memory.planner import Plan, group_bytes
 from flatwater.runs.config import CrewConfig
-from flatwater.runs.fingerprint import ARITHMETIC, arithmetic, changed_facts
+from flatwater.runs.fingerprint import ARITHMETIC, arithmetic_hash, changed_facts
 from flatwater.runs.machine import release_freed_memory
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.meters import limit
-from flatwater_watch.meters.mappings import CostlyMeter, processes
+from flatwater_watch.meters.mappings import CostlyMeter, family_memory
 
 Arrays = dict[str, np.ndarray]
 
@@ -79,17 +79,17 @@ class WorkerService:
 
     def _read(self) -> dict[str, Any]:
         release_freed_memory()
-        mine = processes()
+        mine = family_memory()
         held = {path: size for path, size in nbytes(self._held).items() if path not in self._mapped}
         return {"private": mine.private, "proportional": mine.proportional, "held": held}
 
     def memory(self) -> dict[str, Any]:
         """Bytes of this process: its own, those with its part of what is shared, and each leaf of its state."""
-        return self._memory.now_()
+        return self._memory.read_if_due_()
 
     def arithmetic(self) -> str:
         """Of the machine."""
-        return arithmetic()
+        return arithmetic_hash()
 
 
 class WorkerPool(ABC):
@@ -113,7 +113,7 @@ class WorkerPool(ABC):
         """Arithmetics of workers, where any is taken."""
 
     @abstractmethod
-    def formula(self) -> int:
+    def expected_bytes(self) -> int:
         """Bytes of numbers that the round that has ended exchanges, if no worker was lost."""
 
     @abstractmethod
@@ -121,11 +121,11 @@ class WorkerPool(ABC):
         """Bring what workers know into the state tree."""
 
     @abstractmethod
-    def tell_(self, worker: Worker) -> None:
+    def restore_worker_(self, worker: Worker) -> None:
         """Tell a worker that was started in the place of a dead one what that one knew."""
 
     @property
-    def wire(self) -> int:
+    def wire_bytes(self) -> int:
         """Bytes that went to the processes and came from them so far."""
         return sum(worker.wire for worker in self.workers)
 
@@ -144,10 +144,10 @@ class WorkerPool(ABC):
         begun, self._before = not self._before[1], (arrays, lives)
         return {
             "private": sum(each["private"] for each in workers),
-            "wire": self.wire,
+            "wire": self.wire_bytes,
             "arrays": arrays,
             "moved": moved,
-            "formula": self.formula(),
+            "formula": self.expected_bytes(),
             "workers": workers,
             **({} if begun else {"lost": lost}),
             **({"stores": import_ray_module().in_stores()} if self._config.cluster else {}),
@@ -172,19 +172,19 @@ class WorkerPool(ABC):
         if not self.workers:
             self.workers = [self._worker(number) for number in range(len(self._plan.workers))]
             for worker in self.workers:
-                worker.take()
+                worker.take_answer()
                 self._note_(worker)
         if any(worker.is_leaving for worker in self.workers):
             self.gather_()
             for worker in self.workers:
                 if worker.is_leaving:
-                    worker.renew_()
+                    worker.restart_process_()
 
     def ask_all(self, name: str, *given: object) -> list[Any]:
         """The answers of all to one question."""
         for worker in self.workers:
             worker.post(name, *given)
-        return [worker.take() for worker in self.workers]
+        return [worker.take_answer() for worker in self.workers]
 
     def close(self) -> None:
         """End the processes."""
@@ -204,7 +204,7 @@ class WorkerPool(ABC):
 
     def _prepare_(self, worker: Worker) -> None:
         self._note_(worker)
-        self.tell_(worker)
+        self.restore_worker_(worker)
 
     def _actor_(self, number: int) -> Life:
         """A life on the cluster: the first one where the plan has it, any other wherever there is room."""
@@ -225,7 +225,7 @@ def place_workers(plan: Plan, config: CrewConfig) -> Plan:
         mapped=plan.mapped_bytes,
         store=STORE_SHARE * plan.exchange["largest"],
     )
-    return replace(plan, nodes=assign_workers(machines(config), len(plan.workers), wants))
+    return replace(plan, nodes=assign_workers(cluster_machines(config), len(plan.workers), wants))
 
 
 def import_ray_module() -> ModuleType:
@@ -241,13 +241,13 @@ def import_ray_module() -> ModuleType:
     return ray_workers
 
 
-def machines(config: CrewConfig) -> list[Machine]:
+def cluster_machines(config: CrewConfig) -> list[Machine]:
     """Those of the configuration's cluster."""
     assert config.cluster  # noqa: S101  (who asks has one)
     ray = import_ray_module()
     ray.connect(config.cluster)
     nodes = ray.nodes()
-    found = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.limits.__name__}")
+    found = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.memory_limits.__name__}")
     return [
         Machine(node.name, node.identity, int(node.cores), node.memory, node.store, min(limits.values()))
         for node, limits in zip(nodes, found, strict=True)

@@ -14,11 +14,11 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.background import BackgroundSink, Say, Sink
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 
 @runtime_checkable
-class _Tracks(Sink, Protocol):
+class _SinkLike(Sink, Protocol):
     """A `Sink` that can be told from what is none."""
 
 
@@ -47,14 +47,14 @@ def find_tracker(name: str) -> Tracker:
     if name in TRACKERS:
         return TRACKERS[name]
     where, known = added.get(name, name), [*TRACKERS, *added]
-    given, wanted = f"trackers: {shown(name)}", f"{', '.join(known)}, or package.module:Class of one of yours"
+    given, wanted = f"trackers: {short_repr(name)}", f"{', '.join(known)}, or package.module:Class of one of yours"
     if name.lower() in {"none", "off", "no", "false", ""}:
         raise ConfigError(f"{given}: there is no such tracker. `--trackers` with no name behind it switches them off.")
     if ":" not in where:
         near = did_you_mean(name, known)
         raise ConfigError(f"{given}: there is no such tracker.{near} There is {wanted}.{group_faults('trackers')}")
     found = find_object(where, given=given, wanted=wanted)
-    if not isinstance(found, type) or not issubclass(found, _Tracks):
+    if not isinstance(found, type) or not issubclass(found, _SinkLike):
         raise ConfigError(f"{given} is no tracker: wanted is a class with write(round, metrics) and close()")
     build = cast("Callable[[TrackedRun], Sink]", found)
     try:
@@ -86,11 +86,11 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: 
     settings: dict[str, Any] = to_mapping(config)
 
     def opener(name: str) -> Callable[[Say], Sink]:
-        def opened(note: Say) -> Sink:
+        def open_sink(note: Say) -> Sink:
             place, run = folder.tracker(name), folder.path.absolute().name
             return find_tracker(name).open(config, TrackedRun(run, place, settings, resume_at, note))
 
-        return opened
+        return open_sink
 
     return [BackgroundSink(name, opener(name), say) for name in config.trackers]
 

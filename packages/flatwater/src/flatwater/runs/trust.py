@@ -25,7 +25,7 @@ from flatwater.runs.started_runs import RECORD, note_begun, was_begun
 from flatwater.sources import enclosing_run_folder, module_files, module_place
 from flatwater_watch.errors import ConfigError, TrustError
 from flatwater_watch.files.directory import current_path as named_path
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 C = TypeVar("C")
 
@@ -33,7 +33,7 @@ WRITTEN = ("base.toml", "best.toml")
 """Files of settings that a sweep or a study writes into its folder."""
 
 
-def permit(
+def request_permit(
     settings: Mapping[str, Any],
     where: Path | str,
     *,
@@ -61,7 +61,7 @@ def permit(
         if (trains or not code.declared.trains) and code.setting not in given
     ]
     _refuse_own_code(named, where, folder)
-    if named and not is_trusted() and not was_begun(identity(settings, where, beside)):
+    if named and not is_trusted() and not was_begun(trust_key(settings, where, beside)):
         raise TrustError(_refusal(named, where, trains=trains))
     return Permit(frozenset(code.value for code in named))
 
@@ -76,7 +76,7 @@ def permit_run(
         TrustError: as of `permit`.
     """
     settings = read_toml(folder.config)
-    return settings, permit(settings, where, folder=folder.with_current_name.path, trains=trains, given=given)
+    return settings, request_permit(settings, where, folder=folder.with_current_name.path, trains=trains, given=given)
 
 
 def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C:
@@ -91,7 +91,7 @@ def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C
     """
     settings = read_toml(file)
     if file.name in WRITTEN or enclosing_run_folder(file.resolve()) is not None:
-        permit(settings, file, trains=True, given=given)
+        request_permit(settings, file, trains=True, given=given)
     return from_mapping(cls, settings, str(file))
 
 
@@ -99,7 +99,7 @@ def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # n
     """Remember that this user has the settings in a file, and what stands in for others; see `note_run`."""
     settings = read_toml(file) | more
     if named := named_code(settings, file):
-        note(settings, file, named, say)
+        remember_trust(settings, file, named, say)
 
 
 def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
@@ -108,7 +108,7 @@ def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
     Raises:
         TrustError: as of `permit`.
     """
-    permit(read_toml(file) | more, file, trains=True)
+    request_permit(read_toml(file) | more, file, trains=True)
 
 
 def note_run(folder: RunFolder, say: Callable[[str], None]) -> None:
@@ -116,7 +116,7 @@ def note_run(folder: RunFolder, say: Callable[[str], None]) -> None:
     note_file(folder.config, say)
 
 
-def note(
+def remember_trust(
     settings: Mapping[str, Any],
     where: Path,
     named: Sequence[NamedCode],
@@ -126,7 +126,7 @@ def note(
     """Remember that settings which name code are this user's; see `permit`."""
     about = {"of": str(named_path(where).absolute()), "code": {code.setting: code.value for code in named}}
     try:
-        note_begun(identity(settings, where, beside), about)
+        note_begun(trust_key(settings, where, beside), about)
     except OSError as fault:
         say(
             f"the record of runs that you begin ({RECORD}) cannot be written ({fault.strerror}). "
@@ -154,7 +154,7 @@ def _class_of(settings: Mapping[str, Any]) -> type[Any]:
     return find_recipe(name, SHIPPED).config
 
 
-def identity(settings: Mapping[str, Any], where: Path | str, beside: object = None) -> str:
+def trust_key(settings: Mapping[str, Any], where: Path | str, beside: object = None) -> str:
     """A hash of what makes a run that names code: its settings, apart from those that may change, and its code."""
     cls = _class_of(settings)
     apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
@@ -170,14 +170,14 @@ def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path
             inside = folder is not None and place.is_relative_to(folder.resolve())
             if inside or enclosing_run_folder(place) is not None:
                 raise TrustError(
-                    f"{where}: {code.setting} = {shown(code.value)}: {place} lies in the folder of a run, from where "
-                    "no code is taken. Read it; if you want it, move it to the folder where you call Flatwater."
+                    f"{where}: {code.setting} = {short_repr(code.value)}: {place} lies in the folder of a run, from "
+                    "where no code is taken. Read it; if you want it, move it to the folder where you call Flatwater."
                 )
 
 
 def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> str:
-    imported = [f"  {code.setting} = {shown(code.value)}{_absent(code)}" for code in named if code.module]
-    others = [f"  {code.setting} = {shown(code.value)}" for code in named if code.declared.whole]
+    imported = [f"  {code.setting} = {short_repr(code.value)}{_missing_module(code)}" for code in named if code.module]
+    others = [f"  {code.setting} = {short_repr(code.value)}" for code in named if code.declared.whole]
     said = (
         "names code that does not come with Flatwater, and there is no record that you began this run on this machine"
     )
@@ -192,7 +192,9 @@ def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> 
     return "\n".join(lines)
 
 
-def _absent(code: NamedCode) -> str:
+def _missing_module(code: NamedCode) -> str:
     """That a module is not there at all: most likely the command runs in another folder than before."""
     there = module_place(code.module)
-    return "" if there else f": there is no module {shown(code.module)}, installed or in the folder of this command"
+    return (
+        "" if there else f": there is no module {short_repr(code.module)}, installed or in the folder of this command"
+    )

@@ -18,12 +18,12 @@ Scalar = int | float | bool | str | None
 Value = torch.Tensor | np.ndarray | torch.Generator | Scalar
 
 
-def derived() -> Any:  # noqa: ANN401  (a field specifier fits every field type)
+def derived_field() -> Any:  # noqa: ANN401  (a field specifier fits every field type)
     """A field that is rebuilt from data and configuration: weighed like the others, but not saved in checkpoints."""
     return field(metadata={"derived": True})
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(derived, field))
+@dataclass_transform(kw_only_default=True, field_specifiers=(derived_field, field))
 def state(cls: type[T]) -> type[T]:
     """A mutable, keyword-only, slotted dataclass with fixed fields, compared by identity and weak-referable."""
     return dataclass(kw_only=True, slots=True, eq=False, weakref_slot=True)(cls)

@@ -19,7 +19,7 @@ from flatwater import __version__
 from flatwater.storage.objects import StoredObjects
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.files.content import convert_to, parse_json
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_duration
 
 LOCK = "lock.json"
@@ -56,7 +56,7 @@ class Holder:
         return (datetime.now(UTC) - datetime.fromisoformat(self.renewed)).total_seconds()
 
     @property
-    def is_left_behind(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether its process is gone, as far as can be told from here."""
         if self.ticks is not None and self.boot and self.boot == _boot():
             with suppress(PermissionError):  # the system does not tell: as of another machine
@@ -76,7 +76,7 @@ def _boot() -> str:
         return ""
 
 
-def holder(objects: StoredObjects) -> Holder | None:
+def read_holder(objects: StoredObjects) -> Holder | None:
     """Who holds the lock; None where nobody does.
 
     Raises:
@@ -86,13 +86,13 @@ def holder(objects: StoredObjects) -> Holder | None:
     return None if content is None else _holder_of(content, objects.url)
 
 
-def is_written(objects: StoredObjects) -> bool:
+def has_writer(objects: StoredObjects) -> bool:
     """Whether a process that may be alive writes there."""
     try:
-        found = holder(objects)
+        found = read_holder(objects)
     except LockedError:
         return True
-    return found is not None and not found.is_left_behind
+    return found is not None and not found.is_stale
 
 
 def _holder_of(content: bytes, url: str) -> Holder | None:
@@ -114,9 +114,9 @@ def _holder_of(content: bytes, url: str) -> Holder | None:
     except ValueError:
         pass
     raise LockedError(
-        f"{url}: a process of Flatwater {shown(said.get('version', 'of another version'))} writes here, and this is "
-        f"Flatwater {__version__!r}, which cannot tell whether that process is alive. Stop it, and use one version for "
-        f"a run. Who knows that it is gone can remove {url}/{LOCK}."
+        f"{url}: a process of Flatwater {short_repr(said.get('version', 'of another version'))} writes here, and this "
+        f"is Flatwater {__version__!r}, which cannot tell whether that process is alive. Stop it, and use one version "
+        f"for a run. Who knows that it is gone can remove {url}/{LOCK}."
     )
 
 
@@ -137,7 +137,7 @@ class Lock:
     def is_held(self) -> bool:
         """Whether the lock is still this process's."""
         try:
-            found = holder(self.objects)
+            found = read_holder(self.objects)
         except LockedError:
             return False
         return found is not None and found.token == self.token
@@ -176,17 +176,17 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
     found = _holder_of(before, objects.url)
     if found is not None and found.token == lock.token:
         return lock, ""
-    if found is not None and not found.is_left_behind:
+    if found is not None and not found.is_stale:
         raise LockedError(
             f"{objects.url}: {found} writes here. Stop it, or wait: where its machine is gone, its lock is taken as "
             f"left behind after {format_duration(STALE_SECONDS)} without a sign of life. Who knows that it is gone "
             f"can remove {objects.url}/{LOCK}."
         )
-    _inherit(lock, before)
+    _replace_stale_lock(lock, before)
     return lock, "" if found is None else str(found)
 
 
-def _inherit(lock: Lock, before: bytes) -> None:
+def _replace_stale_lock(lock: Lock, before: bytes) -> None:
     """Replace a lock that nobody holds.
 
     Of several that find it, one alone can create the object that is named after its content; who comes later and finds
@@ -195,18 +195,18 @@ def _inherit(lock: Lock, before: bytes) -> None:
     objects, taken = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
     if not objects.create(taken, _content(lock.token)):
         heir = _holder_of(objects.read(taken) or b"", objects.url)
-        if heir is not None and heir.token != lock.token and not heir.is_left_behind:
-            raise _late(objects)
+        if heir is not None and heir.token != lock.token and not heir.is_stale:
+            raise _lock_lost_error(objects)
     try:
         if objects.read(LOCK) != before:
-            raise _late(objects)
+            raise _lock_lost_error(objects)
         objects.put(LOCK, _content(lock.token))
     finally:
         with suppress(ConfigError):  # who may not remove it leaves it: no other lock has this content
             objects.remove([taken])
 
 
-def _late(objects: StoredObjects) -> LockedError:
+def _lock_lost_error(objects: StoredObjects) -> LockedError:
     return LockedError(f"{objects.url}: another process has just begun to write here. Let it, or stop it.")
 
 

@@ -70,12 +70,12 @@ def telling_store(url: str, doing: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if doing in {"read", "remove"} and not any(mark in str(error) for mark in _NO_BUCKET):
             raise
-        raise explained(url, doing, error) from error
+        raise explain_error(url, doing, error) from error
     except (BaseError, OSError, ValueError) as error:
-        raise explained(url, doing, error) from error
+        raise explain_error(url, doing, error) from error
 
 
-def explained(url: str, doing: str, error: Exception) -> FlatwaterError:
+def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
     """The error for a person."""
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415
 

@@ -28,7 +28,7 @@ def files_below(folder: Path) -> Iterator[FoundFile]:
     waiting = [""]
     while waiting:
         start = waiting.pop()
-        for entry in _listed(folder / start):
+        for entry in _folder_entries(folder / start):
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(f"{start}{entry.name}/")
             elif entry.is_file(follow_symlinks=False) and not is_unfinished(entry.name):
@@ -41,10 +41,10 @@ def files_below(folder: Path) -> Iterator[FoundFile]:
 
 def folder_names(folder: Path) -> list[str]:
     """The names of the folders directly in a folder; links are left out."""
-    return [entry.name for entry in _listed(folder) if entry.is_dir(follow_symlinks=False)]
+    return [entry.name for entry in _folder_entries(folder) if entry.is_dir(follow_symlinks=False)]
 
 
-def _listed(folder: Path) -> list[os.DirEntry[str]]:
+def _folder_entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)

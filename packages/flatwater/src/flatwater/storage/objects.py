@@ -22,9 +22,9 @@ from flatwater.storage.credentials import WANTED, client_settings
 from flatwater.storage.faults import OversizeError, StoreError, telling_store
 from flatwater.storage.folders import files_below, folder_names, is_unfinished, open_below
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.directory import Piece, sync_file, telling
-from flatwater_watch.masking import masked
-from flatwater_watch.sanitize import shown
+from flatwater_watch.files.directory import Piece, explain_os_errors, sync_file
+from flatwater_watch.masking import mask_secrets
+from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_duration
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class StoredObjects:
         """
         left = most
         with telling_store(self.url, "read"):
-            for piece in self._read_file(name) if self.folder else self._answered(name, most):
+            for piece in self._read_file(name) if self.folder else self._ranged_pieces(name, most):
                 if len(piece) > left:
                     raise self._oversize(name, most)
                 left -= len(piece)
@@ -176,7 +176,7 @@ class StoredObjects:
             while piece := file.read(_CHUNK):
                 yield piece
 
-    def _answered(self, name: str, most: int) -> Iterator[bytes]:
+    def _ranged_pieces(self, name: str, most: int) -> Iterator[bytes]:
         """At most `RANGE` bytes of each answer, so that each request may have an end in time."""
         import obstore  # noqa: PLC0415
 
@@ -211,13 +211,14 @@ class StoredObjects:
             if self.folder:
                 files = files_below(self.folder / folder)
                 found = [
-                    ObjectEntry(f"{folder}{file.name}", file.bytes, file.modified) for file in self._bounded(files)
+                    ObjectEntry(f"{folder}{file.name}", file.bytes, file.modified)
+                    for file in self._limit_entries(files)
                 ]
             else:
-                found = _in_a_loop(self._in_time(self._listed(folder)))
+                found = _in_a_loop(self._in_time(self._list_folder(folder)))
         return sorted((entry for entry in found if is_plain(entry.name)), key=lambda entry: entry.name)
 
-    def _bounded(self, found: Iterable[T]) -> Iterator[T]:
+    def _limit_entries(self, found: Iterable[T]) -> Iterator[T]:
         for count, each in enumerate(found):
             if count >= MOST_ENTRIES:
                 raise self._endless()
@@ -226,7 +227,7 @@ class StoredObjects:
     def _endless(self) -> StoreError:
         return StoreError(f"{self.url}: its list goes on after {MOST_ENTRIES} objects. Give the URL of one run.")
 
-    async def _listed(self, folder: str) -> list[ObjectEntry]:
+    async def _list_folder(self, folder: str) -> list[ObjectEntry]:
         import obstore  # noqa: PLC0415
 
         found: list[ObjectEntry] = []
@@ -246,7 +247,7 @@ class StoredObjects:
             waited = format_duration(REQUEST_SECONDS)
             raise StoreError(f"{self.url}: listing fails (no end in {waited})") from None
 
-    def heads(self, names: Iterable[str]) -> list[ObjectEntry]:
+    def find_entries(self, names: Iterable[str]) -> list[ObjectEntry]:
         """Those of these objects that are there, each asked for by its name."""
         return [entry for name in names if (entry := self._head(name))]
 
@@ -295,7 +296,7 @@ class StoredObjects:
     def remove_unfinished(self, folder: str) -> None:
         """Remove what writers that were killed have left in a folder. Other stores keep such things out of sight."""
         if self.folder:
-            with telling(self.folder):
+            with explain_os_errors(self.folder):
                 for path in (self.folder / folder).glob("*#*"):
                     if is_unfinished(path.name):
                         path.unlink(missing_ok=True)
@@ -350,7 +351,7 @@ def check_url(url: str) -> None:
     """
     reason = next(_objections(url), "")
     if reason:
-        raise ConfigError(f"{shown(url)} is no place for runs: {reason}. Expected {SHAPES}, without ? and #.")
+        raise ConfigError(f"{short_repr(url)} is no place for runs: {reason}. Expected {SHAPES}, without ? and #.")
 
 
 def _objections(url: str) -> Iterator[str]:
@@ -361,10 +362,10 @@ def _objections(url: str) -> Iterator[str]:
     except ValueError as fault:
         yield str(fault)
         return
-    if masked(url) != url:
+    if mask_secrets(url) != url:
         yield f"a URL is kept in records, so no key may stand in it. Set {WANTED.get(parts.scheme, WANTED['s3'])}"
     if parts.scheme not in SCHEMES:
-        yield f"its scheme is {shown(parts.scheme)}, expected one of {', '.join(SCHEMES)}"
+        yield f"its scheme is {short_repr(parts.scheme)}, expected one of {', '.join(SCHEMES)}"
     if parts.scheme == "file" and parts.netloc:
         yield f"a path of this machine begins with a slash, as in file:///{parts.netloc}"
     if parts.scheme == "file" and not path.strip("/"):

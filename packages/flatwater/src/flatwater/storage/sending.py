@@ -70,9 +70,9 @@ def send_file(
         OtherContentError: it has other content; at the store everything is as it was.
         StoreError: the store cannot be reached, fails, or has something else than what was sent.
     """
-    with _opened(path) as file:
+    with _open_source(path) as file:
         size = os.fstat(file.fileno()).st_size
-        source = _Source(file, size, memoryview(buffer.room), step, sha256)
+        source = _SendSource(file, size, memoryview(buffer.room), step, sha256)
         if size <= BUFFER_BYTES:
             wanted, found = _put_whole(objects, name, source)
         else:
@@ -87,7 +87,7 @@ def send_file(
     return sent
 
 
-def _opened(path: Path) -> FileIO:
+def _open_source(path: Path) -> FileIO:
     """The file, without a buffer. A link is as good as nothing: it may lead to what is not to be sent."""
     try:
         return open_unbuffered(path, follow=False)
@@ -98,7 +98,7 @@ def _opened(path: Path) -> FileIO:
 
 
 @dataclass
-class _Source:
+class _SendSource:
     """The file, the buffer and the hash of what has been read."""
 
     file: FileIO
@@ -109,7 +109,7 @@ class _Source:
     """The hash of the whole, where it is known."""
     whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
-    def take_(self, most: int) -> memoryview:
+    def read_next_(self, most: int) -> memoryview:
         """The next `most` bytes, or what is left of the file; they stand until the next call.
 
         Raises:
@@ -129,21 +129,21 @@ class _Source:
         return self.room[:count]
 
 
-def _put_whole(objects: StoredObjects, name: str, source: _Source) -> tuple[str, str]:
+def _put_whole(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
     """One put. Returns the tag that it has where tags are MD5s, and the one that it got."""
-    piece = source.take_(source.left)
+    piece = source.read_next_(source.left)
     tag = objects.put(name, piece)
     source.step(len(piece))
     return _md5(piece).hexdigest(), tag
 
 
-def _put_parts(objects: StoredObjects, name: str, source: _Source) -> tuple[str, str]:
+def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
     """Several. Returns the same two tags."""
     digests: list[bytes] = []
 
     def parts() -> Iterator[bytes]:
         while source.left:
-            piece = source.take_(PART)
+            piece = source.read_next_(PART)
             digests.append(_md5(piece).digest())
             yield bytes(piece)  # the client sends it from where it is, while the buffer takes the next
             source.step(len(piece))

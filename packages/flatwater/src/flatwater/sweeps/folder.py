@@ -51,7 +51,7 @@ class SweepOutcome:
     """The signal that stopped the sweep, if one did."""
 
     @property
-    def best(self) -> TrialLine | None:
+    def best_trial(self) -> TrialLine | None:
         """The finished trial with the highest value, the first of equals; None where none has finished."""
         finished = [(line.value, -line.number, line) for line in self.lines if line.state == "finished"]
         return max(((value, at, line) for value, at, line in finished if value is not None), default=(0, 0, None))[2]
@@ -62,7 +62,7 @@ class SweepOutcome:
             "trainer": self.trainer,
             "measured": self.measured,
             "wanted": self.wanted,
-            "best": None if self.best is None else self.best.number,
+            "best": None if self.best_trial is None else self.best_trial.number,
             "trials": [line.to_json() for line in self.lines],
         }
 
@@ -70,6 +70,6 @@ class SweepOutcome:
 def write_outcome(outcome: SweepOutcome, base: object) -> None:
     """Write sweep.json, and best.toml where there is a best trial."""
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
-    if outcome.best is not None:
-        write_config(with_settings(base, outcome.best.settings), outcome.folder.best)
+    if outcome.best_trial is not None:
+        write_config(with_settings(base, outcome.best_trial.settings), outcome.folder.best)
         note_file(outcome.folder.best, lambda _: None)

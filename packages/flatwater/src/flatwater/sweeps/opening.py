@@ -16,7 +16,7 @@ from flatwater.sweeps.space import Space, read_space
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
-from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.options.bounds import Bounds, check_fields
 
@@ -54,11 +54,11 @@ class OpenedSweep:
 def open_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     """The sweep in the folder, or a new one."""
     if order.folder is not None and SweepFolder(order.folder).base.is_file():
-        return _reopened(order, SweepFolder(order.folder), program)
-    return _created(order, program)
+        return _reopen_sweep(order, SweepFolder(order.folder), program)
+    return _create_sweep(order, program)
 
 
-def _created(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
+def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     if order.space is None:
         raise ConfigError("--space: is missing. Give a TOML file that says which settings are searched.")
     space = read_space(order.space, order.config)
@@ -66,8 +66,8 @@ def _created(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     at_once = order.at_once or 1
     # The same number in all trials: sums in another order differ in their last bit.
     threads = order.config.threads or max(1, free_cores() // at_once)
-    budget = order.config.budget or (None if at_once == 1 else f"{_allowed() // at_once}")
-    base = _prepared(replace(order.config, threads=threads, budget=budget), program)
+    budget = order.config.budget or (None if at_once == 1 else f"{_allowed_bytes() // at_once}")
+    base = _prepare_config(replace(order.config, threads=threads, budget=budget), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
     write_object(folder.space, read_regular(order.space))
     note_file(folder.space, _silent, trainer=base.trainer)
@@ -76,9 +76,9 @@ def _created(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     return OpenedSweep(folder=folder, base=base, space=space)
 
 
-def _allowed() -> int:
+def _allowed_bytes() -> int:
     """Bytes that all trials may take together."""
-    return int(BUDGET_SHARE * min(limits().values()))
+    return int(BUDGET_SHARE * min(memory_limits().values()))
 
 
 def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a RunConfig of any kind)
@@ -90,7 +90,7 @@ def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a Run
         )
 
 
-def _reopened(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
+def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
     before = load_settings(type(order.config), folder.base)
     permit_file(folder.space, trainer=before.trainer)
     space = read_space(folder.space, before)
@@ -100,8 +100,8 @@ def _reopened(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) ->
             "with it, or give another folder for a new sweep."
         )
     now = replace(order.config, threads=order.config.threads or before.threads)
-    if differences(before, now, "the sweep"):
-        now = _prepared(now, program)  # paths may be written in another way
+    if setting_differences(before, now, "the sweep"):
+        now = _prepare_config(now, program)  # paths may be written in another way
     refuse_others(before, now, folder.path, "sweep")
     write_config(now, folder.base)
     note_file(folder.base, _silent)
@@ -113,7 +113,7 @@ def _silent(_: str) -> None:
     """That nothing can be noted is said by each trial."""
 
 
-def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
+def _prepare_config(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
     return from_mapping(type(config), ask_process(program, {"config": to_mapping(config)})["config"], "the sweep")
 
 
@@ -123,7 +123,7 @@ def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) ->
     Raises:
         ConfigError: a setting differs that may not.
     """
-    if found := differences(before, now, f"the {kind}"):
+    if found := setting_differences(before, now, f"the {kind}"):
         listed = "\n".join(f"  {line}" for line in found)
         raise ConfigError(
             f"{folder}: the {kind} was begun with other settings.\n{listed}\n"
@@ -131,13 +131,13 @@ def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) ->
         )
 
 
-def differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
+def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
     """One line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
-    was, given = dict(_fixed(before)), dict(_fixed(now))
+    was, given = dict(_fixed_settings(before)), dict(_fixed_settings(now))
     return [f"{name}: {was[name]!r} in {where}, {given[name]!r} now" for name in was if was[name] != given[name]]
 
 
-def _fixed(config: RunConfig) -> Iterator[tuple[str, object]]:
+def _fixed_settings(config: RunConfig) -> Iterator[tuple[str, object]]:
     """The settings of trials that alter numbers, by path."""
     may_change = config.open_ended - {"rounds"}
     return _flat({name: value for name, value in to_mapping(config).items() if name not in may_change}, "")

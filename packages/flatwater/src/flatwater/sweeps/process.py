@@ -64,7 +64,7 @@ class RunPool:
     """Processes."""
 
 
-class _Work:
+class _JobProcess:
     """A job's process."""
 
     def __init__(self, job: Job, program: Sequence[str]) -> None:
@@ -72,23 +72,23 @@ class _Work:
         self.job = job
         job.log.parent.mkdir(exist_ok=True)
         with append_regular(job.log) as said:
-            self.process = _started(program, {**job.order, "run": str(job.run.path)}, said.fileno())
+            self.process = _start_process(program, {**job.order, "run": str(job.run.path)}, said.fileno())
         self._tail = FollowedFile(job.run.metrics)
         self._asked: Literal["", "pruned", "stopped"] = ""
 
-    def look_(self) -> RunExit | None:
+    def poll_process_(self) -> RunExit | None:
         """Read the rounds that have come, each in its order; how the process ended, None while it works."""
         ended = self.process.poll() is not None  # before reading, so that the last round is read as well
         if not self._asked:
             rewind_if_replaced_(self._tail)
             if any(self.job.judge(record) for record in read_appended_(self._tail)):
-                self.end_("pruned")
+                self.request_end_("pruned")
         if not ended:
             return None
         answer = _answer(self.process)
         return RunExit(self._asked) if self._asked else _ending(self.process.returncode, answer)
 
-    def end_(self, why: Literal["pruned", "stopped"]) -> None:
+    def request_end_(self, why: Literal["pruned", "stopped"]) -> None:
         """Ask it, once, to save a checkpoint and to end."""
         if not self._asked:
             self._asked = why
@@ -101,7 +101,7 @@ def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, A
     Raises:
         FlatwaterError: no run could start with it.
     """
-    process = _started(program, {**order, "run": None}, None)
+    process = _start_process(program, {**order, "run": None}, None)
     with process:
         answer = _answer(process)
     if "config" not in answer:
@@ -110,7 +110,7 @@ def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, A
     return answer
 
 
-def train(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job, RunExit]]:
+def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job, RunExit]]:
     """Train each job to its end, or until it is judged or stopped. Its checkpoint is complete in each case.
 
     Yields:
@@ -119,22 +119,22 @@ def train(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job, Run
     Raises:
         RunError: the sweep cannot go on; what was at work has saved.
     """
-    waiting, working = iter(jobs), list[_Work]()
+    waiting, working = iter(jobs), list[_JobProcess]()
     try:
         while True:
             while len(working) < crew.at_once and (job := _next(waiting, crew)) is not None:
-                working.append(_Work(job, crew.program))
+                working.append(_JobProcess(job, crew.program))
             if not working:
                 return
             crew.check()
-            for work, ending in _ended_(working, crew.stop):
+            for work, ending in _poll_processes_(working, crew.stop):
                 working.remove(work)
                 _close(work.process)
                 yield work.job, ending
             _pause(working)
     except (RunError, GeneratorExit):  # the latter where the caller cannot go on
         for work in working:
-            work.end_("stopped")  # so that it saves
+            work.request_end_("stopped")  # so that it saves
         for work in working:
             work.process.wait()
         raise
@@ -144,14 +144,14 @@ def train(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job, Run
             _close(work.process)
 
 
-def _ended_(working: Sequence[_Work], stop: StopRequest) -> Iterator[tuple[_Work, RunExit]]:
+def _poll_processes_(working: Sequence[_JobProcess], stop: StopRequest) -> Iterator[tuple[_JobProcess, RunExit]]:
     """Look at each process once, and hand on to it what was asked for by signals."""
     save = stop.asks_to_save_()
     for work in tuple(working):
-        if (ending := work.look_()) is not None:
+        if (ending := work.poll_process_()) is not None:
             yield work, ending
         elif stop.signal:
-            work.end_("stopped")
+            work.request_end_("stopped")
         elif save:
             work.process.send_signal(SAVES)
 
@@ -174,7 +174,7 @@ def _wait_for(run: RunFolder, crew: RunPool) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _pause(working: Sequence[_Work]) -> None:
+def _pause(working: Sequence[_JobProcess]) -> None:
     """Until the oldest process ends, or for a moment."""
     if working:
         try:
@@ -188,7 +188,7 @@ def _close(process: Popen[bytes]) -> None:
         process.wait()
 
 
-def _started(program: Sequence[str], order: Mapping[str, Any], log: int | None) -> Popen[bytes]:
+def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | None) -> Popen[bytes]:
     # In a session of its own: a Ctrl-C of the terminal reaches the sweep alone, which then decides.
     # A wish for a checkpoint waits until the trial can grant it: it inherits that the signal is blocked.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVES})

@@ -46,7 +46,7 @@ class Range:
     """Whole numbers only."""
 
     @property
-    def ends(self) -> Mapping[str, object]:
+    def trial_values(self) -> Mapping[str, object]:
         """Its values that can be tried, by the name in the file."""
         return {"low": self.low, "high": self.high}
 
@@ -59,7 +59,7 @@ class Choices:
     """Plain values, as TOML has them."""
 
     @property
-    def ends(self) -> Mapping[str, object]:
+    def trial_values(self) -> Mapping[str, object]:
         """All of them, by their place in the file."""
         return {f"choices[{at}]": value for at, value in enumerate(self.values)}
 
@@ -76,12 +76,12 @@ def read_space(path: Path, base: object) -> Space:
     """
     tables = read_toml(path)
     try:
-        return _checked(tables, base)
+        return _check_space(tables, base)
     except ConfigError as wrong:
         raise ConfigError(f"{path}: {wrong}") from wrong
 
 
-def _checked(tables: Mapping[str, Any], base: object) -> Space:
+def _check_space(tables: Mapping[str, Any], base: object) -> Space:
     space = dict(_walk(tables, base, ""))
     if not space:
         raise ConfigError("it names no setting. Give at least one table, such as [net.hidden] with low and high.")
@@ -185,11 +185,11 @@ def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> obje
 def _try_alone(base: object, path: str, values: Range | Choices) -> None:
     """A value that only fits beside others may be in the space; a setting of which none fits may not."""
     wrong = dict[str, str]()
-    for key, value in values.ends.items():
+    for key, value in values.trial_values.items():
         try:
             with_settings(base, {path: value})
         except ConfigError as refused:
             wrong[key] = str(refused).removeprefix("the settings of this trial: ")
-    if len(wrong) == len(values.ends):
+    if len(wrong) == len(values.trial_values):
         key, why = next(iter(wrong.items()))
         raise ConfigError(f"[{path}] {key}: {why}")

@@ -84,11 +84,11 @@ class Study:
     def next_(self) -> Trial:
         """A new trial, with settings of its own."""
         self._seed_(len(self._trials()), "")
-        return self._drawn_(self.study.ask())
+        return self._draw_settings_(self.study.ask())
 
-    def interrupted_(self) -> list[Trial]:
+    def reopen_interrupted_(self) -> list[Trial]:
         """The trials that were at work when the sweep was stopped or killed, in their order."""
-        return [self._reopened_(trial) for trial in self._trials() if trial.state == RUNNING]
+        return [self._reopen_trial_(trial) for trial in self._trials() if trial.state == RUNNING]
 
     def may_begin(self) -> bool:
         """Whether all trials that the next one follows from have ended."""
@@ -97,12 +97,14 @@ class Study:
 
     def settings(self, trial: Trial | FrozenTrial) -> dict[str, Any]:
         """The trial's settings as plain values, by dotted path."""
-        return {name: plain(values, trial.params[name]) for name, values in self.space.items() if name in trial.params}
+        return {
+            name: from_label(values, trial.params[name]) for name, values in self.space.items() if name in trial.params
+        }
 
-    def _reopened_(self, trial: FrozenTrial) -> Trial:
+    def _reopen_trial_(self, trial: FrozenTrial) -> Trial:
         self._seed_(trial.number, "")
         # Optuna names the id that a trial is opened by nowhere else.
-        return self._drawn_(Trial(self.study, trial._trial_id))  # noqa: SLF001
+        return self._draw_settings_(Trial(self.study, trial._trial_id))  # noqa: SLF001
 
     def _seed_(self, number: int, name: str) -> None:
         """Draw what comes next by a sampler that is never kept: it follows from its seed and the trials before.
@@ -114,11 +116,11 @@ class Study:
         seed = zlib.crc32(f"{self.seed} {number} {name}".encode())
         self.study.sampler = LaggingSampler(seed, self.at_once)
 
-    def _drawn_(self, trial: Trial) -> Trial:
+    def _draw_settings_(self, trial: Trial) -> Trial:
         """Draw the settings that the trial does not have yet: all, or those after a kill in the midst of this."""
         for name, values in self.space.items():
             self._seed_(trial.number, name)
-            draw_(trial, name, values)
+            suggest_value_(trial, name, values)
         return trial
 
     def values(self, trial: Trial) -> dict[int, float]:
@@ -140,9 +142,9 @@ class Study:
         if round_ not in known and isfinite(value):
             trial.report(value, round_)
             known[round_] = value
-        return self.behind(trial, known)
+        return self.is_behind(trial, known)
 
-    def behind(self, trial: Trial, known: Mapping[int, float]) -> bool:
+    def is_behind(self, trial: Trial, known: Mapping[int, float]) -> bool:
         """Whether the rounds that are known show that the trial is not worth going on with."""
         return bool(known) and trial.should_prune()
 
@@ -224,10 +226,10 @@ class LaggingPruner(MedianPruner):
 
 
 def _earlier(study: optuna.Study, trial: FrozenTrial, lag: int) -> optuna.Study:
-    return cast("optuna.Study", _Earlier(study, trial.number - lag))
+    return cast("optuna.Study", _EarlierTrials(study, trial.number - lag))
 
 
-class _Earlier:
+class _EarlierTrials:
     """A study as if its trials after one number had not begun."""
 
     def __init__(self, study: optuna.Study, last: int) -> None:
@@ -288,23 +290,23 @@ def trial_number(trial: Trial | FrozenTrial) -> int:
     return trial.number + 1
 
 
-def draw_(trial: Trial, name: str, values: Range | Choices) -> None:
+def suggest_value_(trial: Trial, name: str, values: Range | Choices) -> None:
     """Give the trial a value of this setting, unless it has one."""
     if isinstance(values, Choices):
-        trial.suggest_categorical(name, [label(value) for value in values.values])
+        trial.suggest_categorical(name, [to_label(value) for value in values.values])
     elif values.whole:
         trial.suggest_int(name, int(values.low), int(values.high), log=values.log, step=int(values.step or 1))
     else:
         trial.suggest_float(name, values.low, values.high, log=values.log, step=values.step)
 
 
-def label(value: object) -> CategoricalChoiceType:
+def to_label(value: object) -> CategoricalChoiceType:
     """A choice as optuna can keep it: a list as text."""
     return value if isinstance(value, bool | int | float | str) else json.dumps(value)
 
 
-def plain(values: Range | Choices, drawn: Any) -> Any:  # noqa: ANN401  (whatever TOML can hold)
+def from_label(values: Range | Choices, drawn: Any) -> Any:  # noqa: ANN401  (whatever TOML can hold)
     """The value that optuna's stands for."""
     if isinstance(values, Range):
         return drawn
-    return next(value for value in values.values if label(value) == drawn and type(label(value)) is type(drawn))
+    return next(value for value in values.values if to_label(value) == drawn and type(to_label(value)) is type(drawn))

@@ -23,7 +23,7 @@ from flatwater.runs.config import mirrored_below
 from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
 from flatwater.sweeps.opening import OpenedSweep, SweepOrder, open_sweep
-from flatwater.sweeps.process import PROGRAM, Job, RunExit, RunPool, train
+from flatwater.sweeps.process import PROGRAM, Job, RunExit, RunPool, train_jobs
 from flatwater.sweeps.space import with_settings
 from flatwater.sweeps.study import Study, open_study, trial_number
 from flatwater_watch.errors import ConfigError, RunError
@@ -62,7 +62,7 @@ class Sweep:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def sweep(order: SweepOrder, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
+def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
     """Begin a sweep, or go on with one, until it is done or a signal stops it."""
     found: OpenedSweep = open_sweep(order, program)
     with hold_lock(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
@@ -81,10 +81,10 @@ def sweep(order: SweepOrder, console: Console, program: Sequence[str] = PROGRAM)
         work.say(f"sweep folder {found.folder.path}: {work.wanted} trials, searching {', '.join(found.space)}{said}")
         crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
         begun: dict[Path, Trial] = {}
-        with closing(train(jobs_(work, begun), crew)) as ended:  # where it cannot go on, trials at work save
+        with closing(train_jobs(jobs_(work, begun), crew)) as ended:  # where it cannot go on, trials at work save
             for job, ending in ended:
-                end_(work, begun[job.run.path], ending)
-        return outcome_of(work)
+                record_ending_(work, begun[job.run.path], ending)
+        return sweep_outcome(work)
 
 
 def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
@@ -99,7 +99,7 @@ def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
 
 def trials_(work: Sweep) -> Iterator[Trial | None]:
     """In their order; None while the next one has to wait."""
-    yield from work.study.interrupted_()
+    yield from work.study.reopen_interrupted_()
     while len(work.study.lines()) < work.wanted:
         yield work.study.next_() if work.study.may_begin() else None
 
@@ -112,12 +112,12 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
     try:
         config = mirrored_below(with_settings(work.base, settings), work.folder.path)
     except ConfigError as wrong:
-        end_(work, trial, RunExit("failed", str(wrong)))
+        record_ending_(work, trial, RunExit("failed", str(wrong)))
         return None
-    if work.study.behind(trial, known):  # found out before, and killed before it was written down
-        end_(work, trial, RunExit("pruned"))
+    if work.study.is_behind(trial, known):  # found out before, and killed before it was written down
+        record_ending_(work, trial, RunExit("pruned"))
         return None
-    number, metric = trial_number(trial), judged_by(work)[1]
+    number, metric = trial_number(trial), judged_curve(work)[1]
 
     def judge(record: Record) -> bool:
         value = record.get(metric)
@@ -127,7 +127,7 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
     return Job(order={"config": to_mapping(config)}, run=run, log=log, judge=judge)
 
 
-def end_(work: Sweep, trial: Trial, ending: RunExit) -> None:
+def record_ending_(work: Sweep, trial: Trial, ending: RunExit) -> None:
     """Write down what came of a trial; one that was stopped stays as it is."""
     work.require_in_place()
     if ending.how == "finished":
@@ -137,22 +137,22 @@ def end_(work: Sweep, trial: Trial, ending: RunExit) -> None:
     elif ending.how == "failed":
         work.study.fail_(trial, ending.reason)
     work.say(f"  trial {trial_number(trial)} {outcome_line(work, trial_number(trial))}")
-    write_outcome(outcome_of(work), work.base)
+    write_outcome(sweep_outcome(work), work.base)
 
 
-def judged_by(work: Sweep) -> tuple[str, str]:
+def judged_curve(work: Sweep) -> tuple[str, str]:
     """Title and metric of what the kind of run is judged by."""
     return list(recipe_of_config(work.base).curves.items())[-1]
 
 
 def outcome_line(work: Sweep, number: int) -> str:
     """What came of a trial, in a line."""
-    line, best = work.study.lines()[number - 1], outcome_of(work).best
+    line, best = work.study.lines()[number - 1], sweep_outcome(work).best_trial
     if line.state == "interrupted":
         return f"stopped in round {line.round + 1}; it is resumed when the sweep goes on"
     if line.state == "failed":
         return f"failed: {line.reason}"
-    value = "no value" if line.value is None else f"{judged_by(work)[0]} {short_number(line.value)}"
+    value = "no value" if line.value is None else f"{judged_curve(work)[0]} {short_number(line.value)}"
     ahead = "" if best is None else f"; best: trial {best.number}, {short_number(best.value or 0.0)}"
     return f"{line.state} after round {line.round}: {value}{ahead}"
 
@@ -162,12 +162,12 @@ def setting_text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def outcome_of(work: Sweep) -> SweepOutcome:
+def sweep_outcome(work: Sweep) -> SweepOutcome:
     """What the sweep has come to by now."""
     return SweepOutcome(
         folder=work.folder,
         trainer=work.base.trainer,
-        measured=judged_by(work)[0],
+        measured=judged_curve(work)[0],
         wanted=work.wanted,
         lines=work.study.lines(),
         stop=work.stop,

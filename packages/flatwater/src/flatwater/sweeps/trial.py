@@ -20,7 +20,7 @@ from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.named_imports import GIVEN, trust_code
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import checked_plan
-from flatwater.runs.session import resume, start
+from flatwater.runs.session import resume, start_new_run
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.streams import surviving_stream
 from flatwater_watch.terminal import WIDTH, Terminal
@@ -70,7 +70,7 @@ def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
         outcome = resume(run, console)
     else:
         config = from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the trial")
-        outcome = start(config, run, console)
+        outcome = start_new_run(config, run, console)
     return {"finished": outcome.finished, "exit_code": outcome.exit_code}
 
 

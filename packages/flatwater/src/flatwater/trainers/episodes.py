@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from flatwater.envs.kept_state import ReplayableWorld, StateKeeper, encode_state, put_, take
+from flatwater.envs.kept_state import ReplayableWorld, StateKeeper, encode_state, read_state, write_state_
 from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, any_legal, check_legal
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError
@@ -72,17 +72,17 @@ def save_world_state_(world: World, episodes: Episodes) -> str:
     if not episodes.kept:
         return ""
     state = world.beginnings.states() if isinstance(world, ReplayableWorld) else _keeper(world).state_dict()
-    return put_(episodes.kept[KEPT].numpy(), state)
+    return write_state_(episodes.kept[KEPT].numpy(), state)
 
 
 def is_begun(episodes: Episodes) -> bool:
     """Whether a world that keeps something has begun: then it has to come back, also between two evaluations."""
-    return bool(episodes.kept) and take(episodes.kept[KEPT].numpy()) != []
+    return bool(episodes.kept) and read_state(episodes.kept[KEPT].numpy()) != []
 
 
 def give_back_(world: World, episodes: Episodes) -> None:
     """Let a world have what it kept, as far as that goes, where it begins new episodes instead of coming back."""
-    kept = take(episodes.kept[KEPT].numpy()) if episodes.kept else None
+    kept = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
     if not kept:
         return
     with suppress(Exception):  # a class of the user's that is another by now: it was told, and the run goes on
@@ -133,7 +133,7 @@ def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: 
         check_legal(world.spaces, legal)
 
 
-def show_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
+def show_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
     """Have a teacher write its actions; arguments as of `Teacher.step_batch`."""
     given = () if legal is None else (legal,)
     cast("Any", teacher).step_batch(obs, actions, *given)
@@ -218,10 +218,10 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     """
     steps, seeds, log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
     (envs, agents), longest, spaces = log.shape[1:3], int(steps.max()), world.spaces
-    scratch = _Scratch(envs, agents, spaces)
+    scratch = _ScratchBuffers(envs, agents, spaces)
     over, paid = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
 
-    kept = take(episodes.kept[KEPT].numpy()) if episodes.kept else None
+    kept = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
     def begin(which: Array) -> None:
         if isinstance(world, ReplayableWorld) and episodes.kept:
@@ -236,7 +236,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if ahead < longest and (starts := steps == ahead).any():
             begin(starts)
         if teacher is not None:
-            show_(teacher, obs, scratch.taught, scratch.legal)
+            show_teacher_(teacher, obs, scratch.taught, scratch.legal)
         at, waits = np.clip(steps - ahead, 0, None), steps < ahead
         taken = log[at, np.arange(envs)]
         taken = taken.astype(np.int64) if taken.dtype == np.int16 else taken
@@ -266,13 +266,13 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
     try:
         over, paid = play_again_(world, teacher, episodes, seen)
         if episodes.kept and not isinstance(world, ReplayableWorld):
-            return _given_back(_keeper(world), take(episodes.kept[KEPT].numpy()))
+            return _given_back(_keeper(world), read_state(episodes.kept[KEPT].numpy()))
     except Exception as wrong:  # noqa: BLE001  (a class of the user's refuses what is another by now; the run goes on)
         return f"the episodes cannot be played again ({type(wrong).__name__}: {wrong})"
     found = [("observations", seen, saved), ("ends", over, episodes.over.numpy())]
     found.append(("rewards", paid, episodes.returns.numpy()))
     for name, now, then in found:
-        if (differ := _unlike(now, then)).any():
+        if (differ := _difference_mask(now, then)).any():
             env, *place = (int(at) for at in np.argwhere(differ)[0])
             values = f"{now[(env, *place)]} and not {then[(env, *place)]}"
             return f"{name} are others after the same seed and actions: in environment {env}, {values}"
@@ -286,7 +286,7 @@ def _given_back(world: StateKeeper, kept: object) -> str:
     return "" if same else "its load_state_dict() does not bring back what its state_dict() gave"
 
 
-def _unlike(now: Array, then: Array) -> Array:
+def _difference_mask(now: Array, then: Array) -> Array:
     """Where two arrays differ; NaN is what NaN is."""
     differ: Array = now != then
     if now.dtype.kind == "f":
@@ -294,7 +294,7 @@ def _unlike(now: Array, then: Array) -> Array:
     return differ
 
 
-class _Scratch:
+class _ScratchBuffers:
     """What is written on the way, and not read."""
 
     def __init__(self, envs: int, agents: int, spaces: Spaces) -> None:

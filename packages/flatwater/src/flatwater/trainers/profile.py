@@ -23,7 +23,7 @@ class Profile:
         """What came before counts to nobody."""
         self._at = time.perf_counter(), time.process_time()
 
-    def mark_(self, part: str) -> None:
+    def end_part_(self, part: str) -> None:
         """What was spent since the last mark is this part's. On a GPU it is what the host waited for."""
         wall, cpu = time.perf_counter(), time.process_time()
         self.wall[part] += wall - self._at[0]

@@ -13,9 +13,9 @@ from textual.filter import LineFilter
 from textual.widgets import Static
 
 from flatwater.tui import panels
-from flatwater.tui.follow import FollowedRun, update_
+from flatwater.tui.follow import FollowedRun, read_new_lines_
 from flatwater_watch.errors import RunError
-from flatwater_watch.sanitize import printable
+from flatwater_watch.sanitize import escape_controls
 
 SECONDS = 1.0
 KEYS = "q quit   tab next part   ↑ ↓ scroll it"
@@ -26,7 +26,7 @@ class _Printable(LineFilter):
 
     def apply(self, segments: list[Segment], _background: Color) -> list[Segment]:
         """Each part of a line with its control characters made visible."""
-        return [part if part.control else part._replace(text=printable(part.text)) for part in segments]
+        return [part if part.control else part._replace(text=escape_controls(part.text)) for part in segments]
 
 
 FULL_HEIGHT = 24
@@ -99,7 +99,7 @@ class Top(App[RunError]):
     def refresh_files(self) -> None:
         """Read what came since the last look, and show it. A damaged file ends the screen: it is told below it."""
         try:
-            update_(self._followed)
+            read_new_lines_(self._followed)
         except RunError as error:
             self.exit(error)
             return
@@ -108,20 +108,20 @@ class Top(App[RunError]):
     def show(self) -> None:
         """Fill every part."""
         run, width = self._followed, self._width
-        self.query_one("#head", Static).update(panels.head(run, width("#head"), self._clock()))
+        self.query_one("#head", Static).update(panels.header_panel(run, width("#head"), self._clock()))
         memory = self.query_one("#memory", Static)
         memory.border_title = f" {panels.memory_title(run.line)} "
-        held = panels.memory(run.line, width("#memory")) if run.line is not None else panels.without_ledger(run)
+        held = panels.memory_panel(run.line, width("#memory")) if run.line is not None else panels.without_ledger(run)
         memory.update(held)
-        self.query_one("#owners Static", Static).update(panels.owners(run, width("#owners Static")))
+        self.query_one("#owners Static", Static).update(panels.owners_table(run, width("#owners Static")))
         self.query_one("#phases").border_title = f" {panels.phases_title(run)} "
-        self.query_one("#phases Static", Static).update(panels.phases(run.line, width("#phases Static")))
+        self.query_one("#phases Static", Static).update(panels.phase_table(run.line, width("#phases Static")))
         course = self.query_one("#course", Static)
         course.border_title = f" {panels.course_title(run)} "
-        course.update(panels.course(run, width("#course")))
+        course.update(panels.curves_panel(run, width("#course")))
         self.query_one("#findings").border_title = f" {panels.findings_title(run)} "
         self.query_one("#findings Static", Static).update(
-            panels.findings(run, self._width("#findings Static") if self._short else 0)
+            panels.findings_panel(run, self._width("#findings Static") if self._short else 0)
         )
 
     @property

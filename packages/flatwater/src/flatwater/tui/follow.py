@@ -72,12 +72,12 @@ class FollowedRun:
         self.history = _history(self.recipe)
 
     @property
-    def mean(self) -> float:
+    def mean_seconds(self) -> float:
         """Seconds of a round, on average over all that were read."""
         return self.spent / self.timed
 
 
-def follow(path: Path) -> FollowedRun:
+def follow_run(path: Path) -> FollowedRun:
     """Begin to follow a run, and read what is there."""
     folder = open_folder(path)
     with importing_only_ours():
@@ -93,11 +93,11 @@ def follow(path: Path) -> FollowedRun:
         findings_tail=FollowedFile(folder.findings),
         alarms_tail=FollowedFile(folder.alarms),
     )
-    update_(followed)
+    read_new_lines_(followed)
     return followed
 
 
-def update_(followed: FollowedRun) -> None:
+def read_new_lines_(followed: FollowedRun) -> None:
     """Read what came since the last look."""
     _begin_again_(followed)
     for record in read_appended_(followed.metrics_tail):

@@ -18,15 +18,15 @@ def print_once(followed: FollowedRun, console: Console, now: float) -> None:
     width = console.width
     line = followed.line
     coloured = console.color_system is not None and not console.no_color
-    held = panels.without_ledger(followed) if line is None else panels.memory(line, width, coloured=coloured)
+    held = panels.without_ledger(followed) if line is None else panels.memory_panel(line, width, coloured=coloured)
     parts: tuple[tuple[str, RenderableType], ...] = (
         (panels.memory_title(line), held),
-        ("owners", panels.owners(followed, width, MOST_OWNERS)),
-        (panels.phases_title(followed), panels.phases(line, width)),
-        (panels.course_title(followed), panels.course(followed, width)),
-        (panels.findings_title(followed), panels.findings(followed)),
+        ("owners", panels.owners_table(followed, width, MOST_OWNERS)),
+        (panels.phases_title(followed), panels.phase_table(line, width)),
+        (panels.course_title(followed), panels.curves_panel(followed, width)),
+        (panels.findings_title(followed), panels.findings_panel(followed)),
     )
-    console.print(panels.head(followed, width, now))
+    console.print(panels.header_panel(followed, width, now))
     for title, content in parts:
         console.print()
         console.print(Text(title, style="bold"))

@@ -41,7 +41,7 @@ WIDE = 46
 """Columns from which the table of owners also has their shares."""
 
 
-def head(followed: FollowedRun, width: int, now: float) -> Text:
+def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
     """Two lines: what runs, how it stands, and how long it will take; and how much of it is done."""
     done = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
     first = Text.assemble(
@@ -78,7 +78,7 @@ def without_ledger(followed: FollowedRun) -> Text:
     return Text(said, style=QUIET)
 
 
-def memory(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
+def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
     """The resident memory as a bar, what its parts are, and the process in numbers.
 
     Args:
@@ -98,7 +98,7 @@ def memory(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
     legend[-1].append(f" {format_bytes(line.resident).split()[1]}", style=QUIET)
     gap = 2 if sum(len(part) + 2 for part in legend) - 2 <= width else 1
     lines = [
-        bar(sizes, max(full, line.resident), width, glyphs),
+        segment_bar(sizes, max(full, line.resident), width, glyphs),
         Text(" " * gap).join(legend),
         Text(_process(line), style=QUIET),
     ]
@@ -128,7 +128,7 @@ def _process(line: LedgerLine) -> str:
     return " · ".join(said)
 
 
-def bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) -> Text:
+def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) -> Text:
     """Segments one after the other; each ends where its sum does, so that rounding errors never add up."""
     text, at, total = Text(), 0, 0
     for name, size in sizes.items():
@@ -139,7 +139,7 @@ def bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) ->
     return text.append("·" * (width - at), style=EMPTY)
 
 
-def owners(followed: FollowedRun, width: int, most: int | None = None) -> Table | Text:
+def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> Table | Text:
     """Bytes by owner, most first, and how far each is from the plan; the `most` largest, or all."""
     if followed.line is None:
         return without_ledger(followed)
@@ -160,7 +160,7 @@ def owners(followed: FollowedRun, width: int, most: int | None = None) -> Table 
     return table
 
 
-def phases(line: LedgerLine | None, width: int) -> Table | Text:
+def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
     """Seconds, pace and peak of each phase of the last round."""
     if line is None or not line.phases:
         return Text("No phase has ended yet.", style=QUIET)
@@ -177,7 +177,7 @@ def phases_title(followed: FollowedRun) -> str:
     if not followed.timed:
         return f"{named} {followed.recipe.layout.round}"
     last, mean = (
-        f"{short_seconds(value)}{' s' if value < LONG else ''}" for value in (followed.took[-1], followed.mean)
+        f"{short_seconds(value)}{' s' if value < LONG else ''}" for value in (followed.took[-1], followed.mean_seconds)
     )
     part = f" of {followed.timed:,}" if followed.timed < followed.done else ""
     return f"{named} {last}, mean{part} {mean}"
@@ -191,7 +191,7 @@ def _table(width: int, *titles: str) -> Table:
     return table
 
 
-def course(followed: FollowedRun, width: int) -> Text:
+def curves_panel(followed: FollowedRun, width: int) -> Text:
     """The curves of the run's recipe and resident memory, small."""
     *others, judged = followed.recipe.curves.items()
     curves = [*((each, "#94a3b8") for each in others), (judged, "#fb923c")]
@@ -252,7 +252,7 @@ def _between(values: Sequence[float], place: float) -> float:
     return low if 2 * part < 1 else high
 
 
-def findings(followed: FollowedRun, short: int = 0) -> Group | Text:
+def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
     """What grows, gravest first, and what the run warned of.
 
     Args:

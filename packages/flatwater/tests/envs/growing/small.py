@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from flatwater.envs.growing.baselines import draw_noise, random
+from flatwater.envs.growing.baselines import draw_noise, random_policy
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig, LifecycleConfig
 from flatwater.envs.growing.lifecycle import OperationMasks
 from flatwater.envs.growing.simulator import GrowingEnvs, build_envs, masks, observe, reset_, step_
@@ -54,7 +54,7 @@ def do(envs: GrowingEnvs, **heads: int) -> Tensor:
 def at_random(envs: GrowingEnvs, possible: OperationMasks, rng: torch.Generator) -> Tensor:
     """Any possible action of each host."""
     sizes = [possible.given[head].shape[-1] for head in HEADS]
-    return random(envs, possible, draw_noise(len(envs.seed), sizes, rng, CPU))
+    return random_policy(envs, possible, draw_noise(len(envs.seed), sizes, rng, CPU))
 
 
 def play(envs: GrowingEnvs, rng: torch.Generator, steps: int) -> Iterator[tuple[str, Tensor]]:

@@ -5,7 +5,13 @@ import torch
 from small import CPU, at_random, begun, config, do, envs_of, generator, grow
 
 from flatwater.envs.growing.config import GrowingConfig, LifecycleConfig
-from flatwater.envs.growing.lifecycle import OperationMasks, act_, build_slots, build_tables, possible_operations
+from flatwater.envs.growing.lifecycle import (
+    OperationMasks,
+    apply_operation_,
+    build_slots,
+    build_tables,
+    possible_operations,
+)
 from flatwater.envs.growing.simulator import masks
 from flatwater.envs.growing.spaces import HEADS, RELEVANT, SLOT, Operation, head_sizes
 from flatwater.envs.growing.stages import BY_OPERATION, BY_TIME, SlotStage
@@ -24,7 +30,7 @@ def test_an_operation_does_what_the_table_says_and_only_where_it_says(operation:
     possible = possible_operations(slots, tables, CONFIG.lifecycle).given["slot"][0, operation, 1]
     legal = (operation, stage) in BY_OPERATION
 
-    changed = act_(slots, tables, torch.tensor([[operation, 1, 2, 1, 1], [0, 0, 0, 0, 0]]))
+    changed = apply_operation_(slots, tables, torch.tensor([[operation, 1, 2, 1, 1], [0, 0, 0, 0, 0]]))
 
     by_itself = {SlotStage.PRUNED: SlotStage.EMBARGOED, SlotStage.RESETTING: SlotStage.DORMANT}.get(stage, stage)
     assert slots.stage[0, 1] == (BY_OPERATION[operation, stage] if legal else by_itself)
@@ -48,7 +54,7 @@ def test_a_pruned_slot_is_closed_for_the_embargo_and_then_empty(stage: SlotStage
     slots.alpha[0, 0] = 0.5
     seen = []
     for operation in (Operation.PRUNE, *[Operation.WAIT] * 5):
-        act_(slots, tables, torch.tensor([[operation, 0, 0, 0, 0]]))
+        apply_operation_(slots, tables, torch.tensor([[operation, 0, 0, 0, 0]]))
         seen.append(SlotStage(int(slots.stage[0, 0])))
     embargo = [SlotStage.EMBARGOED] * CONFIG.lifecycle.embargo
     assert seen == [SlotStage.PRUNED, *embargo, SlotStage.RESETTING, SlotStage.DORMANT, SlotStage.DORMANT]
@@ -60,10 +66,10 @@ def test_a_pruned_slot_is_closed_for_the_embargo_and_then_empty(stage: SlotStage
 def test_alpha_ramps_in_as_many_steps_as_the_tempo_says(tempo: int, ramp: list[float]) -> None:
     slots, tables = build_slots(1, 3, CPU), build_tables(CONFIG.lifecycle, CPU)
     for operation in (Operation.GERMINATE, Operation.ADVANCE, Operation.ADVANCE):
-        act_(slots, tables, torch.tensor([[operation, 0, 1, 0, tempo]]))
+        apply_operation_(slots, tables, torch.tensor([[operation, 0, 1, 0, tempo]]))
     alphas = []
     while slots.stage[0, 0] == SlotStage.BLENDING:
-        act_(slots, tables, torch.tensor([[Operation.WAIT, 0, 0, 0, 0]]))
+        apply_operation_(slots, tables, torch.tensor([[Operation.WAIT, 0, 0, 0, 0]]))
         alphas.append(slots.alpha[0, 0].clone())
     torch.testing.assert_close(torch.stack(alphas), torch.tensor(ramp))
     assert alphas[-1] == 1
@@ -92,7 +98,7 @@ def test_a_hundred_thousand_masked_draws_hold_no_impossible_operation_and_no_imp
         action = at_random(envs, possible, rng)
         before, at = slots.stage.gather(1, action[:, SLOT, None])[:, 0].tolist(), action[:, 0].tolist()
         met |= {(Operation(o), SlotStage(s)) for o, s in zip(at, before, strict=True) if o}
-        assert bool(act_(slots, tables, action).success.all())
+        assert bool(apply_operation_(slots, tables, action).success.all())
     assert met == legal
 
 

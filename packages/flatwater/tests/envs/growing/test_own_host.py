@@ -16,16 +16,16 @@ from flatwater.envs.growing.own_host import find_host
 from flatwater.envs.growing.simulator import (
     GrowingEnvs,
     build_envs,
-    gates_of,
+    host_gates,
     impaired_hosts,
-    net_of,
     observe,
+    pool_host,
     reset_,
     step_,
 )
 from flatwater.envs.growing.spaces import HEADS, Operation
 from flatwater.envs.growing.stream import image_numbers
-from flatwater.envs.growing.task import load_task, task_of
+from flatwater.envs.growing.task import load_task, make_task
 from flatwater.envs.pooled import remnants
 from flatwater.nets.hosts import Images
 from flatwater.nets.own_host import OwnHost, make_network
@@ -71,7 +71,7 @@ def test_a_host_begins_as_its_class_makes_it_from_its_seed_alone() -> None:
     before = torch.get_rng_state()
     envs, other = begun(config()), begun(config(), SEEDS[[1, 0]])
     assert torch.equal(torch.get_rng_state(), before), "the global generator is left alone"
-    named = views(envs.host.weights, net_of(envs).layout)
+    named = views(envs.host.weights, pool_host(envs).layout)
     assert named["head.bias"].eq(0.25).all()
     assert named["head.weight"].std(dim=0).min() > 0
     assert torch.equal(envs.host.weights[[1, 0]], other.host.weights)
@@ -79,7 +79,7 @@ def test_a_host_begins_as_its_class_makes_it_from_its_seed_alone() -> None:
 
 def test_all_hosts_at_once_are_each_alone_with_its_seeds_grafted_by_hand() -> None:
     envs = grown()
-    net, gates, images = net_of(envs), gates_of(envs), envs.task.train_images[:18].view(6, 3, -1)
+    net, gates, images = pool_host(envs), host_gates(envs), envs.task.train_images[:18].view(6, 3, -1)
     assert isinstance(net, OwnHost)
     own = views(envs.host.weights, net.layout)
     seeds = [views(part.weights, layout) for part, layout in zip(envs.seeds, net.seeds, strict=True)]
@@ -129,7 +129,7 @@ def test_a_seed_that_learns_leaves_its_host_unchanged_to_the_bit() -> None:
 
 def test_contributions_are_those_of_passes_with_the_seed_switched_off() -> None:
     envs = grown()
-    net, gates, valid = net_of(envs), gates_of(envs), envs.task.valid_images
+    net, gates, valid = pool_host(envs), host_gates(envs), envs.task.valid_images
     named = [views(part.weights, layout) for part, layout in zip(envs.seeds, net.seeds, strict=True)]
     passes = net.ablations(views(envs.host.weights, net.layout), named, gates, valid)
     for left_out in range(3):
@@ -157,7 +157,7 @@ def test_an_env_does_not_notice_the_others_not_even_their_nans(poison: float) ->
 
 def test_a_host_learns_as_torch_s_own_adam_teaches_it() -> None:
     envs = begun(config(steps=20))
-    net = net_of(envs)
+    net = pool_host(envs)
     assert isinstance(net, OwnHost)
     one = make_network(Both, net.images, 0)
     own = views(envs.host.weights, net.layout)
@@ -211,7 +211,7 @@ def test_no_host_of_the_user_s_is_impaired() -> None:
 
 
 def test_vectors_are_images_of_one_row() -> None:
-    data = task_of((np.eye(60, 7), np.arange(60) % 3), CPU)
+    data = make_task((np.eye(60, 7), np.arange(60) % 3), CPU)
     net = find_host("own_hosts:Both", HostConfig(rank=2), data.images, CPU)
     envs = build_envs(config(), count=2, data=data, device=CPU, net=net)
     reset_(envs, torch.arange(2))

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from flatwater.envs.growing.config import GrowRewardConfig
-from flatwater.envs.growing.reward import accuracy_alone, build_alone, credit, note_alone_, step_reward
+from flatwater.envs.growing.reward import accuracy_alone, build_alone, note_alone_, seed_credit, step_reward
 
 
 def test_a_seed_is_paid_no_more_than_its_host_has_gained_and_harm_counts_in_full() -> None:
-    found = credit(
+    found = seed_credit(
         torch.tensor([[0.3, 0.3, -0.2], [0.3, 0.1, -0.2]]),
         accuracy=torch.tensor([0.5, 0.4]),
         started_from=torch.tensor([[0.4, 0.1, 0.1], [0.6, 0.1, 0.6]]),
@@ -19,7 +19,7 @@ def test_a_seed_is_paid_no_more_than_its_host_has_gained_and_harm_counts_in_full
 
 def test_a_seed_is_not_paid_for_what_its_host_learns_by_itself() -> None:
     """Three hosts that depend on a seed by 0.4: better than hosts left alone by 0.3, by 0.05, and worse."""
-    found = credit(
+    found = seed_credit(
         torch.full((3, 1), 0.4),
         accuracy=torch.tensor([0.5, 0.85, 0.8]),
         started_from=torch.full((3, 1), 0.1),

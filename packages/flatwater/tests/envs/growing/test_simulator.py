@@ -9,7 +9,7 @@ from torch import Tensor
 
 from flatwater.envs.growing.config import GrowingConfig
 from flatwater.envs.growing.observation import observation_size
-from flatwater.envs.growing.simulator import build_envs, gates_of, masks, net_of, observe, reset_, step_
+from flatwater.envs.growing.simulator import build_envs, host_gates, masks, observe, pool_host, reset_, step_
 from flatwater.envs.growing.spaces import HEADS, Operation
 from flatwater.envs.growing.stages import SlotStage
 from flatwater.envs.growing.task import load_task
@@ -72,12 +72,12 @@ def test_contributions_are_those_of_passes_with_the_seed_switched_off(kind: str)
     for slot, blueprint in enumerate((2, 1, 0)):
         grow(envs, slot, blueprint)
     do(envs)
-    net, valid = net_of(envs), envs.task.valid_images
+    net, valid = pool_host(envs), envs.task.valid_images
     for slot in range(3):
         worth = []
         for alpha in (envs.slots.alpha, envs.slots.alpha.clone().index_fill_(1, torch.tensor(slot), 0)):
             named = [views(seed.weights, layout) for seed, layout in zip(envs.seeds, net.seeds, strict=True)]
-            gates = gates_of(envs)._replace(alpha=alpha)
+            gates = host_gates(envs)._replace(alpha=alpha)
             images = valid[:, None].expand(-1, 3, -1)
             logits = net.logits(views(envs.host.weights, net.layout), named, gates, images)
             worth.append((logits.argmax(-1) == envs.task.valid_labels[:, None]).float().mean(0))

@@ -9,11 +9,11 @@ from flatwater.envs.growing.stream import (
     SEEDLING,
     WEIGHTS,
     draw_weights_,
-    fold,
+    hash_sequence,
     image_numbers,
-    key,
     longest_search,
-    mix,
+    mix_bits,
+    stream_key,
 )
 from flatwater.nets.stack import Layout, Weight
 
@@ -30,8 +30,8 @@ def lowbias32(x: int) -> int:
 
 @given(st.integers(0, 2**32 - 1))
 def test_the_mixer_is_lowbias32(x: int) -> None:
-    assert int(mix(torch.tensor(x))) == lowbias32(x)
-    assert int(fold(torch.tensor(x), 5)) == lowbias32((lowbias32(0x9E3779B9 ^ x) + 0x9E3779B9) % 2**32 ^ 5)
+    assert int(mix_bits(torch.tensor(x))) == lowbias32(x)
+    assert int(hash_sequence(torch.tensor(x), 5)) == lowbias32((lowbias32(0x9E3779B9 ^ x) + 0x9E3779B9) % 2**32 ^ 5)
 
 
 @settings(max_examples=50, deadline=None)
@@ -49,8 +49,8 @@ def test_a_slope_is_searched_as_far_as_the_factors_ask() -> None:
 def test_a_prime_number_of_images_keeps_the_slope_that_the_hash_gives() -> None:
     seeds = torch.arange(50)
     rows = image_numbers(seeds, torch.zeros_like(seeds), wanted=2, images=PRIME)
-    stream = fold(key(seeds, DATA), torch.zeros_like(seeds))
-    assert torch.equal((rows[1] - rows[0]) % PRIME, 1 + fold(stream, 0) % (PRIME - 1))
+    stream = hash_sequence(stream_key(seeds, DATA), torch.zeros_like(seeds))
+    assert torch.equal((rows[1] - rows[0]) % PRIME, 1 + hash_sequence(stream, 0) % (PRIME - 1))
 
 
 @settings(max_examples=20, deadline=None)
@@ -75,7 +75,7 @@ def test_initial_weights_are_uniform_and_their_own_in_each_row_use_and_seed() ->
     layout = Layout({"a": Weight((100, 400), 25), "b": Weight((7,), 0, 1.0)})
     seeds = torch.tensor([1, 2, 1])
     block = torch.full((3, layout.size), 9.0)
-    draw_weights_(block, layout, key(seeds, WEIGHTS), torch.tensor([True, True, False]))
+    draw_weights_(block, layout, stream_key(seeds, WEIGHTS), torch.tensor([True, True, False]))
     drawn = block[:2, :-7]
     assert drawn.abs().max() <= 0.2
     torch.testing.assert_close(drawn.mean(1), torch.zeros(2), rtol=0, atol=0.003)
@@ -83,4 +83,4 @@ def test_initial_weights_are_uniform_and_their_own_in_each_row_use_and_seed() ->
     assert abs(torch.corrcoef(drawn)[0, 1]) < 0.02
     assert block[0, -7:].tolist() == [1.0] * 7
     assert bool((block[2] == 9).all())
-    assert len({int(key(seeds, use, slot)[0]) for use in (WEIGHTS, SEEDLING, DATA) for slot in range(3)}) == 9
+    assert len({int(stream_key(seeds, use, slot)[0]) for use in (WEIGHTS, SEEDLING, DATA) for slot in range(3)}) == 9

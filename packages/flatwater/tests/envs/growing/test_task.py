@@ -10,7 +10,7 @@ import torch
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
 from flatwater.envs.growing.simulator import build_envs, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
-from flatwater.envs.growing.task import load_task, task_of
+from flatwater.envs.growing.task import load_task, make_task
 from flatwater.nets.hosts import Images
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError
@@ -33,7 +33,7 @@ def images(*shape: int) -> np.ndarray:
 )
 @pytest.mark.parametrize("kind", ["conv", "mlp"])
 def test_sizes_follow_from_the_images(shape: tuple[int, ...], seen: Images, kind: str) -> None:
-    task = task_of((images(*shape), LABELS), CPU)
+    task = make_task((images(*shape), LABELS), CPU)
     assert task.images == seen
     config = GrowingConfig(
         steps=2,
@@ -46,27 +46,27 @@ def test_sizes_follow_from_the_images(shape: tuple[int, ...], seen: Images, kind
         reward = step_(envs, torch.zeros(3, len(HEADS), dtype=torch.int64))
     assert reward.isfinite().all()
     assert observe(envs).isfinite().all()
-    planned = build_envs(config, count=3, data=task_of((images(*shape), LABELS), META), device=META)
+    planned = build_envs(config, count=3, data=make_task((images(*shape), LABELS), META), device=META)
     assert nbytes(planned) == nbytes(envs)
 
 
 def test_a_split_is_always_alike() -> None:
-    first, second = (task_of((images(4, 4), LABELS), CPU) for _ in range(2))
+    first, second = (make_task((images(4, 4), LABELS), CPU) for _ in range(2))
     assert torch.equal(first.valid_images, second.valid_images)
     assert (len(first.train_labels), len(first.valid_labels)) == (30, 30)
-    own = task_of((images(4, 4)[:20], LABELS[:20], images(4, 4)[20:], LABELS[20:]), CPU)
+    own = make_task((images(4, 4)[:20], LABELS[:20], images(4, 4)[20:], LABELS[20:]), CPU)
     assert (len(own.train_labels), len(own.valid_labels)) == (20, 40)
     assert torch.equal(own.valid_labels, torch.tensor(LABELS[20:]))
 
 
 def test_bytes_are_shares_of_255() -> None:
     seen = (images(4, 4) * 255).astype(np.uint8)
-    task = task_of((seen[:20], LABELS[:20], seen[20:], LABELS[20:]), CPU)
+    task = make_task((seen[:20], LABELS[:20], seen[20:], LABELS[20:]), CPU)
     assert torch.equal(task.valid_images, torch.tensor(seen[20:].reshape(40, -1) / np.float32(255)))
 
 
 def test_an_unknown_accuracy_is_that_of_guessing() -> None:
-    envs = build_envs(GrowingConfig(), count=2, data=task_of((images(4, 4), LABELS), CPU), device=CPU)
+    envs = build_envs(GrowingConfig(), count=2, data=make_task((images(4, 4), LABELS), CPU), device=CPU)
     assert envs.measures.chance == 0.25
 
 
@@ -94,7 +94,7 @@ WRONG = {
 def test_what_cannot_be_learned_is_named(name: str) -> None:
     given, said = WRONG[name]
     with pytest.raises(ConfigError, match=said):
-        task_of(given, CPU)
+        make_task(given, CPU)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from flatwater.nets.stack import views
 from flatwater.nets.student import Student, token_rows
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.state.tree import nbytes
-from flatwater.trainers.blocks.collect import HELD_OUT, ask_
+from flatwater.trainers.blocks.collect import HELD_OUT, ask_teacher_
 from flatwater.trainers.blocks.round import BlocksTrainer, rebuild_
 from flatwater.trainers.blocks.state import build_blocks, build_setup
 from flatwater.trainers.episodes import begin_, build_episodes, build_outcome, replay_episodes_, step_
@@ -219,7 +219,7 @@ def test_a_slot_that_the_teacher_leaves_is_found() -> None:
             actions_out[0] = 1
 
     with pytest.raises(RunError, match="left 2 of 4 actions unwritten, the first of environment 1, agent 0"):
-        ask_(Lazy(), np.zeros((2, 2, 3)), torch.zeros(2, 2, dtype=torch.int64))
+        ask_teacher_(Lazy(), np.zeros((2, 2, 3)), torch.zeros(2, 2, dtype=torch.int64))
 
 
 def test_the_student_learns_the_cue_and_remembers_it(trained: Trained) -> None:

@@ -83,13 +83,13 @@ class BacktestCommand(WithTrust, WithBudget):
         if self.plan:
             return plan
         refuse(plan)
-        place = self._place(panel, days)
+        place = self._choose_folder(panel, days)
         check_free(place, force=self.force)
         if said := note_look(trader, panel, days):
             terminal(errors=True).print(said, highlight=False)
         return play_backtest(trader, panel, days, known_truth(prices, panel)), place
 
-    def _place(self, panel: "Panel", days: "Days") -> Path:
+    def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
         if self.out is not None:
             return self.out
         name, run = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}", Path(self.run)

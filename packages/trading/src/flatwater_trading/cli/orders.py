@@ -149,7 +149,7 @@ COLUMNS = ("order", "instrument", "shares", "price", "limit", "days", "date", "r
 Row = tuple[str, str, float, float, float | None, int | None, str, str]
 
 
-def _rows(orders: "Orders") -> "Iterator[Row]":
+def _order_rows(orders: "Orders") -> "Iterator[Row]":
     """The values of `COLUMNS` of each order."""
     for sale in orders.sales:
         yield "sell", sale.instrument, sale.shares, sale.price, None, None, sale.date, sale.reason
@@ -165,7 +165,7 @@ def _csv(orders: "Orders") -> str:
 
     from flatwater_trading.recipe.positions import spreadsheet_cell
 
-    rows = [(order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _rows(orders)]
+    rows = [(order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _order_rows(orders)]
     return pl.DataFrame(rows, schema=COLUMNS, orient="row").write_csv()
 
 
@@ -178,7 +178,7 @@ def _table(orders: "Orders") -> "Table":
     table.add_column("instrument", no_wrap=True)
     for title in ("shares", "price", "limit", "until"):
         table.add_column(title, justify="right", no_wrap=True)
-    for order, instrument, shares, price, limit, days, date, reason in _rows(orders):
+    for order, instrument, shares, price, limit, days, date, reason in _order_rows(orders):
         late = "" if date == orders.date else f", due {date}"
         why = {"": "", "target": " at its target"}.get(reason, " at the close") + late
         until = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} {orders.unit}s")

@@ -69,7 +69,7 @@ class PanelImport:
         from flatwater_trading.market.config import EpisodeConfig
         from flatwater_trading.panel.importing import read_prices
         from flatwater_trading.panel.store import check_place, save_panel
-        from flatwater_trading.panel.summary import summarise
+        from flatwater_trading.panel.summary import summarise_panel
 
         check_place(self.out, source=self.source, force=self.force)
         chosen = None if self.investable is None else _names(self.investable)
@@ -91,8 +91,8 @@ class PanelImport:
         say(
             f"{self.out}: {days} {panel.calendar.units} x {instruments} instruments, {len(panel.investable)} investable"
         )
-        summary = summarise(panel, context=episode.context, episode=episode.days)
-        terminal().print(_imported(imported, summary), width=80)
+        summary = summarise_panel(panel, context=episode.context, episode=episode.days)
+        terminal().print(_summary_table(imported, summary), width=80)
         say(f"fingerprint {panel.fingerprint}")
         return 0
 
@@ -129,11 +129,11 @@ class PanelShow:
         """Print the summary as tables or JSON."""
         from flatwater_trading.market.config import EpisodeConfig
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.panel.summary import summarise
+        from flatwater_trading.panel.summary import summarise_panel
 
         with terminal().status("reading the panel …") if not self.json else nullcontext():
             episode = EpisodeConfig()
-            summary = summarise(load_panel(self.path), context=episode.context, episode=episode.days)
+            summary = summarise_panel(load_panel(self.path), context=episode.context, episode=episode.days)
         if self.json:
             print(json.dumps(asdict(summary)))
         else:
@@ -141,7 +141,7 @@ class PanelShow:
         return 0
 
 
-def _imported(imported: "ImportResult", summary: "PanelSummary") -> Table:
+def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
     """What a person checks after an import, in ten seconds."""
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column(style="bold")
@@ -158,12 +158,12 @@ def _imported(imported: "ImportResult", summary: "PanelSummary") -> Table:
         table.add_row(
             "own features", ", ".join(f"{name} ({origin})" for name, origin in imported.panel.origins.items())
         )
-    table.add_row("not used", _some(layout.unused) or "-")
-    table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_pause(imported)}")
+    table.add_row("not used", _shorten_list(layout.unused) or "-")
+    table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(imported)}")
     table.add_row("frequency", imported.panel.calendar.in_words)
     holes = sorted((one for one in summary.instruments if one.gaps), key=lambda one: -one.gaps)
-    table.add_row("gaps", _some([f"{one.name} {one.gaps} {summary.unit}s" for one in holes]) or "-")
-    table.add_row("like splits", _some(imported.jumps) or "-")
+    table.add_row("gaps", _shorten_list([f"{one.name} {one.gaps} {summary.unit}s" for one in holes]) or "-")
+    table.add_row("like splits", _shorten_list(imported.jumps) or "-")
     if summary.splits:
         table.add_row("splits", ", ".join(f"{split.name} {split.days:,} {summary.unit}s" for split in summary.splits))
     if summary.splits_problem:
@@ -171,12 +171,12 @@ def _imported(imported: "ImportResult", summary: "PanelSummary") -> Table:
     return table
 
 
-def _some(words: list[str]) -> str:
+def _shorten_list(words: list[str]) -> str:
     more = f" and {len(words) - LISTED} more" if len(words) > LISTED else ""
     return ", ".join(words[:LISTED]) + more
 
 
-def _pause(imported: "ImportResult") -> str:
+def _longest_gap(imported: "ImportResult") -> str:
     """The longest time between two days of the panel."""
     dates = imported.panel.dates
     if len(dates) < 2:  # noqa: PLR2004  (nothing lies between)

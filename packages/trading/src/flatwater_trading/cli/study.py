@@ -90,7 +90,7 @@ def show_plan(command: StudyCommand) -> int:
     from flatwater_trading.study.opening import find_wanted, that_fit
     from flatwater_watch.terminal import say, terminal
 
-    asked = find_wanted(_order(command))
+    asked = find_wanted(_study_order(command))
     with terminal(errors=True).status("reading the panel and planning its largest fold …"):
         plan = plan_member(asked.base, asked.folds)
     code = print_plan(plan, as_json=command.json)
@@ -103,7 +103,7 @@ def show_plan(command: StudyCommand) -> int:
     return code
 
 
-def _order(command: StudyCommand) -> Any:  # noqa: ANN401  (imported where it is used)
+def _study_order(command: StudyCommand) -> Any:  # noqa: ANN401  (imported where it is used)
     from flatwater_trading.study.opening import StudyOrder
 
     return StudyOrder(
@@ -121,12 +121,12 @@ def run_study(command: StudyCommand) -> int:
     import shlex
     import sys
 
-    from flatwater_trading.study.study import study
+    from flatwater_trading.study.study import train_study
     from flatwater_watch.terminal import lasting_terminal, silent_terminal
 
     console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
     errors = lasting_terminal(errors=True) if command.quiet else console
-    outcome = study(_order(command), console)
+    outcome = train_study(_study_order(command), console)
     result = outcome.result
     if result["pooled"] is not None:
         write_pages(outcome)

@@ -47,14 +47,14 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
         free = torch.ones_like(priced) if is_last else priced | (market.last_day < day)
         value = shares * mark
         money = cash + value[free].sum()
-        wanted, cost = _rebalance(value, listed=listed, free=free, money=money, account=account)
+        wanted, cost = _rebalance_costs(value, listed=listed, free=free, money=money, account=account)
         cash = money - wanted[free].sum() - cost
         shares = torch.where(free, wanted / mark.where(mark > 0, 1), shares)
         curve.append(cash + (shares * mark).sum())
     return torch.stack(curve).float()
 
 
-def _rebalance(
+def _rebalance_costs(
     value: Tensor, *, listed: Tensor, free: Tensor, money: Tensor, account: AccountConfig
 ) -> tuple[Tensor, Tensor]:
     """The value wanted of each instrument and the cost of getting there, which is paid out of the same money."""

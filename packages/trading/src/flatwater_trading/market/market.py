@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import derived_field, state
 from flatwater_trading.panel.panel import Panel
 from flatwater_watch.errors import DataError
 
@@ -21,18 +21,18 @@ from flatwater_watch.errors import DataError
 class Market:
     """Prices of the K investable instruments, and the observations of all N columns, over T days."""
 
-    observations: Float[Tensor, "N T F"] = derived()
+    observations: Float[Tensor, "N T F"] = derived_field()
     """Normalised features; missing cells are 0."""
-    close: Float[Tensor, "T K"] = derived()
+    close: Float[Tensor, "T K"] = derived_field()
     """NaN where missing."""
-    high: Float[Tensor, "T K"] = derived()
+    high: Float[Tensor, "T K"] = derived_field()
     """NaN where the close is missing; never below the close. Stored instrument by instrument, because a purchase reads
     one instrument's next days."""
-    mark: Float[Tensor, "T K"] = derived()
+    mark: Float[Tensor, "T K"] = derived_field()
     """The last usable close so far, for mark-to-market; 0 before the first."""
-    last_day: Int[Tensor, " K"] = derived()
+    last_day: Int[Tensor, " K"] = derived_field()
     """Row of the last usable close; -1 where there is none. Consulted only from the day after it on."""
-    investable: Int[Tensor, " K"] = derived()
+    investable: Int[Tensor, " K"] = derived_field()
     """Column numbers in N."""
 
 
@@ -54,11 +54,11 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
             f"observations {tuple(observations.shape)} for a panel of {columns} columns and {days} days: must be "
             f"[{columns}, {days}, features]. Normalise this panel, not another."
         )
-    close = _chosen(panel.feature("close"), panel)
+    close = _investable_columns(panel.feature("close"), panel)
     usable = panel.valid[:, panel.investable]
     close[~usable] = np.nan
     # A day's high is at least its close; a high that is missing on a usable day falls back on it.
-    high = np.fmax(_chosen(panel.feature("high"), panel), close)
+    high = np.fmax(_investable_columns(panel.feature("high"), panel), close)
     high[~usable] = np.nan
     return Market(
         observations=observations.to(device),
@@ -96,7 +96,7 @@ def outline_market(*, columns: int, days: int, features: int, investable: int, d
     )
 
 
-def _chosen(feature: np.ndarray, panel: Panel) -> np.ndarray:
+def _investable_columns(feature: np.ndarray, panel: Panel) -> np.ndarray:
     return np.ascontiguousarray(feature[:, panel.investable], dtype=np.float32)
 
 

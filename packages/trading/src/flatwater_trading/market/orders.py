@@ -38,9 +38,9 @@ class MarketClose:
     traded: TradedCloses | None = None
     """Turns the market's prices into those that were traded; None where they are the same, or nobody knows."""
 
-    def ratio(self, row: int, instrument: int) -> float:
+    def traded_ratio(self, row: int, instrument: int) -> float:
         """Price as traded over the market's, of a day."""
-        return 1.0 if self.traded is None else self.traded.ratio(row, instrument)
+        return 1.0 if self.traded is None else self.traded.traded_ratio(row, instrument)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,7 @@ def split_due_positions(
                 f"{name} is held since {day}, which is no day of the prices ({evening.dates[0]} to "
                 f"{evening.dates[-1]}). Give prices that reach back to that day."
             )
-        found = _due(evening, position, rows[day], columns[name])
+        found = _sale_or_holding(evening, position, rows[day], columns[name])
         if isinstance(found, Sale):
             sales.append(found)
         else:
@@ -180,23 +180,23 @@ def split_due_positions(
     return tuple(sales), tuple(holdings)
 
 
-def _due(evening: MarketClose, position: Position, entry: int, column: int) -> Sale | Holding:
+def _sale_or_holding(evening: MarketClose, position: Position, entry: int, column: int) -> Sale | Holding:
     # In the market's prices, and for the target in the arithmetic of the simulator (float32), as that sells by them.
     market, bought = evening.market, _entry_price(evening, position, entry, column)
     target = float(target_prices(torch.tensor([bought]), torch.tensor([position.target])))
     today, due = len(market.close) - 1, entry + evening.config.trade.hold_days
 
-    def sold(row: int, price: float, reason: str) -> Sale:
+    def make_sale(row: int, price: float, reason: str) -> Sale:
         date = str(evening.dates[row])
-        price *= evening.ratio(row, column)
+        price *= evening.traded_ratio(row, column)
         return Sale(instrument=position.instrument, date=date, price=price, shares=position.shares, reason=reason)
 
     met = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
     if len(met):
-        return sold(entry + 1 + int(met[0]), target, "target")
+        return make_sale(entry + 1 + int(met[0]), target, "target")
     if due <= today:
-        return sold(due, float(market.mark[due, column]), "held")
-    price, ratio = float(market.mark[today, column]), evening.ratio(today, column)
+        return make_sale(due, float(market.mark[due, column]), "held")
+    price, ratio = float(market.mark[today, column]), evening.traded_ratio(today, column)
     return Holding(
         position=position,
         price=price * ratio,
@@ -212,7 +212,7 @@ def _entry_price(evening: MarketClose, position: Position, entry: int, column: i
     Raises:
         DataError: it cannot have been paid on that day.
     """
-    ratio, paid = evening.ratio(entry, column), position.entry_price
+    ratio, paid = evening.traded_ratio(entry, column), position.entry_price
     known = float(evening.market.mark[entry, column]) * ratio
     if evening.traded is not None and known > 0 and not 1 / NEAR < paid / known < NEAR:
         raise DataError(
@@ -228,8 +228,8 @@ def splits_since(evening: MarketClose, positions: Sequence[Position]) -> tuple[s
     found = []
     for position in positions:
         column = evening.names.index(position.instrument)
-        now = evening.ratio(len(evening.dates) - 1, column)
-        ratio = evening.ratio(rows[position.entry_date], column) / now
+        now = evening.traded_ratio(len(evening.dates) - 1, column)
+        ratio = evening.traded_ratio(rows[position.entry_date], column) / now
         if not 1 / SPLIT < ratio < SPLIT:
             found.append(
                 f"{position.instrument} ({ratio:.3g}:1)" if ratio > 1 else f"{position.instrument} (1:{1 / ratio:.3g})"
@@ -275,7 +275,7 @@ def decide_orders(
 
 def _purchase(evening: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:
     account, trade = evening.config.account, evening.config.trade
-    price, ratio = evening.market.close[-1, column], evening.ratio(len(evening.dates) - 1, column)
+    price, ratio = evening.market.close[-1, column], evening.traded_ratio(len(evening.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
     spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(evening.names)), cash)
     return Purchase(

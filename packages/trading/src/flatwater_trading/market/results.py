@@ -58,7 +58,7 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
     }
 
 
-def trades(
+def trade_columns(
     sim: Simulator,
     market: Market,
     config: TradingConfig,

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.exits import resolve_exits, target_prices, trade_rewards
 from flatwater_trading.market.market import Market
@@ -64,8 +64,8 @@ def build_positions(*, hold_days: int, batch: int, device: torch.device) -> Posi
     return Positions(
         instrument=filled_integers(0, *shape, device=device),
         exit_day=filled_integers(-1, *shape, device=device),
-        entry_price=real(*shape, device=device),
-        shares=real(*shape, device=device),
+        entry_price=zero_floats(*shape, device=device),
+        shares=zero_floats(*shape, device=device),
     )
 
 
@@ -75,17 +75,17 @@ def build_logs(*, batch: int, max_days: int, device: torch.device) -> Logs:
     return Logs(
         instrument=filled_integers(0, *shape, device=device),
         exit_day=filled_integers(-1, *shape, device=device),
-        coefficient=real(*shape, device=device),
-        target=real(*shape, device=device),
-        entry_price=real(*shape, device=device),
-        exit_price=real(*shape, device=device),
-        shares=real(*shape, device=device),
-        equity=real(*shape, device=device),
-        invested=real(*shape, device=device),
+        coefficient=zero_floats(*shape, device=device),
+        target=zero_floats(*shape, device=device),
+        entry_price=zero_floats(*shape, device=device),
+        exit_price=zero_floats(*shape, device=device),
+        shares=zero_floats(*shape, device=device),
+        equity=zero_floats(*shape, device=device),
+        invested=zero_floats(*shape, device=device),
     )
 
 
-def clear_(logs: Logs, chosen: Bool[Tensor, " B"], cash: float) -> None:
+def clear_logs_(logs: Logs, chosen: Bool[Tensor, " B"], cash: float) -> None:
     """Begin the logs of the chosen episodes again, with `cash`."""
     rows = chosen[:, None]
     logs.exit_day.masked_fill_(rows, -1)
@@ -100,7 +100,7 @@ def filled_integers(fill: int, *shape: int, device: torch.device) -> Int[Tensor,
     return torch.empty(shape, dtype=torch.int64, device=device).fill_(fill)
 
 
-def real(*shape: int, device: torch.device) -> Float[Tensor, "..."]:
+def zero_floats(*shape: int, device: torch.device) -> Float[Tensor, "..."]:
     """Zeros; written at once, so that resident memory does not creep up later."""
     return torch.empty(shape, dtype=torch.float32, device=device).fill_(0)
 
@@ -123,9 +123,9 @@ class Simulator:
     proceeds_due: Float[Tensor, "B D1"]
     positions: Positions
     logs: Logs
-    ahead: Int[Tensor, "H 1"] = derived()
+    ahead: Int[Tensor, "H 1"] = derived_field()
     """1 .. H."""
-    first_cell: Int[Tensor, " B"] = derived()
+    first_cell: Int[Tensor, " B"] = derived_field()
     """Where each episode's row of [B, D + 1] begins in flat storage."""
     instruments: int
     """K, the instruments that an action speaks about."""
@@ -169,11 +169,11 @@ def build_simulator(
         start=filled_integers(0, batch, device=device),
         trading_end=filled_integers(0, batch, device=device),
         end=filled_integers(1, batch, device=device),
-        cash=real(batch, device=device),
-        total=real(batch, device=device),
+        cash=zero_floats(batch, device=device),
+        total=zero_floats(batch, device=device),
         refused=filled_integers(0, batch, device=device),
-        reward_due=real(*days, device=device),
-        proceeds_due=real(*days, device=device),
+        reward_due=zero_floats(*days, device=device),
+        proceeds_due=zero_floats(*days, device=device),
         positions=build_positions(hold_days=hold, batch=batch, device=device),
         logs=build_logs(batch=batch, max_days=max_days, device=device),
         ahead=torch.arange(1, hold + 1, device=device)[:, None],
@@ -224,10 +224,10 @@ def reset_(
     sim.positions.exit_day.masked_fill_(chosen, -1)
     sim.reward_due.masked_fill_(chosen[:, None], 0)
     sim.proceeds_due.masked_fill_(chosen[:, None], 0)
-    clear_(sim.logs, chosen, sim.opening_cash)
+    clear_logs_(sim.logs, chosen, sim.opening_cash)
 
 
-class _Today(NamedTuple):
+class _DayView(NamedTuple):
     """Where each episode stands."""
 
     active: Tensor
@@ -277,7 +277,7 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
         )
     last = sim.end - 1
     row = torch.minimum(sim.day, last)
-    today = _Today(
+    today = _DayView(
         active=sim.day < sim.end,
         last=last,
         row=row,
@@ -301,7 +301,7 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
     return TimeStep(reward, (~terminated).float(), terminated, torch.zeros_like(terminated), today.active)
 
 
-def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _Today, action: Tensor) -> _DayPurchases:
+def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, action: Tensor) -> _DayPurchases:
     """The instrument with the largest coefficient among those that have a close today and are not held."""
     trade = config.trade
     close = market.close.index_select(0, today.row)
@@ -324,7 +324,7 @@ def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _Today
     )
 
 
-def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, new: _DayPurchases) -> Tensor:
+def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases) -> Tensor:
     """Book today's purchases and their exits; returns what each trade will have paid, 0 where there is none."""
     exits = resolve_exits(
         market.high,
@@ -359,7 +359,7 @@ def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, 
     return paid
 
 
-def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, new: _DayPurchases) -> Tensor:
+def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases) -> Tensor:
     """Take the money for today's purchases, mark the account to market, and return the shares bought."""
     positions, account = sim.positions, config.account
     marks = torch.take(market.mark, today.cell + positions.instrument)

@@ -67,7 +67,7 @@ def gain_features(
         Past returns of eight lengths, raw and less the day's mean, and what is observed of a few columns that cannot be
         bought; resolved gains, clipped; and a mask.
     """
-    watched = _watched(market)
+    watched = _context_features(market)
     features = np.empty((*market.close.shape, 2 * len(LENGTHS) + watched.shape[-1]))
     raw, less = features[..., : len(LENGTHS)], features[..., len(LENGTHS) : 2 * len(LENGTHS)]
     for at, days in enumerate(LENGTHS):
@@ -92,7 +92,7 @@ def watched_columns(columns: int, instruments: int) -> int:
     return others if others <= MOST_WATCHED else 0
 
 
-def _watched(market: Market) -> Float[np.ndarray, "T 1 CF"]:
+def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
     """The observed features of the columns that cannot be bought, the same for every instrument."""
     days, instruments = market.close.shape
     if not watched_columns(len(market.observations), instruments):

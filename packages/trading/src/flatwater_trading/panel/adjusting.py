@@ -25,7 +25,7 @@ RAW_CLOSE = "raw close"
 """Column of closes before they are scaled. No feature can be called so, as it is no identifier."""
 
 
-def adjust(source: Path, table: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
+def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     """Scale the prices of each row by its adjusted close over its close, which is kept as `RAW_CLOSE`.
 
     Args:

@@ -9,7 +9,7 @@ from flatwater_trading.panel.checking import Prices
 from flatwater_trading.panel.dates import seconds_of_day
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_watch.errors import DataError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 Bars = Literal["last", "daily"]
 """The last row of each day as it is; or a bar of all its rows: first open, highest high, lowest low, last close."""
@@ -17,7 +17,7 @@ Bars = Literal["last", "daily"]
 _DAY = ["symbol", "date"]
 
 
-def one_row_a_day(source: Path, prices: Prices, dates: pl.Series, bars: Bars | None) -> Prices:
+def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | None) -> Prices:
     """The prices with one row for each instrument and day; as they are where they have no more.
 
     Args:
@@ -41,14 +41,15 @@ def one_row_a_day(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     if bars is None:
         name, day, rows, first, last = of_day.filter(pl.col("len") > 1).row(0)
         raise DataError(
-            f"{source}: intraday prices: {name} has {rows} rows on {day}, from {_clock(first)} to {_clock(last)}. A "
-            "panel has one row a day. Import it with flatwater panel import FILE --out PANEL and --bars daily (first "
-            "open, highest high, lowest low, last close of each day) or --bars last (the last row of each day)."
+            f"{source}: intraday prices: {name} has {rows} rows on {day}, from {_clock_text(first)} to "
+            f"{_clock_text(last)}. A panel has one row a day. Import it with flatwater panel import FILE --out PANEL "
+            "and --bars daily (first open, highest high, lowest low, last close of each day) or --bars last "
+            "(the last row of each day)."
         )
     usual = of_day["len"].sort()[len(of_day) // 2]
     note_about_file(source, f"intraday prices, {usual} rows on a usual day: --bars {bars} made one of each day.")
     frame = frame.sort(*_DAY, "moment", maintain_order=True).drop("moment", "cell")
-    made = _last(frame) if bars == "last" else _bar(frame)
+    made = _last_rows(frame) if bars == "last" else _daily_bar(frame)
     return Prices(made.select(prices.frame.columns), prices.instruments, prices.columns)
 
 
@@ -59,15 +60,15 @@ def _check_times(source: Path, frame: pl.DataFrame) -> None:
         name, cell = twice["symbol"][0], twice["cell"][0]
         rows = twice.filter((pl.col("symbol") == name) & (pl.col("cell") == cell))["row"].sort()
         raise DataError(
-            f"{source}: row {rows[1]}, {name}: {shown(str(cell))} is there already in row {rows[0]}. Drop one."
+            f"{source}: row {rows[1]}, {name}: {short_repr(str(cell))} is there already in row {rows[0]}. Drop one."
         )
 
 
-def _last(frame: pl.DataFrame) -> pl.DataFrame:
+def _last_rows(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(pl.col("close").is_not_null()).group_by(_DAY, maintain_order=True).last()
 
 
-def _bar(frame: pl.DataFrame) -> pl.DataFrame:
+def _daily_bar(frame: pl.DataFrame) -> pl.DataFrame:
     known = {"open": pl.col("open").drop_nulls().first(), "high": pl.col("high").max(), "low": pl.col("low").min()}
     others = [name for name in frame.columns if name not in {*known, *_DAY, "row"}]
     of_prices = [each.alias(name) for name, each in known.items()]
@@ -76,5 +77,5 @@ def _bar(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _clock(seconds: int) -> str:
+def _clock_text(seconds: int) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}"

@@ -71,8 +71,8 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
     usual = float(np.median(pauses))
     weekdays = _regular_weekdays(days) if usual <= 1 and len(days) >= FEWEST else TRADING_WEEKDAYS
     if usual <= 1 and weekdays < DAYS_OF_A_WEEK:
-        return _resting(weekdays)
-    return _by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= PAUSE * usual].mean()))
+        return _weekday_calendar(weekdays)
+    return _calendar_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= PAUSE * usual].mean()))
 
 
 def calendar_of_year(a_year: int) -> Calendar:
@@ -80,7 +80,7 @@ def calendar_of_year(a_year: int) -> Calendar:
     return next((each for each in _KNOWN if each.a_year == a_year), Calendar("irregular", a_year, "period"))
 
 
-def _by_count(count: float) -> Calendar:
+def _calendar_by_count(count: float) -> Calendar:
     nearest = min(_KNOWN, key=lambda each: abs(np.log(count / each.a_year)))
     return nearest if abs(count / nearest.a_year - 1) <= NEAR else calendar_of_year(max(1, round(count)))
 
@@ -91,7 +91,7 @@ def _regular_weekdays(days: np.ndarray) -> int:
     return int((2 * of_weekday >= of_weekday.max()).sum())
 
 
-def _resting(weekdays: int) -> Calendar:
+def _weekday_calendar(weekdays: int) -> Calendar:
     """The calendar of an exchange that opens this many days a week, scaled from the five-day week."""
     if weekdays == TRADING_WEEKDAYS:
         return DAILY

@@ -48,8 +48,8 @@ def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> t
         frame = frame.with_columns(pl.col("symbol").cast(pl.String))
         given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEYS)
     for where in functions:
-        function, version = _find(where)
-        found = _called(where, function, given)
+        function, version = _find_feature(where)
+        found = _call_feature(where, function, given)
         _check_causal(where, function, given, found)
         for name in (name for name in found.columns if name not in _KEYS):
             _check_name(name)
@@ -75,7 +75,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _find(where: str) -> tuple[Any, str]:
+def _find_feature(where: str) -> tuple[Any, str]:
     """The function, and a hash of its module's text."""
     function = find_object(where, given=f"--features {where}: it", wanted="MODULE:FUNCTION", error=DataError)
     try:
@@ -86,7 +86,7 @@ def _find(where: str) -> tuple[Any, str]:
         ) from wrong
 
 
-def _called(where: str, function: Any, given: pl.DataFrame) -> pl.DataFrame:  # noqa: ANN401  (the user's)
+def _call_feature(where: str, function: Any, given: pl.DataFrame) -> pl.DataFrame:  # noqa: ANN401  (the user's)
     with Border(f"--features {where}", function, wanted="a function of one frame of prices"):
         found = function(given)
     if not isinstance(found, pl.DataFrame) or not {*_KEYS} < {*found.columns}:
@@ -102,7 +102,7 @@ def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.Data
     """On the first half of the days the function must say what it says of all."""
     days = given["date"].unique().sort()
     middle = days[(len(days) - 1) // 2]
-    early = _called(where, function, given.filter(pl.col("date") <= middle))
+    early = _call_feature(where, function, given.filter(pl.col("date") <= middle))
     both = early.join(found, on=_KEYS, how="left", suffix=" of all")
     for name in (name for name in early.columns if name not in _KEYS):
         one, other = pl.col(name), pl.col(f"{name} of all")

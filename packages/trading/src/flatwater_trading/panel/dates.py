@@ -9,7 +9,7 @@ import polars as pl
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.parsing import to_text
 from flatwater_watch.errors import DataError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 DateOrder = Literal["mdy", "dmy", "ymd"]
 """The order of month, day and year in dates that are written as numbers."""
@@ -24,7 +24,7 @@ _UNITS = (("s", 11), ("ms", 14), ("us", 17), ("ns", 19))
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _DateForm:
     """A way to write a day."""
 
     pattern: str
@@ -34,12 +34,12 @@ class _Form:
 
 
 _FORMS = (
-    _Form(r"^(?<y>\d{4})(?<m>\d{2})(?<d>\d{2})$", "ymd"),
-    _Form(r"^(?<y>\d{4})[-/.](?<m>\d{1,2})[-/.](?<d>\d{1,2})$", "ymd"),
-    _Form(r"^(?<d>\d{1,2})\.(?<m>\d{1,2})\.(?<y>\d{4})$", "dmy"),
-    _Form(r"^(?<a>\d{1,2})[-/](?<b>\d{1,2})[-/](?<y>\d{4})$", None),
-    _Form(r"^(?<d>\d{1,2})[-/. ](?<name>[A-Za-z]{3})[a-z]*[-/., ]+(?<y>\d{4})$", "dmy"),
-    _Form(r"^(?<name>[A-Za-z]{3})[a-z]*[. ]+(?<d>\d{1,2}),? +(?<y>\d{4})$", "mdy"),
+    _DateForm(r"^(?<y>\d{4})(?<m>\d{2})(?<d>\d{2})$", "ymd"),
+    _DateForm(r"^(?<y>\d{4})[-/.](?<m>\d{1,2})[-/.](?<d>\d{1,2})$", "ymd"),
+    _DateForm(r"^(?<d>\d{1,2})\.(?<m>\d{1,2})\.(?<y>\d{4})$", "dmy"),
+    _DateForm(r"^(?<a>\d{1,2})[-/](?<b>\d{1,2})[-/](?<y>\d{4})$", None),
+    _DateForm(r"^(?<d>\d{1,2})[-/. ](?<name>[A-Za-z]{3})[a-z]*[-/., ]+(?<y>\d{4})$", "dmy"),
+    _DateForm(r"^(?<name>[A-Za-z]{3})[a-z]*[. ]+(?<d>\d{1,2}),? +(?<y>\d{4})$", "mdy"),
 )
 _EPOCH = r"^\d{9,19}$"
 
@@ -67,10 +67,10 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
     else:
         if column.dtype.is_float():
             column = column.cast(pl.Int64, strict=False)
-        days = _of_text(source, column, to_text(source, column), order)
+        days = _parse_text_dates(source, column, to_text(source, column), order)
     if days.null_count():
         row = int(days.is_null().arg_true()[0])
-        given = "an empty cell" if column[row] is None else shown(column[row])
+        given = "an empty cell" if column[row] is None else short_repr(column[row])
         raise DataError(f"{source}: row {row + 1}, column {column.name}: {given} is not a date. Write 2013-03-01.")
     return days
 
@@ -102,29 +102,29 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
     return found if found.max() else None
 
 
-def _of_text(source: Path, column: pl.Series, text: pl.Series, order: DateOrder | None) -> pl.Series:
+def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: DateOrder | None) -> pl.Series:
     if text.str.contains(_EPOCH).all() and text.null_count() == 0:
         return _since_1970(source, text)
     zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
     _say_times(source, column.name, set(zones))
     text = text.str.replace(_TIME, "").str.strip_chars()
-    form, first = _form_of(text)
+    form, first = _find_date_form(text)
     if form is None:
         return pl.repeat(None, len(text), dtype=pl.Date, eager=True)
     odd = ~text.str.contains(form.pattern) & text.is_not_null()
     if odd.any():
         row = int(odd.arg_true()[0])
         raise DataError(
-            f"{source}: row {row + 1}, column {column.name}: {shown(column[row])} is not a date. Write 2013-03-01, and "
-            f"all rows alike (row {first + 1} has {shown(text[first])})."
+            f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a date. Write "
+            f"2013-03-01, and all rows alike (row {first + 1} has {short_repr(text[first])})."
         )
     parts = text.str.extract_groups(form.pattern).struct.unnest()
     if form.order is None:
-        found = _order_of(source, text.name, parts, order)
+        found = _find_date_order(source, text.name, parts, order)
         parts = parts.rename({"a": "m", "b": "d"} if found == "mdy" else {"a": "d", "b": "m"})
     elif order is not None and order != form.order:
         raise DataError(
-            f"{source}: row {first + 1}, column {column.name}: {shown(text[first])} has {_WORDS[form.order]}, and "
+            f"{source}: row {first + 1}, column {column.name}: {short_repr(text[first])} has {_WORDS[form.order]}, and "
             f"--dates {order} asks for {_WORDS[order]}. Leave --dates out."
         )
     if "name" in parts.columns:
@@ -134,9 +134,9 @@ def _of_text(source: Path, column: pl.Series, text: pl.Series, order: DateOrder 
     return parts.select(iso.str.strptime(pl.Date, "%Y-%m-%d", strict=False)).to_series()
 
 
-def _form_of(text: pl.Series) -> tuple[_Form | None, int]:
+def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
     """The form of the first cell that has one, and its row."""
-    found: list[tuple[int, _Form | None]] = []
+    found: list[tuple[int, _DateForm | None]] = []
     for each in _FORMS:
         rows = text.str.contains(each.pattern).fill_null(value=False).arg_true()
         if len(rows):
@@ -145,7 +145,7 @@ def _form_of(text: pl.Series) -> tuple[_Form | None, int]:
     return form, first
 
 
-def _order_of(source: Path, column: str, parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
+def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
     """What a number above 12 says of a column such as 03/31/2024, or what was asked for."""
     by_row = parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
     says: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}

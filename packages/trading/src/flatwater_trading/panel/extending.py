@@ -9,7 +9,7 @@ from flatwater_trading.panel.panel import Panel
 _CHUNK_DAYS = 256
 
 
-def difference(own: Panel, given: Panel) -> str:
+def find_difference(own: Panel, given: Panel) -> str:
     """The first thing that keeps `given` from having the days of `own` as they are; empty where nothing does.
 
     Newer days, and the instruments' order, are told apart as well: a trader knows columns by their place.
@@ -28,7 +28,7 @@ def _differences(own: Panel, given: Panel) -> Iterator[str]:
     for what, had, has in (
         ("instrument", own.instruments, given.instruments),
         ("feature", own.features, given.features),
-        ("investable instrument", _bought(own), _bought(given)),
+        ("investable instrument", _investable_names(own), _investable_names(given)),
     ):
         for name in had:
             if name not in has:
@@ -51,7 +51,7 @@ def _differences(own: Panel, given: Panel) -> Iterator[str]:
         yield f"it ends on {given.dates[-1]}, before the day {own.dates[common]}"
 
 
-def _bought(panel: Panel) -> tuple[str, ...]:
+def _investable_names(panel: Panel) -> tuple[str, ...]:
     return tuple(panel.instruments[n] for n in panel.investable)
 
 
@@ -66,9 +66,9 @@ def _values(own: Panel, given: Panel, days: slice) -> Iterator[str]:
     feature = close if unlike[day, column, close] else feature  # the others often follow from it
     yield (
         f"on {own.dates[days][day]} the {own.features[feature]} of {own.instruments[column]} is "
-        f"{_told(has[day, column, feature])} and was {_told(had[day, column, feature])}"
+        f"{_value_text(has[day, column, feature])} and was {_value_text(had[day, column, feature])}"
     )
 
 
-def _told(value: float) -> str:
+def _value_text(value: float) -> str:
     return "missing" if np.isnan(value) else f"{value:.9g}"

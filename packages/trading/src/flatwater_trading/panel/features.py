@@ -31,7 +31,7 @@ class Feature:
     """Whether it means the same in every column."""
 
 
-def _as_it_is(name: str) -> Feature:
+def _plain_feature(name: str) -> Feature:
     return Feature((name,), lambda columns: columns[name], scale_free=name in {"rsi", "trix"})
 
 
@@ -40,7 +40,7 @@ def _a_price(close: np.ndarray) -> np.ndarray:
     return np.fmin.accumulate(close, axis=0) > 0
 
 
-def _return(columns: Columns, *, days: int = 1) -> np.ndarray:
+def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
     """Percent since the last close that was known `days` rows ago, however old it was."""
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
@@ -58,10 +58,10 @@ def _percent_of_close(name: str) -> Feature:
     return Feature((name, "close"), of, scale_free=True)
 
 
-OBSERVABLE: dict[str, Feature] = {name: _as_it_is(name) for name in FEATURES} | {
-    "return": Feature(("close",), _return, scale_free=True),
-    "return_60": Feature(("close",), partial(_return, days=60), scale_free=True),
-    "return_120": Feature(("close",), partial(_return, days=120), scale_free=True),
+OBSERVABLE: dict[str, Feature] = {name: _plain_feature(name) for name in FEATURES} | {
+    "return": Feature(("close",), _past_return, scale_free=True),
+    "return_60": Feature(("close",), partial(_past_return, days=60), scale_free=True),
+    "return_120": Feature(("close",), partial(_past_return, days=120), scale_free=True),
     "macd_pct": _percent_of_close("macd"),
     "macd_signal_pct": _percent_of_close("macd_signal"),
     "sma20_distance_pct": _percent_of_close("sma20_distance"),
@@ -79,7 +79,7 @@ def find_features(names: Sequence[str], held: Sequence[str] = FEATURES) -> list[
     Raises:
         DataError: there is no such feature; the message names those there are.
     """
-    known = {name: _as_it_is(name) for name in held} | OBSERVABLE
+    known = {name: _plain_feature(name) for name in held} | OBSERVABLE
     for name in names:
         if name not in known:
             raise DataError(f"there is no feature {name!r} to observe. There are: {', '.join(known)}.")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from flatwater_trading.panel.adjusting import adjust, say_adjusted
+from flatwater_trading.panel.adjusting import adjust_prices, say_adjusted
 from flatwater_trading.panel.checking import Prices
 from flatwater_trading.panel.dates import DateOrder, parse_dates, seconds_of_day
 from flatwater_trading.panel.naming import ADJUSTED, ColumnLayout, file_kind, say_closes
@@ -52,7 +52,7 @@ def long_prices(
     adjusted = named.get(ADJUSTED)
     if adjusted is not None and adjusted != named["close"]:
         table = table.with_columns(parse_numbers(source, frame[adjusted]).alias(ADJUSTED))
-        table = adjust(source, table, dict.fromkeys(instruments, adjusted))
+        table = adjust_prices(source, table, dict.fromkeys(instruments, adjusted))
         say_adjusted(source, adjusted)
     return Prices(table, instruments, {(name, price): columns[price] for name in instruments for price in PRICES})
 
@@ -86,7 +86,7 @@ def wide_prices(
     numbers = parse_columns(source, frame, [*dict.fromkeys(wanted)])
     nothing = pl.repeat(None, height, dtype=pl.Float64, eager=True)
 
-    def stacked(field: str) -> pl.Series:
+    def stack_field(field: str) -> pl.Series:
         return pl.concat([numbers.get(columns.get((name, field), ""), nothing) for name in instruments]).alias(field)
 
     rows = np.arange(len(instruments) * height)
@@ -95,10 +95,10 @@ def wide_prices(
             pl.Series("row", rows % max(1, height) + 1),
             pl.Series("symbol", instruments, dtype=pl.Enum(instruments)).gather(rows // max(1, height)),
             pl.concat([days] * len(instruments)).alias("date"),
-            *map(stacked, fields),
+            *map(stack_field, fields),
         ]
     )
     if adjusted:
-        table = adjust(source, table, adjusted)
+        table = adjust_prices(source, table, adjusted)
         say_adjusted(source, next(iter(adjusted.values())), len(adjusted))
     return Prices(table, instruments, columns)

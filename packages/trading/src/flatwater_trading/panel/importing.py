@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from flatwater_trading.panel.adjusting import RAW_CLOSE, find_jumps, say_jumps, say_unused
-from flatwater_trading.panel.bars import Bars, one_row_a_day
+from flatwater_trading.panel.bars import Bars, to_daily_rows
 from flatwater_trading.panel.calendar import DAILY
 from flatwater_trading.panel.checking import check_order, check_prices
 from flatwater_trading.panel.custom_features import compute_own, custom_features, kept_names
@@ -129,7 +129,7 @@ def read_prices(
         frame, mapping = unpack_lists(source, frame, columns, kept)
         layout = find_layout(source, frame.columns, mapping, kept)
         read = wide_prices if layout.wide else long_prices
-        prices = one_row_a_day(source, read(source, frame, layout, dates, kept), frame[layout.named["date"]], bars)
+        prices = to_daily_rows(source, read(source, frame, layout, dates, kept), frame[layout.named["date"]], bars)
         check_order(source, prices)
         traded = investable_columns(prices.instruments, investable)
         names = tuple(prices.instruments[n] for n in traded)

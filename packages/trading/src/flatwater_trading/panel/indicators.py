@@ -19,7 +19,7 @@ _CLOSE = FEATURES.index("close")
 _FIRST, _LAST = FEATURES.index("rsi"), len(FEATURES)
 
 
-def indicators(close: np.ndarray) -> np.ndarray:
+def compute_indicators(close: np.ndarray) -> np.ndarray:
     """RSI, MACD, its signal, TRIX and the distance to the 20-day mean of one instrument without holes.
 
     Args:
@@ -45,4 +45,4 @@ def write_indicators_(values: np.ndarray) -> None:
         close = values[:, n, _CLOSE]
         at = np.flatnonzero(np.isfinite(close))
         values[:, n, _FIRST:_LAST] = np.nan
-        values[at, n, _FIRST:_LAST] = indicators(close[at].astype(np.float64))
+        values[at, n, _FIRST:_LAST] = compute_indicators(close[at].astype(np.float64))

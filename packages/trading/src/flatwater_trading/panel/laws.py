@@ -134,7 +134,7 @@ class ShockFollowing:
         if self.leader is not None:
             # Columns differ, so that there is something to choose; the mean square of the factors is 1.08.
             shocks, factor = self.leader, 0.5 + np.random.default_rng([self.config.seed, 3, n]).random()
-        weight = self.strength * factor * _remembered(shocks, memory(self.config.signal_days))
+        weight = self.strength * factor * _weighted_shocks(shocks, daily_persistence(self.config.signal_days))
         ahead = self.sign * weight * self.gain
         return np.concatenate([[0.0], (self.sign[1:] * weight[:-1])]), ahead
 
@@ -208,9 +208,9 @@ def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, floa
     Raises:
         ConfigError: `signal` is not below g^2 / V.
     """
-    phi = memory(signal_days)
+    phi = daily_persistence(signal_days)
     gain = float((phi ** np.arange(1, HORIZON + 1)).sum())
-    total = _spread(phi)
+    total = _summed_variance(phi)
     _require_below(signal, gain**2 / total, signal_days, "it may change within them")
     deviation = float((signal * HORIZON * NOISE**2 / (gain**2 - signal * total)) ** 0.5)
     return deviation, gain, gain**2 / total
@@ -221,7 +221,7 @@ def mean_growth(deviation: float) -> float:
     return float(np.log(np.exp(_STATES * deviation + NOISE**2 / 2).mean()))
 
 
-def memory(signal_days: int) -> float:
+def daily_persistence(signal_days: int) -> float:
     """What is left of a shock, or of a state, a day later."""
     return 1 - 1 / signal_days
 
@@ -235,10 +235,10 @@ def _following(
     shows_sign: bool = False,
 ) -> ShockFollowing:
     """The strength that makes the signal as large as asked for (see the module)."""
-    rho, signal, own = memory(config.signal_days), config.signal, leader is None
+    rho, signal, own = daily_persistence(config.signal_days), config.signal, leader is None
     ahead = np.arange(1, HORIZON + 1)
     gain = float((persists**ahead * rho ** (ahead - 1)).sum())
-    total, noise = _spread(persists * rho), HORIZON * NOISE**2
+    total, noise = _summed_variance(persists * rho), HORIZON * NOISE**2
     within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
     caused = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * within if own and persists == 1 else 0.0
     most, because = gain**2 / total, "it may change within them"
@@ -253,7 +253,7 @@ def _following(
     return ShockFollowing(config, strength, gain, (strength**2 + NOISE**2) / 2, sign, leader, shows_sign)
 
 
-def _remembered(shocks: np.ndarray, rho: float) -> np.ndarray:
+def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:
     """The mean of past shocks, weighted less the older they are, of variance 1."""
     found = np.empty_like(shocks)
     held = 0.0
@@ -263,7 +263,7 @@ def _remembered(shocks: np.ndarray, rho: float) -> np.ndarray:
     return np.asarray(found * (1 - rho**2) ** 0.5)
 
 
-def _spread(persistence: float) -> float:
+def _summed_variance(persistence: float) -> float:
     """Variance of the sum over H days of what has variance 1 and persists so from day to day."""
     days = np.arange(HORIZON)
     return float((persistence ** np.abs(days[:, None] - days[None, :])).sum())

@@ -30,11 +30,11 @@ def unpack_lists(
     Raises:
         DataError: lists are of several lengths, or nobody says where the prices stand.
     """
-    lists = {column.name: found for column in frame.get_columns() if (found := _as_lists(column)) is not None}
+    lists = {column.name: found for column in frame.get_columns() if (found := _to_lists(column)) is not None}
     if not lists:
         return frame, {**mapping}
     places = {role: int(place) for role, place in mapping.items() if place.isdecimal() and place not in frame.columns}
-    length = _length_of(source, lists)
+    length = _list_length(source, lists)
     if not places and length == len(FEATURES):
         places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *kept) if name in FEATURES}
     if not {*PRICES} <= {*places} or not all(1 <= place <= length for place in places.values()):
@@ -57,7 +57,7 @@ def unpack_lists(
     return pl.DataFrame({column.name: column for column in columns}), rest
 
 
-def _as_lists(column: pl.Series) -> pl.Series | None:
+def _to_lists(column: pl.Series) -> pl.Series | None:
     """None for a column of anything else; text becomes lists of text."""
     if isinstance(column.dtype, pl.Array):
         return column.arr.to_list()
@@ -69,7 +69,7 @@ def _as_lists(column: pl.Series) -> pl.Series | None:
     return text.set(text == "", None).str.split(" ")
 
 
-def _length_of(source: Path, lists: dict[str, pl.Series]) -> int:
+def _list_length(source: Path, lists: dict[str, pl.Series]) -> int:
     """How many numbers each list has; the same everywhere."""
     length = 0
     for name, column in lists.items():

@@ -41,10 +41,10 @@ def load_panel(path: str | None) -> Panel:
         return open_panel(shipped_panel_path())
     if is_synthetic(path):
         config = parse_synthetic(path)
-        return _cached(repr(config), lambda: _generated(config))
+        return _open_or_store(repr(config), lambda: _generate_panel(config))
     source = expand_path(path)
     if file_kind(source) in (*SUFFIXES, *PACKED):  # a packed one is refused, with what unpacks it
-        return _cached(_file_hash(source), lambda: _imported(source))
+        return _open_or_store(_file_hash(source), lambda: _import_file(source))
     return open_panel(source)
 
 
@@ -76,7 +76,7 @@ def name_in_cache(origin: str, *packages: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def _cached(origin: str, make: Callable[[], Panel]) -> Panel:
+def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
     """The stored panel that follows from `origin` and from this package's code; made and stored if it is not there."""
     stored = cache_folder() / f"{name_in_cache(origin, 'flatwater_trading.panel')}.safetensors"
     if stored.is_file():
@@ -112,7 +112,7 @@ def cached_panel(fingerprint: str) -> Panel | None:
 # polars and TA-Lib (which imports pandas where it finds it) stay resident: 105 MB that a run on a stored panel saves.
 
 
-def _imported(source: Path) -> Panel:
+def _import_file(source: Path) -> Panel:
     from flatwater_trading.panel.importing import import_panel  # noqa: PLC0415
 
     return import_panel(source)
@@ -130,7 +130,7 @@ def load_truth(spec: str | None) -> "np.ndarray | None":
     return synthetic_truth(parse_synthetic(spec))
 
 
-def _generated(config: SyntheticConfig) -> Panel:
+def _generate_panel(config: SyntheticConfig) -> Panel:
     from flatwater_trading.panel.synthetic import synthetic_panel  # noqa: PLC0415
 
     return synthetic_panel(config).panel

@@ -110,15 +110,15 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
         found |= {name: name for name in kept if name in columns}
         _check_kept(source, columns, kept, found.keys())
         unused = [column for column in columns if column not in found.values()]
-        return ColumnLayout(found, {}, _guessed(found, mapping), unused)
+        return ColumnLayout(found, {}, _guessed_columns(found, mapping), unused)
     if "date" not in found:
         raise _missing(source, columns, ["date"])
     named = {"date": found["date"]}
     others = [column for column in columns if column != found["date"]]
-    wide = _complete(source, wide) if wide else _closes(source, others)
+    wide = _require_all_prices(source, wide) if wide else _closes(source, others)
     _check_kept(source, columns, kept, {field for _, field in wide})
     unused = [column for column in others if column not in wide.values()]
-    return ColumnLayout(named, wide, _guessed(named, mapping), unused)
+    return ColumnLayout(named, wide, _guessed_columns(named, mapping), unused)
 
 
 def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
@@ -144,7 +144,7 @@ def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str])
             raise DataError(f"--map {role}={name}: {role} is none of {', '.join(SYNONYMS)}. Write one of them.")
         if "*" not in name and name not in columns:
             raise DataError(
-                f"{source}: --map {role}={name}: there is no column {name} (found: {_shown(columns)}). Name one."
+                f"{source}: --map {role}={name}: there is no column {name} (found: {_shorten_list(columns)}). Name one."
             )
 
 
@@ -152,8 +152,8 @@ def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Co
     missing = [name for name in kept if name not in found]
     if missing:
         raise DataError(
-            f"{source}: --features {missing[0]}: there is no column of that name (found: {_shown(columns)}). Name one, "
-            "or MODULE:FUNCTION."
+            f"{source}: --features {missing[0]}: there is no column of that name (found: {_shorten_list(columns)}). "
+            "Name one, or MODULE:FUNCTION."
         )
 
 
@@ -189,9 +189,10 @@ def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
     if missing == ["date"]:
         wanted += " (in long form also symbol=COLUMN close=COLUMN)"
     return DataError(
-        f"{source}: column {' and '.join(missing)} missing (found: {_shown(columns)}). If it has another name, add "
-        f"--map {wanted}. Long form needs symbol, date, open, high, low, close (or the close alone); wide form needs "
-        "date and columns such as AAPL_open, AAPL_high, AAPL_low, AAPL_close, or one closing price for each instrument."
+        f"{source}: column {' and '.join(missing)} missing (found: {_shorten_list(columns)}). If it has another name, "
+        f"add --map {wanted}. Long form needs symbol, date, open, high, low, close (or the close alone); wide form "
+        "needs date and columns such as AAPL_open, AAPL_high, AAPL_low, AAPL_close, or one closing price "
+        "for each instrument."
     )
 
 
@@ -238,7 +239,7 @@ def _kept_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
-def _complete(source: Path, found: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+def _require_all_prices(source: Path, found: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
     """All prices of each instrument; of one with a close alone, that."""
     for name in dict.fromkeys(name for name, _ in found):
         missing = [price for price in PRICES if (name, price) not in found]
@@ -280,11 +281,11 @@ def say_guessed(source: Path, layout: ColumnLayout) -> None:
         note_about_file(source, f"taken: {named}. If that is wrong, add --map {wanted}.")
 
 
-def _guessed(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
+def _guessed_columns(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
     return {role: name for role, name in found.items() if role not in mapping and name != role and _plain(name) != role}
 
 
-def _shown(columns: list[str]) -> str:
+def _shorten_list(columns: list[str]) -> str:
     more = f" and {len(columns) - 20} more" if len(columns) > 20 else ""  # noqa: PLR2004
     return ", ".join(columns[:20]) + more
 

@@ -60,19 +60,19 @@ def training_statistics(panel: Panel, features: tuple[str, ...], days: range | s
     for columns, block in _blocks(panel, features, start, stop):
         count[columns] = np.isfinite(block).sum(axis=0)
         total[columns] = np.nansum(block, axis=0)
-    mean = _shared(total, pooled) / np.maximum(_shared(count, pooled), 1)
+    mean = _pool_sums(total, pooled) / np.maximum(_pool_sums(count, pooled), 1)
     # The second pass takes differences from the mean: squares of the values themselves would lose digits.
     for columns, block in _blocks(panel, features, start, stop):
         np.subtract(block, mean[columns], out=block)
         squares[columns] = np.nansum(np.square(block, out=block), axis=0)
-    count = _shared(count, pooled)
-    spread = np.sqrt(_shared(squares, pooled) / np.maximum(count, 1))
+    count = _pool_sums(count, pooled)
+    spread = np.sqrt(_pool_sums(squares, pooled) / np.maximum(count, 1))
     # Sums of a constant float32 are exact in float64, so a constant column's deviation is 0 and no rounding error.
     deviation = np.where(count == 0, np.inf, np.where(spread > 0, spread, 1.0))
     return Statistics(mean=mean, deviation=deviation)
 
 
-def _shared(sums: np.ndarray, pooled: np.ndarray) -> np.ndarray:
+def _pool_sums(sums: np.ndarray, pooled: np.ndarray) -> np.ndarray:
     """Sums [N, F'], where `pooled` [N, F'] over all columns that are."""
     return np.where(pooled, np.where(pooled, sums, 0).sum(axis=0), sums)
 

@@ -97,7 +97,9 @@ def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: S
     columns = {name: n for n, name in enumerate(panel.instruments)}
     absent = [name for name in instruments if name not in columns]
     if absent:
-        raise DataError(f"the prices lack {_shortened(tuple(absent))}. They have: {_shortened(panel.instruments)}.")
+        raise DataError(
+            f"the prices lack {_shorten_list(tuple(absent))}. They have: {_shorten_list(panel.instruments)}."
+        )
     if panel.instruments == instruments and [instruments[n] for n in panel.investable] == [*investable]:
         return panel
     order = [columns[name] for name in instruments]
@@ -191,7 +193,7 @@ def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | Non
     unknown = [each for each in chosen if not found[each]]
     if unknown or not chosen:
         wrong = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
-        raise DataError(f"investable {wrong}. Choose from: {_shortened(instruments)}.")
+        raise DataError(f"investable {wrong}. Choose from: {_shorten_list(instruments)}.")
     return np.array(sorted({column for columns in found.values() for column in columns}), dtype=np.int64)
 
 
@@ -218,6 +220,6 @@ def fingerprint(
     return digest.hexdigest()
 
 
-def _shortened(names: tuple[str, ...], most: int = 20) -> str:
+def _shorten_list(names: tuple[str, ...], most: int = 20) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

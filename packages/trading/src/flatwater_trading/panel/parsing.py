@@ -8,7 +8,7 @@ import polars as pl
 
 from flatwater_watch.errors import DataError
 from flatwater_watch.progress import count_steps
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a")
 """What counts as a missing number in text, in any case."""
@@ -49,13 +49,13 @@ def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | Non
     columns = frame.select(text.str.strip_chars()).get_columns()
     if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
         return frame  # a point alone stands before decimals
-    ways = {column.name: {decimal} if decimal else _ways(column) for column in columns}
+    ways = {column.name: {decimal} if decimal else _decimal_readings(column) for column in columns}
     commas, points = (sum(way == {only} for way in ways.values()) for only in ("comma", "point"))
     usual: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
     return frame.with_columns([_rewritten(name, way or {usual}) for name, way in ways.items()])
 
 
-def _ways(column: pl.Series) -> set[Decimal]:
+def _decimal_readings(column: pl.Series) -> set[Decimal]:
     """The ways in which alone some number of a column can be read."""
     kinds: tuple[tuple[Decimal, str], ...] = (("comma", _ONLY_GERMAN), ("point", _ONLY_ENGLISH))
     return {way for way, pattern in kinds if column.str.contains(pattern).any()}
@@ -125,7 +125,7 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
     if unread.any():
         row = int(unread.arg_true()[0])
         raise DataError(
-            f"{source}: row {row + 1}, column {column.name}: {shown(column[row])} is not a finite number. "
+            f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a finite number. "
             "Leave the cell empty where there is no price."
         )
     return numbers.fill_nan(None)

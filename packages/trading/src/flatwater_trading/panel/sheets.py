@@ -48,21 +48,21 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
         raise DataError(
             f"{source}: the workbook cannot be read: {wrong}. Open it in the program that wrote it, and save it again."
         ) from wrong
-    name = _chosen(source, tables, sheet)
+    name = _choose_sheet(source, tables, sheet)
     rows = tables[name]
-    head = _head_of(rows)
+    head = _header_row(rows)
     if head:
         note_about_file(source, f"sheet {name}: the table begins in row {head + 1}; rows above it are left out.")
     return _frame(source, name, rows[head:], decimal)
 
 
-def _chosen(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None) -> str:
+def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None) -> str:
     named = ", ".join(tables)
     if sheet is not None:
         if sheet not in tables:
             raise DataError(f"{source}: --sheet {sheet}: there is no such sheet (found: {named}). Name one.")
         return sheet
-    filled = [name for name, rows in tables.items() if _first_of(rows) is not None] or [*tables][:1]
+    filled = [name for name, rows in tables.items() if _first_number_row(rows) is not None] or [*tables][:1]
     if len(filled) != 1:
         raise DataError(
             f"{source}: {len(filled)} sheets hold a table ({', '.join(filled)}). Add --sheet NAME for one of them."
@@ -72,26 +72,26 @@ def _chosen(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None)
     return filled[0]
 
 
-def _first_of(rows: list[list[Any]]) -> int | None:
+def _first_number_row(rows: list[list[Any]]) -> int | None:
     """The first row of numbers that is as wide as a table; None where there is none.
 
     A title with the day of printing beside it is narrower than the table below it.
     """
     looked_at = rows[:_LOOKED_AT]
-    width = max((_filled(row) for row in looked_at), default=0)
+    width = max((_count_filled_cells(row) for row in looked_at), default=0)
     for at, row in enumerate(looked_at):
         numbers = sum(_is_number(cell) for cell in row)
-        if at and numbers and _filled(row) > 1 and 2 * _filled(row) > width:
+        if at and numbers and _count_filled_cells(row) > 1 and 2 * _count_filled_cells(row) > width:
             return at
     return None
 
 
-def _head_of(rows: list[list[Any]]) -> int:
+def _header_row(rows: list[list[Any]]) -> int:
     """The row of the table's names: the last above its numbers that is about as wide; of two heads the upper one."""
-    first = _first_of(rows)
+    first = _first_number_row(rows)
     if first is None:
         return 0
-    above = [at for at in range(first) if 2 * _filled(rows[at]) > _filled(rows[first])]
+    above = [at for at in range(first) if 2 * _count_filled_cells(rows[at]) > _count_filled_cells(rows[first])]
     head = above[-1] if above else first - 1
     return head - 1 if head and join_heads(_as_text(rows[head - 1 : head + 2])) else head
 
@@ -100,7 +100,7 @@ def _as_text(rows: list[list[Any]]) -> list[list[str]]:
     return [[str(cell) for cell in row] for row in rows]
 
 
-def _filled(row: list[Any]) -> int:
+def _count_filled_cells(row: list[Any]) -> int:
     return sum(cell != "" for cell in row)
 
 
@@ -111,7 +111,7 @@ def _is_number(cell: object) -> bool:
 
 
 def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | None) -> pl.DataFrame:
-    while rows and not _filled(rows[-1]):
+    while rows and not _count_filled_cells(rows[-1]):
         rows.pop()
     if not rows:
         raise DataError(f"{source}: sheet {sheet} is empty. Add --sheet NAME for another one.")
@@ -131,7 +131,10 @@ def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | N
     )
     plain = plain_numbers(written, separator="\t", decimal=decimal)
     return pl.DataFrame(
-        [_mixed(plain[name], cells) if name in texts else _typed(name, cells) for name, cells in columns.items()]
+        [
+            _mixed_column(plain[name], cells) if name in texts else _typed_column(name, cells)
+            for name, cells in columns.items()
+        ]
     )
 
 
@@ -139,7 +142,7 @@ def _is_text(cell: object) -> bool:
     return isinstance(cell, bool) or (isinstance(cell, str) and cell.strip().lower() not in MISSING)
 
 
-def _typed(name: str, cells: list[Any]) -> pl.Series:
+def _typed_column(name: str, cells: list[Any]) -> pl.Series:
     """A column of numbers or of days; what is neither is missing."""
     known = [None if isinstance(cell, str) else cell for cell in cells]
     if any(isinstance(cell, dt.date) for cell in known):
@@ -156,13 +159,13 @@ def _typed(name: str, cells: list[Any]) -> pl.Series:
     return pl.Series(name, known, dtype=pl.Float64)
 
 
-def _mixed(text: pl.Series, cells: list[Any]) -> pl.Series:
+def _mixed_column(text: pl.Series, cells: list[Any]) -> pl.Series:
     """Text, with the numbers and days among it written as we read them."""
-    rest = [None if isinstance(cell, str) else _written(cell) for cell in cells]
+    rest = [None if isinstance(cell, str) else _cell_text(cell) for cell in cells]
     return text.fill_null(pl.Series(text.name, rest, dtype=pl.String))
 
 
-def _written(cell: object) -> str:
+def _cell_text(cell: object) -> str:
     if isinstance(cell, float):
         return str(int(cell)) if cell.is_integer() else repr(cell)
     if isinstance(cell, dt.datetime) and cell.time() == dt.time():

@@ -6,7 +6,7 @@ from typing import get_type_hints
 
 from flatwater_trading.panel.config import SyntheticConfig
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 _PREFIX = "synthetic:"
 _READ: dict[object, Callable[[str], int | float]] = {int: int, float: float}
@@ -24,16 +24,18 @@ def parse_synthetic(spec: str) -> SyntheticConfig:
     kinds = get_type_hints(SyntheticConfig)
     wanted = f"Write synthetic:INSTRUMENTSxDAYS[:FIELD=VALUE ...] with fields {', '.join(kinds)}."
     if not is_synthetic(spec) or size is None:
-        raise ConfigError(f"panel {shown(spec)} has no size. {wanted}")
+        raise ConfigError(f"panel {short_repr(spec)} has no size. {wanted}")
     chosen: dict[str, int | float | str] = {"instruments": int(size[1]), "days": int(size[2])}
     for setting in settings:
         name, _, text = setting.partition("=")
         if name not in kinds:
-            raise ConfigError(f"panel {shown(spec)}: {shown(name)} is no field. {wanted}")
+            raise ConfigError(f"panel {short_repr(spec)}: {short_repr(name)} is no field. {wanted}")
         try:
             chosen[name] = _READ.get(kinds[name], str)(text)
         except ValueError as wrong:
-            raise ConfigError(f"panel {shown(spec)}: {name} = {shown(text)} is not a number. {wanted}") from wrong
+            raise ConfigError(
+                f"panel {short_repr(spec)}: {name} = {short_repr(text)} is not a number. {wanted}"
+            ) from wrong
     return SyntheticConfig(**chosen)  # type: ignore[arg-type]  # each value was converted to its own field's type
 
 

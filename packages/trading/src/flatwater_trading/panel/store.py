@@ -20,7 +20,7 @@ from flatwater_trading.panel.panel import FEATURES, Panel
 from flatwater_watch.errors import DataError, RunError
 from flatwater_watch.files.directory import remove_strays, replace_whole
 from flatwater_watch.files.output import own_name
-from flatwater_watch.files.safe_read import irregular, open_regular
+from flatwater_watch.files.safe_read import describe_irregular, open_regular
 
 _FORMAT = "flatwater-panel-1"
 _LARGEST_HEADER = 16 << 20
@@ -76,7 +76,7 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
         return
     if path.is_symlink():
         raise DataError(f"{path}: it is a link, to {path.readlink()}, and links are not followed. Name a new file.")
-    if kind := irregular(found.st_mode):
+    if kind := describe_irregular(found.st_mode):
         raise DataError(f"{path}: the panel cannot be written: it is {kind}. Name a file that is new, or a panel.")
     if source is not None and source.exists() and source.samefile(place):
         raise DataError(f"{path}: this is the source of the prices, which would be gone. Choose another place.")
@@ -123,7 +123,7 @@ def open_panel(path: Path) -> Panel:
             digest = _digest(header, iter(lambda: file.read(_CHUNK), b""))
         if digest != header["__metadata__"]["sha256"]:
             raise DataError(f"{path}: the contents do not match their hash: cut off or damaged. Import it again.")
-        return _mapped(path, header, start)
+        return _map_panel(path, header, start)
     except OSError as wrong:
         raise DataError(f"{path}: the panel cannot be read: {wrong.strerror}. Check the path.") from wrong
 
@@ -184,7 +184,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
     return header, 8 + size
 
 
-def _mapped(path: Path, header: dict[str, Any], start: int) -> Panel:
+def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
     about = header["__metadata__"]
     features = tuple(json.loads(about["features"]))
     if features[: len(FEATURES)] != FEATURES:

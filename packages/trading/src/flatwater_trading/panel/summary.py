@@ -89,7 +89,7 @@ class PanelSummary:
     file_bytes: int | None
 
 
-def summarise(panel: Panel, *, context: int, episode: int) -> PanelSummary:
+def summarise_panel(panel: Panel, *, context: int, episode: int) -> PanelSummary:
     """Days, instruments, features, splits (default configuration), fingerprint and file of a panel.
 
     Args:

@@ -52,7 +52,7 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
         drift[traded, n] = ahead[traded]
     write_indicators_(values)
     drift.setflags(write=False)
-    return SyntheticPanel(panel=_named(values, config), drift=drift)
+    return SyntheticPanel(panel=_to_panel(values, config), drift=drift)
 
 
 def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
@@ -81,7 +81,7 @@ def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], n
         returns = moves + beta * market + sectors[n % SECTORS] + own - law.growth
         said = shown if n == first_context else None
         prices = _prices(rng, returns if said is None else said)
-        traded = days[_traded(rng, config)] if said is None else days
+        traded = days[_draw_traded_days(rng, config)] if said is None else days
         yield prices, traded, ahead - HORIZON * law.growth
 
 
@@ -97,7 +97,7 @@ def _prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.ndarr
     return {name: np.exp(log) for name, log in {"open": opened, "close": close, "high": high, "low": low}.items()}
 
 
-def _traded(rng: np.random.Generator, config: SyntheticConfig) -> np.ndarray:
+def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.ndarray:
     """Days [T] bool on which the column has prices: after its listing, before its delisting, outside halts."""
     days = np.arange(config.days)
     # All draws are made whatever the shares are, so that changing one share leaves the rest of the market alone.
@@ -112,7 +112,7 @@ def _traded(rng: np.random.Generator, config: SyntheticConfig) -> np.ndarray:
     return traded & (days >= until)
 
 
-def _named(values: np.ndarray, config: SyntheticConfig) -> Panel:
+def _to_panel(values: np.ndarray, config: SyntheticConfig) -> Panel:
     traded = config.instruments - config.context_instruments
     width = len(str(config.instruments - 1))
     names = [f"{'S' if n < traded else 'C'}{n:0{width}d}" for n in range(config.instruments)]

@@ -28,7 +28,7 @@ class TradedCloses:
     columns: np.ndarray
     """[K] of what can be bought."""
 
-    def ratio(self, row: int, instrument: int) -> float:
+    def traded_ratio(self, row: int, instrument: int) -> float:
         """Of the instrument's last day with both closes up to `row`; 1 before the first.
 
         Args:

@@ -37,7 +37,7 @@ def neighbours(
     return taps, last
 
 
-class _Gathered(FunctionCtx):
+class _GatherContext(FunctionCtx):
     taken: tuple[torch.Size, int, int]
     """The shape that was gathered from, kernel and dilation."""
 
@@ -46,7 +46,7 @@ class _Neighbours(torch.autograd.Function):
     """A gather whose gradient is added up slice by slice."""
 
     @staticmethod
-    def forward(ctx: _Gathered, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx: _GatherContext, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
         ctx.taken = h.shape, kernel, dilation
         if wanted >= dilation * kernel:
             span = h.shape[3] - (kernel - 1) * dilation
@@ -57,7 +57,7 @@ class _Neighbours(torch.autograd.Function):
         return taps, taps[..., -h.shape[-1] :].clone()
 
     @staticmethod
-    def backward(ctx: _Gathered, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: _GatherContext, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         taps, last = grads
         shape, kernel, dilation = ctx.taken
         parts = list(taps.chunk(kernel, dim=-1))

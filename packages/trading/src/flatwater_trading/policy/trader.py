@@ -27,7 +27,7 @@ def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> di
     return linear(name, width, heads) | known
 
 
-def attend(
+def attend_columns(
     params: Params, name: str, tokens: Float[Tensor, "P M N W"], missing: Bool[Tensor, "P M N"]
 ) -> tuple[Float[Tensor, "P M HW"], Float[Tensor, "P M H N"]]:
     """The columns' summary and the weight of each; a missing column gets none.
@@ -95,9 +95,9 @@ class Trunk:
     def embed(self, params: Params, tokens: Float[Tensor, "P M N W"], today: Float[Tensor, "P M N F"]) -> Embedding:
         """Attend over the columns. A column whose features of the day are all exactly 0 is missing."""
         missing = (today == 0).all(-1).expand(tokens.shape[:-1])
-        market, attention = attend(params, "attention", tokens, missing)
+        market, attention = attend_columns(params, "attention", tokens, missing)
         if len(self.context):
-            summary, _ = attend(
+            summary, _ = attend_columns(
                 params, "context", tokens.index_select(2, self.context), missing.index_select(2, self.context)
             )
             market = torch.cat([market, summary], dim=-1)
@@ -129,14 +129,14 @@ class TraderActor:
     def __call__(self, params: Params, obs: MarketObs) -> Float[Tensor, "P B K 2"]:
         """The action on the last day of each window."""
         seen = self.trunk.embed_windows(params, obs.windows)
-        return self.head(params, self.hidden(params, seen), seen.missing, obs.account)
+        return self.head(params, self.hidden_features(params, seen), seen.missing, obs.account)
 
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
         """The action on every day of each slice that has its whole context in the slice, where no account is seen."""
         seen = self.trunk.embed_days(params, x)
-        return self.head(params, self.hidden(params, seen), seen.missing, None)
+        return self.head(params, self.hidden_features(params, seen), seen.missing, None)
 
-    def hidden(self, params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
+    def hidden_features(self, params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
         """What the head makes of the market, before the account is added."""
         return instrument_hidden(params, seen)
 
@@ -152,13 +152,15 @@ class TraderActor:
         The environment buys at most the instrument with the largest coefficient, and refuses one without a price: a
         day on which a missing instrument came first would be lost.
         """
-        coefficient, target = torch.tanh(rowwise(params, "action", relu(_with(params, hidden, account)))).unbind(-1)
+        coefficient, target = torch.tanh(
+            apply_rowwise(params, "action", relu(_add_account(params, hidden, account)))
+        ).unbind(-1)
         return torch.stack([coefficient.masked_fill(missing, -1.0), target], dim=-1)
 
     def gaussian(self, params: Params, obs: MarketObs) -> tuple[Tensor, Tensor]:
         """What actions are drawn from: mean and log-deviation [P, B, K, 2], before they are squashed."""
         seen = self.trunk.embed_windows(params, obs.windows)
-        return self.gaussian_head(params, self.hidden(params, seen), seen.missing, obs.account)
+        return self.gaussian_head(params, self.hidden_features(params, seen), seen.missing, obs.account)
 
     def gaussian_head(
         self,
@@ -168,10 +170,10 @@ class TraderActor:
         account: Float[Tensor, "P M K A"] | None,
     ) -> tuple[Float[Tensor, "P M K 2"], Float[Tensor, "P M K 2"]]:
         """The same on days that are embedded already; nothing is drawn for a missing instrument (-inf)."""
-        top = relu(_with(params, hidden, account))
-        coefficient, target = rowwise(params, "action", top).unbind(-1)
+        top = relu(_add_account(params, hidden, account))
+        coefficient, target = apply_rowwise(params, "action", top).unbind(-1)
         mean = torch.stack([coefficient.masked_fill(missing, -torch.inf), target], dim=-1)
-        return mean, rowwise(params, "deviation", top).masked_fill(missing.unsqueeze(-1), -torch.inf)
+        return mean, apply_rowwise(params, "deviation", top).masked_fill(missing.unsqueeze(-1), -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -190,10 +192,10 @@ class TraderCritic:
         bought instrument's gain. What is learnt is the worth of each instrument, and what the day is worth without any.
         """
         seen = self.trunk.embed_windows(params, obs.windows)
-        hidden = instrument_hidden(params, seen) + rowwise(params, "bought", action)
+        hidden = instrument_hidden(params, seen) + apply_rowwise(params, "bought", action)
         if obs.account is not None:
-            hidden = hidden + rowwise(params, "account", obs.account)
-        worth = rowwise(params, "worth", relu(hidden)).squeeze(-1)
+            hidden = hidden + apply_rowwise(params, "account", obs.account)
+        worth = apply_rowwise(params, "worth", relu(hidden)).squeeze(-1)
         coefficient = action[..., 0]
         bought = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
         bought = bought * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
@@ -201,13 +203,13 @@ class TraderCritic:
         return (bought * worth).sum(-1) + day
 
 
-def _with(
+def _add_account(
     params: Params, hidden: Float[Tensor, "P M K H"], account: Float[Tensor, "P M K A"] | None
 ) -> Float[Tensor, "P M K H"]:
-    return hidden if account is None else hidden + rowwise(params, "account", account)
+    return hidden if account is None else hidden + apply_rowwise(params, "account", account)
 
 
-def rowwise(params: Params, name: str, x: Tensor) -> Tensor:
+def apply_rowwise(params: Params, name: str, x: Tensor) -> Tensor:
     """A linear layer over the last axis of x [P, ..., in], whatever lies between."""
     return apply_linear(params, name, x.flatten(1, -2)).view(*x.shape[:-1], -1)
 
@@ -218,8 +220,10 @@ def instrument_hidden(params: Params, seen: Embedding) -> Float[Tensor, "P M K H
     The product lets the market decide which way a token counts: now its trend pays, then its reversal. A sum alone says
     that only after many more updates.
     """
-    weighed = 1 + rowwise(params, "gate", seen.market).unsqueeze(2)
-    return rowwise(params, "token", seen.tokens) * weighed + rowwise(params, "market", seen.market).unsqueeze(2)
+    weighed = 1 + apply_rowwise(params, "gate", seen.market).unsqueeze(2)
+    return apply_rowwise(params, "token", seen.tokens) * weighed + apply_rowwise(
+        params, "market", seen.market
+    ).unsqueeze(2)
 
 
 def build_trader(

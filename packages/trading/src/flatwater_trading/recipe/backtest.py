@@ -20,7 +20,7 @@ from flatwater_trading.recipe.tables import write_frame
 from flatwater_trading.training.setup import build_setup
 from flatwater_watch.errors import ConfigError, DataError
 from flatwater_watch.files.output import own_folder
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 if TYPE_CHECKING:
     from flatwater_trading.recipe.trader import Trader
@@ -114,7 +114,7 @@ def _date(which: str, text: str | None) -> np.datetime64 | None:
     try:
         return None if text is None else np.datetime64(date.fromisoformat(text))
     except (TypeError, ValueError) as wrong:
-        raise ConfigError(f"the {which} day is {shown(text)}: must be a date. Write it as 2024-01-31.") from wrong
+        raise ConfigError(f"the {which} day is {short_repr(text)}: must be a date. Write it as 2024-01-31.") from wrong
 
 
 def count_days_by_use(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
@@ -150,12 +150,12 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # as runs have by default: sums in another order differ in their last bit
     try:
-        return _played(trader, panel, days, truth)
+        return _play_backtest(trader, panel, days, truth)
     finally:
         torch.set_num_threads(before)
 
 
-def _played(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
+def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
     _, market = trader.observe_market(panel)
     splits = _splits(trader, panel)
     learnt = range(splits.train.first, max(splits.train.first, splits.train.stop - trader.config.trade.hold_days))

@@ -59,7 +59,7 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
         mine, other = champion / start["champion"] - 1, held / start[HELD_AGAINST] - 1
         gains = closed.filter(pl.col("period") == period)["gain"]
         wins = f"{(gains > 0).sum() / len(gains):.0%}" if len(gains) else ""
-        rows.append((period.strftime(form), *_signed(mine, other, mine - other), str(len(gains)), wins))
+        rows.append((period.strftime(form), *_signed_percents(mine, other, mine - other), str(len(gains)), wins))
         start = {"champion": champion, HELD_AGAINST: held}
     return rows
 
@@ -105,8 +105,8 @@ def _regimes(days: pl.DataFrame, kinds: Sequence[tuple[str, pl.Expr]]) -> Iterat
         found = days.filter(kind)
         if len(found):
             mine, other = found.select("champion", HELD_AGAINST).mean().row(0)
-            yield name, str(len(found)), *_signed(mine, other, mine - other, digits=2)
+            yield name, str(len(found)), *_signed_percents(mine, other, mine - other, digits=2)
 
 
-def _signed(*shares: float, digits: int = 1) -> list[str]:
+def _signed_percents(*shares: float, digits: int = 1) -> list[str]:
     return [f"{share:+.{digits}%}" for share in shares]

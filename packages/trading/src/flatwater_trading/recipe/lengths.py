@@ -46,12 +46,12 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
     try:
         _check(config, rows)
     except ConfigError as refused:
-        fitting = _shortened(config, panel, rows)
+        fitting = _shorten_lengths(config, panel, rows)
         try:
             _check(fitting, rows)
         except ConfigError:
             raise refused from None
-        chosen = ", ".join(f"{name} = {value}" for name, value in _changes(config, fitting))
+        chosen = ", ".join(f"{name} = {value}" for name, value in _changed_settings(config, fitting))
         if panel.calendar.unit == "day":
             raise ConfigError(f"{refused} These fit: {chosen}.") from None
         note_about_file(
@@ -67,14 +67,14 @@ def _check(config: ErlRunConfig, rows: int) -> None:
     check_episode(splits, config.env.episode.days)
 
 
-def _shortened(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
+def _shorten_lengths(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
     """With shorter lengths in the place of defaults."""
     env, splits, calendar = config.env, config.splits, panel.calendar
     split = max(1, rows // PARTS)
-    splits = _chosen(splits, DEFAULT.splits, holdout_days=split, validation_days=split)
-    trade = _chosen(env.trade, DEFAULT.env.trade, hold_days=_held(calendar))
+    splits = _shorten_table(splits, DEFAULT.splits, holdout_days=split, validation_days=split)
+    trade = _shorten_table(env.trade, DEFAULT.env.trade, hold_days=_fitting_hold_days(calendar))
     shortest = min(splits.holdout_days, splits.validation_days)
-    episode = _chosen(
+    episode = _shorten_table(
         env.episode,
         DEFAULT.env.episode,
         context=max(LEAST_CONTEXT, calendar.a_year),
@@ -85,27 +85,27 @@ def _shortened(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
     if config.observation_features != DEFAULT.observation_features:
         return shorter
     learnt = slice(episode.context - 1, max(episode.context, rows - splits.holdout_days - splits.validation_days))
-    return replace(shorter, observation_features=_known(panel, config.observation_features, learnt))
+    return replace(shorter, observation_features=_known_features(panel, config.observation_features, learnt))
 
 
-def _held(calendar: Calendar) -> int:
+def _fitting_hold_days(calendar: Calendar) -> int:
     return max(LEAST_HOLD, round(calendar.a_year / QUARTERS))
 
 
-def _chosen(given: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
+def _shorten_table(given: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
     """The table, shorter where it is as by default: never longer, and never where it was given."""
     left = {name: size for name, size in lengths.items() if getattr(given, name) == getattr(default, name) > size}
     return replace(given, **left)
 
 
-def _known(panel: Panel, features: tuple[str, ...], learnt: slice) -> tuple[str, ...]:
+def _known_features(panel: Panel, features: tuple[str, ...], learnt: slice) -> tuple[str, ...]:
     """Those that have numbers in enough of the rows that are learned from; all where none has."""
     seen = observed_features(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
     shares = np.isfinite(seen).sum((0, 1)) / max(1, panel.valid[learnt].sum())
     return tuple(name for name, share in zip(features, shares.tolist(), strict=True) if share >= KNOWN) or features
 
 
-def _changes(was: ErlRunConfig, now: ErlRunConfig) -> Iterator[tuple[str, Any]]:
+def _changed_settings(was: ErlRunConfig, now: ErlRunConfig) -> Iterator[tuple[str, Any]]:
     """The settings that differ, by their whole names."""
     yield from _differing(to_mapping(was), to_mapping(now), "")
 

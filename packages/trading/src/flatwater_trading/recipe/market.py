@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flatwater_trading.market.market import Market, build_market, make_market, market_tensors
-from flatwater_trading.panel.extending import difference
+from flatwater_trading.panel.extending import find_difference
 from flatwater_trading.panel.locate import cache_folder, cached_panel, load_panel, name_in_cache
 from flatwater_trading.panel.mapped import map_tensors
 from flatwater_trading.panel.normalise import observation_panel, scale_kind, training_statistics
@@ -57,7 +57,7 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
     if begun.fingerprint == mark:
         return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))
     own = _own_panel(was, str(mark), days)
-    if own is not None and (found := difference(own, begun)):
+    if own is not None and (found := find_difference(own, begun)):
         raise DataError(
             f"{config.panel or 'the panel that comes with Flatwater'}: not the panel that the run began with, nor one "
             f"that extends it by newer days: {found}. Give one with the same values up to {own.dates[-1]}, or train "

@@ -45,25 +45,25 @@ class OcclusionDay:
     account: Float[Tensor, "1 1 K 3"] | None
 
     @cached_property
-    def _blank(self) -> Float[Tensor, "N C F"]:
+    def _blank_window(self) -> Float[Tensor, "N C F"]:
         """Every column at its mean on the days that it has; what is missing stays missing."""
         known: Bool[Tensor, "N C 1"] = (self.window != 0).any(-1, keepdim=True)
         return (NOTHING * known).expand_as(self.window)
 
     @cached_property
     def _tokens(self) -> Float[Tensor, "N W"]:
-        return self._encoded(self.window)
+        return self._encode_window(self.window)
 
     def all_coefficients(self) -> Float[Tensor, "K"]:
         """The coefficients with all that is seen."""
-        return self._asked(self._tokens[None])[0]
+        return self._order_coefficients(self._tokens[None])[0]
 
     def without_features(self) -> Iterator[Float[Tensor, "K"]]:
         """The coefficients without each feature, of all columns at once."""
         seen = self.window.clone()
         for feature in range(seen.shape[-1]):
-            seen[..., feature] = self._blank[..., feature]
-            yield self._asked(self._encoded(seen)[None])[0]
+            seen[..., feature] = self._blank_window[..., feature]
+            yield self._order_coefficients(self._encode_window(seen)[None])[0]
             seen[..., feature] = self.window[..., feature]
 
     def without_features_of(self, column: int) -> Float[Tensor, "F K"]:
@@ -71,14 +71,16 @@ class OcclusionDay:
         own, features = slice(column, column + 1), self.window.shape[-1]
         seen = self.window[own].repeat(features, 1, 1)
         for feature in range(features):
-            seen[feature, :, feature] = self._blank[column, :, feature]
-        return torch.cat([*self._exchanged([column] * features, self._encoded(seen))])
+            seen[feature, :, feature] = self._blank_window[column, :, feature]
+        return torch.cat([*self._swapped_coefficients([column] * features, self._encode_window(seen))])
 
     def without_columns(self, columns: Sequence[int]) -> Iterator[Float[Tensor, "M K"]]:
         """The coefficients without each column, in their order, some columns at a time."""
-        return self._exchanged(columns, self._encoded(self._blank)[list(columns)])
+        return self._swapped_coefficients(columns, self._encode_window(self._blank_window)[list(columns)])
 
-    def _exchanged(self, columns: Sequence[int], tokens: Float[Tensor, "M W"]) -> Iterator[Float[Tensor, "m K"]]:
+    def _swapped_coefficients(
+        self, columns: Sequence[int], tokens: Float[Tensor, "M W"]
+    ) -> Iterator[Float[Tensor, "m K"]]:
         """The coefficients where the token of one column is another one, for each of M pairs."""
         whole = self._tokens
         at_once = min(len(columns), max(1, ROOM_BYTES // whole.nbytes))
@@ -87,20 +89,20 @@ class OcclusionDay:
             part = torch.tensor(columns[at : at + at_once], device=whole.device)
             rows = torch.arange(len(part), device=whole.device)
             shown[rows, part] = tokens[at : at + at_once]
-            yield self._asked(shown[: len(part)])
+            yield self._order_coefficients(shown[: len(part)])
             shown[rows, part] = whole[part]
 
-    def _encoded(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:
+    def _encode_window(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:
         with torch.no_grad():
             return self.actor.trunk.encoder.days(self.params, window[None, None])[0, 0, 0]
 
-    def _asked(self, tokens: Float[Tensor, "M N W"]) -> Float[Tensor, "M K"]:
+    def _order_coefficients(self, tokens: Float[Tensor, "M N W"]) -> Float[Tensor, "M K"]:
         # What is hidden is at its mean, so that the same columns are missing as in the whole.
         account = None if self.account is None else self.account.expand(1, len(tokens), -1, -1)
         today = self.window[None, None, :, -1].expand(1, len(tokens), -1, -1)
         with torch.no_grad():
             seen = self.actor.trunk.embed(self.params, tokens[None], today)
-            action = self.actor.head(self.params, self.actor.hidden(self.params, seen), seen.missing, account)
+            action = self.actor.head(self.params, self.actor.hidden_features(self.params, seen), seen.missing, account)
         return to_orders(self.trade, action[0])[..., 0]
 
 

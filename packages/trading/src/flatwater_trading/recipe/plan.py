@@ -10,7 +10,7 @@ from flatwater.algorithms.adam import Span
 from flatwater.cluster.share import worker_shares
 from flatwater.memory.nodes import worker_capacity
 from flatwater.memory.planner import Plan
-from flatwater.runs.planning import META, Alternative, planned, with_advice
+from flatwater.runs.planning import META, Alternative, make_plan, with_advice
 from flatwater.runs.team import place_workers
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.market import outline_market
@@ -44,7 +44,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         private: whether the market is no mapped file; left out, that is judged.
     """
     find_features(config.observation_features, panel.features)
-    setup, run = outline(config, panel, device.type)
+    setup, run = build_on_meta(config, panel, device.type)
     owners, market = nbytes(run), {f"{MARKET}.{path}": size for path, size in nbytes(run.market).items()}
     if private is None:
         private = not can_be_mapped(device, sum(market.values()))
@@ -56,9 +56,9 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     if dealt:
         found = measure_wire_bytes(setup, run, dealt)
         exchange = {"generation": found.generation, "largest": found.largest}
-    plan = planned(
+    plan = make_plan(
         owners,
-        lambda: transients(setup, run),
+        lambda: phase_transients(setup, run),
         config=config,
         device=device,
         workers=workers,
@@ -73,7 +73,9 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         room = worker_capacity(plan.nodes)
         if not isinstance(config.workers, int) and room < len(dealt):
             return plan_erl(replace(config, workers=max(1, room)), panel, device, private=private)
-    return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(outline(other, panel, device.type)[1]))
+    return with_advice(
+        plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel, device.type)[1])
+    )
 
 
 def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
@@ -90,7 +92,7 @@ def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
     return [(tiles[low][0], tiles[high - 1][1]) for low, high in found] if len(found) > 1 else []
 
 
-def outline(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSetup, ErlState]:
+def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSetup, ErlState]:
     """The run on the meta device, with the sizes that it has on a device of a kind."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
@@ -107,7 +109,7 @@ def outline(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSetup, Er
     return setup, build_erl(setup, market)
 
 
-def transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
+def phase_transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
     if run.replay is not None:
         run.replay.appended = len(run.replay.row)
@@ -121,11 +123,11 @@ def transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
         **{name: peak_bytes(step) for name, step in phases.items()},
         # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
-        SCORE: score_bytes(setup, run.market, run.learner.actor[-1:], longest(setup.splits)),
+        SCORE: score_bytes(setup, run.market, run.learner.actor[-1:], longest_split(setup.splits)),
     }
 
 
-def longest(splits: Splits) -> Days:
+def longest_split(splits: Splits) -> Days:
     """Of the stretches that a champion is judged on."""
     return max(splits.validation, splits.holdout, key=len)
 
@@ -141,7 +143,7 @@ def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     if own.batch_size > least and own.batch_size % (2 * least) == 0:
         half, owner = own.batch_size // 2, "outcomes" if in_hindsight else "windows"
         change = f"learner.{learner.algorithm}.batch_size = {half}"
-        yield change, owner, replace(config, learner=learner.with_own(batch_size=half))
+        yield change, owner, replace(config, learner=learner.with_algorithm_settings(batch_size=half))
     if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)
         half = config.population.size // 2
         smaller = replace(config, population=replace(config.population, size=half))

@@ -17,7 +17,7 @@ from flatwater_trading.market.orders import Position
 from flatwater_watch.errors import DataError
 from flatwater_watch.files.output import replace_output, table_kind
 from flatwater_watch.files.safe_read import read_regular
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 COLUMNS = tuple(field.name for field in fields(Position))
 POSITIONS = table_kind("a table of positions", COLUMNS)
@@ -66,7 +66,7 @@ def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
     try:
         date.fromisoformat(day)
     except ValueError as wrong:
-        raise DataError(f"{where} entry_date: {shown(day)} is no date. Write it as 2024-01-31.") from wrong
+        raise DataError(f"{where} entry_date: {short_repr(day)} is no date. Write it as 2024-01-31.") from wrong
     values = {name: _number(f"{where} {name}", row[name]) for name in _NUMBERS}
     return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
 
@@ -77,7 +77,9 @@ def _number(where: str, text: str | None, least: float = LEAST) -> float:
     except ValueError:
         value = float("nan")
     if not (isfinite(value) and value >= least):
-        raise DataError(f"{where}: {shown(text)} must be a number, {least:g} or more, with a point for its decimals.")
+        raise DataError(
+            f"{where}: {short_repr(text)} must be a number, {least:g} or more, with a point for its decimals."
+        )
     return value
 
 

@@ -4,7 +4,7 @@ from flatwater.metrics.console import (
     BUFFER,
     WHOLE,
     Column,
-    Layout,
+    TableLayout,
     format_percent,
     format_share,
     format_whole,
@@ -14,7 +14,7 @@ from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater_trading.recipe.config import ErlRunConfig
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     round="generation",
     short="gen",
     columns=(
@@ -83,6 +83,6 @@ ERL = Recipe(
     trained_on=lambda settings: str(settings.get("panel") or "the panel that comes with Flatwater"),
     picture=lazy_function("flatwater_trading.recipe.sections:trading_picture"),
     sections=lazy_function("flatwater_trading.recipe.sections:trading_sections"),
-    difference=lazy_function("flatwater_trading.recipe.run_comparison:difference"),
+    difference=lazy_function("flatwater_trading.recipe.run_comparison:champion_difference"),
     comparison=lazy_function("flatwater_trading.recipe.run_comparison:comparison_charts"),
 )

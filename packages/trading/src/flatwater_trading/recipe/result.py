@@ -11,7 +11,7 @@ import polars as pl
 
 from flatwater.metrics.figures import finite_or_none
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.fingerprint import versions
+from flatwater.runs.fingerprint import version_facts
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.score import ChampionScore
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
@@ -80,7 +80,7 @@ def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, A
         "effects": score.effects,
         "column_effects": score.column_effects,
         "data_fingerprint": panel.fingerprint,
-        "versions": versions(),
+        "versions": version_facts(),
     }
 
 

@@ -11,9 +11,9 @@ from flatwater.metrics.alarms import (
     Alarm,
     array_alarms,
     constant_policies,
+    metric_alarms,
     name_by_member,
     never_trading,
-    not_finite_metrics,
     population_alarms,
     refused_orders,
     skipped_steps,
@@ -56,7 +56,7 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     *members, champion = run.scores.activity.tolist()
     return [
         *array_alarms(round_, inputs | weights),
-        *not_finite_metrics(round_, dict(metrics)),
+        *metric_alarms(round_, dict(metrics)),
         *skipped_steps(round_, skipped, config.learner.own.updates * len(learner.trained)),
         *population_alarms(constant_policies(round_, name_by_member(members, champion)), config.population.size),
         *population_alarms(never_trading(round_, name_by_member(trades, by_champion)), config.population.size),
@@ -81,7 +81,7 @@ class ErlRun(CrewRun):
         return self.trainer.setup
 
     @property
-    def located(self) -> frozenset[str]:
+    def location_settings(self) -> frozenset[str]:
         """The panel's path."""
         return frozenset({"panel"})
 
@@ -139,19 +139,19 @@ class ErlRun(CrewRun):
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """The champion against the baselines, on validation or holdout days."""
-        return self._scored(holdout=holdout)[1]
+        return self._score_split(holdout=holdout)[1]
 
     def write_result(self, folder: RunFolder) -> None:
         """Play the validation days; write result.json, trades and equity."""
-        write_result(self.panel, *self._scored(holdout=False), folder)
+        write_result(self.panel, *self._score_split(holdout=False), folder)
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
         """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
-        score, found = self._scored(holdout=True)
+        score, found = self._score_split(holdout=True)
         write_holdout(self.panel, score, found, folder)
         return found
 
-    def _scored(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
+    def _score_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
         setup, run = self.setup, self.trainer.run
         contest = ChampionEvaluation(
             setup=setup,

@@ -18,7 +18,7 @@ FEWEST = 20
 """Of a difference with an interval: one block of the bootstrap."""
 
 
-def difference(runs: Mapping[str, RunRecords]) -> Difference:
+def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     """How much more the champion of one run earned in a year, by the block bootstrap over the same days.
 
     Args:

@@ -13,7 +13,7 @@ from flatwater_trading.market import account
 from flatwater_trading.market.baselines import buy_and_hold, buy_and_hold_equity, equal_weight, play_random_
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.market import Market, last_usable
-from flatwater_trading.market.results import episode_summary, trades
+from flatwater_trading.market.results import episode_summary, trade_columns
 from flatwater_trading.market.simulator import Simulator, build_simulator, reset_, step_
 from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, ridge_bytes, yardstick_rules
 from flatwater_trading.panel.panel import Panel
@@ -30,7 +30,7 @@ from flatwater_trading.recipe.comparison import (
     simple_rules,
 )
 from flatwater_trading.recipe.occlusion import find_effects
-from flatwater_trading.training.play import TRIED_DAYS, play_
+from flatwater_trading.training.play import TRIED_DAYS, play_slices_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
@@ -116,12 +116,12 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
     setup, market, panel, days = contest.setup, contest.market, contest.panel, contest.days
     env_config = setup.config.env
     champion, chance = contest.simulator(1), contest.simulator(RANDOM_TRADERS)
-    play_(setup, market, champion, actors=contest.actor, starts=contest.first, days=len(days))
+    play_slices_(setup, market, champion, actors=contest.actor, starts=contest.first, days=len(days))
     _play_chance_(contest, chance, bought=champion.logs.exit_day[0] >= 0)
     a_year = panel.calendar.a_year
     random = episode_summary(chance, env_config, a_year)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
-    played = _rules(contest)
+    played = _play_rules(contest)
     curves = {
         "champion": champion.logs.equity[0],
         "buy and hold": buy_and_hold(market, days.first, days.stop, env_config.account),
@@ -131,9 +131,9 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
         "random": chance.logs.equity[median],
     }
     rows = {
-        "champion": _of_env(champion, env_config, a_year),
-        **{name: _of_curve(curves[name], a_year) for name in curves if name not in {CHAMPION, CHANCE, *played}},
-        **{name: _of_env(env, env_config, a_year) for name, env in played.items()},
+        "champion": _env_measures(champion, env_config, a_year),
+        **{name: _curve_measures(curves[name], a_year) for name in curves if name not in {CHAMPION, CHANCE, *played}},
+        **{name: _env_measures(env, env_config, a_year) for name, env in played.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
     effects = find_effects(setup, market, contest.actor, days)
@@ -147,10 +147,10 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
             a_year=a_year,
             seed=setup.config.seed,
         ),
-        rows={name: row | _beside(curves[name], curves["equal weight"], a_year) for name, row in rows.items()},
+        rows={name: row | _market_measures(curves[name], curves["equal weight"], a_year) for name, row in rows.items()},
         equity=curves,
         chance=random["total_return"],
-        trades=trades(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
+        trades=trade_columns(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
         effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
         column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
     )
@@ -179,7 +179,7 @@ def _play_chance_(contest: ChampionEvaluation, chance: Simulator, *, bought: Ten
     play_random_(chance, contest.market, setup.config.env, days=days, rng=rng, buys=bought)
 
 
-def _rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
+def _play_rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
     """The simple rules, and the oracle, played by name."""
     setup, market, truth, played = contest.setup, contest.market, contest.truth, {}
     asked = yardstick_rules(market, setup.config.env, contest.learnt, contest.panel.calendar)
@@ -200,11 +200,11 @@ def _begin_(contest: ChampionEvaluation, env: Simulator, batch: int) -> None:
     reset_(env, start=start, trading_end=end - contest.setup.config.env.episode.settlement_days, end=end)
 
 
-def _of_env(env: Simulator, config: TradingConfig, a_year: int) -> dict[str, float]:
+def _env_measures(env: Simulator, config: TradingConfig, a_year: int) -> dict[str, float]:
     return {name: float(value[0]) for name, value in episode_summary(env, config, a_year).items()}
 
 
-def _beside(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
+def _market_measures(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
     """Measures of risk, of a curve beside the market's."""
     alpha, beta = account.alpha_beta(curve, market, a_year)
     risk = {"sortino": account.sortino(curve, a_year), "calmar": account.calmar(curve, a_year)}
@@ -212,7 +212,7 @@ def _beside(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int
     return {name: float(value) for name, value in found.items()}
 
 
-def _of_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
+def _curve_measures(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
     return {
         "total_return": float(account.total_return(curve)),
         "sharpe": float(account.sharpe(curve, a_year)),
@@ -237,7 +237,7 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
             for batch in (1, RANDOM_TRADERS, *(1,) * RULES)
         ]
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
-        play_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
+        play_slices_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
         for env in envs[1:3]:
             starts = first.expand(len(env.day))
             reset_(env, start=starts, trading_end=starts, end=starts)

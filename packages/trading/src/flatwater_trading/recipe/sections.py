@@ -36,7 +36,7 @@ from flatwater_watch.pages.chart import (
     Mark,
     Picture,
     Spans,
-    largest,
+    largest_values,
     round_axis,
 )
 
@@ -76,7 +76,7 @@ MARGIN = 0.08
 
 def trading_sections(run: RunRecords) -> Sections:
     """Title -> blocks."""
-    return {"Trading": trading(run), "What it does": behaviour(run), "Learning": learning(run)}
+    return {"Trading": champion_section(run), "What it does": behaviour_section(run), "Learning": learning_section(run)}
 
 
 def trading_picture(run: RunRecords) -> Picture:
@@ -91,7 +91,7 @@ def trading_picture(run: RunRecords) -> Picture:
     return [row for row in rows if row]
 
 
-def trading(run: RunRecords) -> Iterator[Block]:
+def champion_section(run: RunRecords) -> Iterator[Block]:
     """The champion against the baselines."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
@@ -110,7 +110,7 @@ def trading(run: RunRecords) -> Iterator[Block]:
     yield from holdout_blocks(run)
 
 
-def behaviour(run: RunRecords) -> Iterator[Block]:
+def behaviour_section(run: RunRecords) -> Iterator[Block]:
     """When the champion buys, what it holds, in which markets it gains, and what its decisions follow from."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
@@ -120,14 +120,14 @@ def behaviour(run: RunRecords) -> Iterator[Block]:
     if trades is None or not len(trades):
         yield Paragraph("The champion closed no trade on these days.", "missing")
     else:
-        yield from _deeds(trades, read_equity(run.path), read_table(folder.prices, PRICES))
+        yield from _trade_blocks(trades, read_equity(run.path), read_table(folder.prices, PRICES))
     if run.result.get("effects"):
         yield effects_chart(run.result["effects"])
     if run.result.get("column_effects"):
         yield columns_chart(run.result["column_effects"])
 
 
-def _deeds(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.DataFrame | None) -> Iterator[Block]:
+def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.DataFrame | None) -> Iterator[Block]:
     # Tables of other versions and of hands that edited them lack columns: what these are needed for is left out.
     placed = {"instrument", "exit_date"} <= set(trades.columns)
     if placed and equity is not None and len(equity) > 1 and HELD_AGAINST in equity.columns:
@@ -151,7 +151,7 @@ def _extremes(trades: pl.DataFrame) -> Table:
     return Table(titles, [[*map(str, row[:-1]), f"{row[-1]:+.2f}%"] for row in rows], words=len(names) - 1)
 
 
-def learning(run: RunRecords) -> Iterator[Block]:
+def learning_section(run: RunRecords) -> Iterator[Block]:
     """The champion beside holding, and the population's fitness."""
     if not run.metrics.get("round"):
         yield missing_paragraph("generation", "metrics.jsonl", run.state, "after each round")
@@ -233,7 +233,7 @@ def trader_colour(trader: str) -> str:
     return TRADERS["20-day momentum"] if fast else TRADERS.get(trader, OTHER)
 
 
-def _coloured(columns: Sequence[str]) -> dict[str, str]:
+def _column_colours(columns: Sequence[str]) -> dict[str, str]:
     """Trader -> colour, in the order of `TRADERS`; others last. Only an artificial market has an oracle."""
     order = list(TRADERS.values())
     colours = {name: trader_colour(name) for name in columns if name != "date"}
@@ -251,7 +251,7 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
         "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
         marks=[
             equity_line(name, dates, kept[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
-            for name, colour in _coloured(kept.columns).items()
+            for name, colour in _column_colours(kept.columns).items()
             for first in [name == "champion"]
         ],
         x=Axis(kind="date"),
@@ -318,13 +318,13 @@ def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
         title="Its trades on their prices",
         reading="The closes of the instruments that it traded most. A triangle that points up is a purchase, one that "
         f"points down a sale.{more}",
-        charts=[_priced(name, prices, trades.filter(pl.col("instrument") == name)) for name in names],
+        charts=[_price_chart(name, prices, trades.filter(pl.col("instrument") == name)) for name in names],
         wide=420,
         columns=2,
     )
 
 
-def _priced(name: str, prices: pl.DataFrame, own: pl.DataFrame) -> Chart:
+def _price_chart(name: str, prices: pl.DataFrame, own: pl.DataFrame) -> Chart:
     closes = prices[name].cast(pl.Float64).fill_null(nan).to_list()
     line = Line(name="close", x=prices["date"].to_list(), y=closes, colour="--quiet", width=1.2, form=".4g")
     deeds = [
@@ -343,7 +343,7 @@ def _priced(name: str, prices: pl.DataFrame, own: pl.DataFrame) -> Chart:
 
 def effects_chart(effects: dict[str, float]) -> Chart:
     """The features whose absence changes the champion's coefficients most."""
-    top, more = largest(effects, MOST_ROWS, "features")
+    top, more = largest_values(effects, MOST_ROWS, "features")
     return _bars(
         top,
         title="Which features its decisions follow from",
@@ -354,7 +354,7 @@ def effects_chart(effects: dict[str, float]) -> Chart:
 
 def columns_chart(effects: dict[str, float]) -> Chart:
     """The columns whose absence changes the champion's coefficients most."""
-    top, more = largest(effects, MOST_ROWS, "columns")
+    top, more = largest_values(effects, MOST_ROWS, "columns")
     return _bars(
         top,
         title="Which columns its decisions follow from",

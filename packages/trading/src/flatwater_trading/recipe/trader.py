@@ -15,7 +15,7 @@ from flatwater.algorithms.api import find_algorithm
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Array
 from flatwater.memory.planner import refuse
-from flatwater.nets.stack import Params, joined, views
+from flatwater.nets.stack import Params, join_weights, views
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater_trading.market.config import TradeConfig, TradingConfig
@@ -148,12 +148,12 @@ class Trader:
             raise ConfigError(
                 f"features = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of several days"
             )
-        held = self._held(account, len(rows))
+        held = self._account_rows(account, len(rows))
         with torch.no_grad():
             found: Array = self.module(torch.from_numpy(rows), held).numpy()
         return found[0] if seen.shape == shape else found
 
-    def _held(self, account: Array | Tensor | None, days: int) -> Float[Tensor, "B K 3"] | None:
+    def _account_rows(self, account: Array | Tensor | None, days: int) -> Float[Tensor, "B K 3"] | None:
         shape = (days, len(self.investable), ACCOUNT_PARTS)
         if not self.config.account_observation:
             if account is not None:
@@ -269,7 +269,7 @@ class Trader:
         refuse(plan_orders(self.settings, panel, budget))
         observations, _ = self.observe_market(panel)
         own, at = self.instruments.index(instrument), self.investable.index(instrument)
-        look = self._look(self._window(observations), self._account(orders.holdings))
+        look = self._make_occlusion(self._window(observations), self._account(orders.holdings))
         whole, others = look.all_coefficients()[at], [n for n in range(len(self.instruments)) if n != own]
         found = torch.cat([look.without_features_of(own), *look.without_columns(others)])
         effects = (whole - found[:, at]).tolist()
@@ -277,7 +277,7 @@ class Trader:
         reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
         return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
 
-    def _look(self, window: Float[Tensor, "N C F"], account: Float[Tensor, "1 1 K 3"] | None) -> OcclusionDay:
+    def _make_occlusion(self, window: Float[Tensor, "N C F"], account: Float[Tensor, "1 1 K 3"] | None) -> OcclusionDay:
         return OcclusionDay(self.actor, self._params, self.config.trade, window, account)
 
     def features_of(self, prices: Path | str | Panel) -> Float[Tensor, "N C F"]:
@@ -397,7 +397,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
 
 
 @dataclass(frozen=True)
-class _Header:
+class _TraderHeader:
     """What an exported trader says besides its tensors."""
 
     settings: dict[str, Any]
@@ -413,7 +413,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         ConfigError: its settings are none.
         ValueError: header and tensors do not fit each other.
     """
-    said = convert_to(dict(header), _Header)
+    said = convert_to(dict(header), _TraderHeader)
     settings = from_mapping(ErlConfig, said.settings, "settings")
     features, names = settings.observation_features, said.instruments
     strange = [name for name in said.investable if name not in names]
@@ -441,5 +441,5 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         investable=tuple(said.investable),
         statistics=Statistics(mean=mean, deviation=deviation),
         actor=actor,
-        weights=joined(tensors, actor.layout),
+        weights=join_weights(tensors, actor.layout),
     )

@@ -54,12 +54,12 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) ->
     Raises:
         ConfigError: the budget is no amount of memory.
     """
-    return _planned("orders", settings, panel, budget, _phases_of_orders(settings, panel_sizes(panel)))
+    return _plan_use("orders", settings, panel, budget, _phases_of_orders(settings, panel_sizes(panel)))
 
 
 def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None) -> Plan:
     """What it takes to play a stretch of days of a panel against the baselines; the rest as of `plan_orders`."""
-    return _planned("backtest", settings, panel, budget, _phases_of_backtest(settings, panel_sizes(panel), days))
+    return _plan_use("backtest", settings, panel, budget, _phases_of_backtest(settings, panel_sizes(panel), days))
 
 
 def panel_sizes(panel: Panel) -> PanelSizes:
@@ -111,7 +111,7 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
     return setup, market, torch.empty(1, setup.actor.layout.size, device=META)
 
 
-def _planned(what: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
+def _plan_use(what: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
     _, market, _ = _outline(settings, panel_sizes(panel))
     return planned_use(
         what,

@@ -15,7 +15,7 @@ from flatwater.algorithms.adam import Span
 from flatwater.cluster.share import worker_shares
 from flatwater.cluster.worker_client import Worker
 from flatwater.memory.planner import Plan
-from flatwater.runs.fingerprint import versions
+from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, to_arrays, to_tensors
 from flatwater.state.tree import leaves
 from flatwater_trading.recipe.config import ErlRunConfig
@@ -75,7 +75,7 @@ class TraderService(WorkerService):
 
     def weigh(self, td_error: np.ndarray) -> None:
         """|TD error| of what all members drew in that update."""
-        self._learning.weigh_(torch.from_numpy(td_error))
+        self._learning.update_priorities_(torch.from_numpy(td_error))
 
     def rows(self) -> tuple[Arrays, Mapping[str, int]]:
         """The share's rows, and how often its sums were added to."""
@@ -119,14 +119,14 @@ class TraderWorkers(WorkerPool):
         self._owner = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
         mapped = tuple(plan.mapped)
         super().__init__(
-            config, plan, DESK, [Assignment(config, span, fingerprint, versions(), mapped) for span in self.spans]
+            config, plan, DESK, [Assignment(config, span, fingerprint, version_facts(), mapped) for span in self.spans]
         )
         self._stale = True
         self._appended = [0] * len(dealt)
         self._learned: list[np.ndarray | None] = []
         self._asked: deque[tuple[str, int, int]] = deque()
 
-    def formula(self) -> int:
+    def expected_bytes(self) -> int:
         """Of each generation."""
         return self._plan.exchange["generation"]
 
@@ -190,7 +190,7 @@ class TraderWorkers(WorkerPool):
                 self._asked.append((name, at, round_))
         expected = self._asked.popleft()
         assert expected == (name, tile, round_)  # noqa: S101  (the loop asks for a phase's tiles in order)
-        return self.workers[self._owner[tile]].take()
+        return self.workers[self._owner[tile]].take_answer()
 
     def _ready_(self) -> None:
         """Every worker runs, and knows the run as it is."""
@@ -200,7 +200,7 @@ class TraderWorkers(WorkerPool):
                 self._load_(worker)
             self._stale = False
 
-    def tell_(self, worker: Worker) -> None:
+    def restore_worker_(self, worker: Worker) -> None:
         """Another process takes a dead one's place: what that one had learned since is learned again."""
         self._appended[worker.number] = 0
         self._load_(worker)

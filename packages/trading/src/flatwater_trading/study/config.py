@@ -5,7 +5,7 @@ from typing import Annotated
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.declare import config
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 MOST_FOLDS = 1000
 MOST_SEEDS = 1000
@@ -47,7 +47,7 @@ def read_seeds(text: str, first: int) -> tuple[int, ...]:
     listed = [word for word in words if word]
     if not listed or not all(word.isdecimal() and len(word) <= LONGEST for word in listed):
         raise ConfigError(
-            f"--seeds {shown(text)}: must be a number of seeds, such as 3, or a list of them, such as 0,5,9"
+            f"--seeds {short_repr(text)}: must be a number of seeds, such as 3, or a list of them, such as 0,5,9"
         )
     numbers = tuple(int(word) for word in listed)
     if len(words) == 1:

@@ -50,11 +50,11 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
     sharpe, by_chance = float(returns.mean()) / spread, highest_by_chance(tries) / sqrt(periods - 1)
     scaled = (returns - returns.mean()) / returns.std()
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
-    sure = probability(sharpe, by_chance, periods=periods, skewness=skewness, kurtosis=kurtosis)
+    sure = sharpe_probability(sharpe, by_chance, periods=periods, skewness=skewness, kurtosis=kurtosis)
     return DeflatedSharpe(sharpe, by_chance, sure)
 
 
-def probability(sharpe: float, by_chance: float, *, periods: int, skewness: float, kurtosis: float) -> float:
+def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewness: float, kurtosis: float) -> float:
     """That the true Sharpe ratio is above `by_chance`.
 
     Args:

@@ -26,18 +26,18 @@ from flatwater_trading.study.folds import Fold, find_folds, fold_config
 
 def main() -> None:
     """Do what stdin says."""
-    answer_(lambda order: work(order) if order["run"] else prepare(order))
+    answer_(lambda order: run_order(order) if order["run"] else prepare(order))
 
 
-def work(order: Mapping[str, Any]) -> dict[str, Any]:
+def run_order(order: Mapping[str, Any]) -> dict[str, Any]:
     """Train the run, or go on with it, and play its test days."""
     done = train(order["config"], Path(order["run"]))
     if done["finished"]:
-        test(RunFolder(Path(order["run"])))
+        play_test_days(RunFolder(Path(order["run"])))
     return done
 
 
-def test(folder: RunFolder) -> None:
+def play_test_days(folder: RunFolder) -> None:
     """Play the champion of the newest checkpoint on the holdout; a look is logged, as any other."""
     config = read_config(folder)
     use_threads(config.threads)

@@ -84,7 +84,7 @@ def find_wanted(order: StudyOrder) -> StudyRequest:
     seeds = _seeds(order, before)
     cores = free_cores()
     jobs = min(order.jobs or cores, folds * len(seeds))
-    base = order.config if begun is None else _shared(order.config, begun)
+    base = order.config if begun is None else _match_settings(order.config, begun)
     base = replace(base, threads=base.threads or max(1, cores // jobs))
     return StudyRequest(begun=begun, before=before, base=base, folds=folds, seeds=seeds, jobs=jobs)
 
@@ -126,7 +126,7 @@ def _seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, ...]:
     return seeds
 
 
-def _shared(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
+def _match_settings(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
     """The settings, where they are those of the study apart from what may change."""
     before = load_settings(ErlRunConfig, begun.base)
     now = replace(now, threads=now.threads or before.threads)

@@ -129,7 +129,7 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
     if not whole:
         return None
     traders = list(whole[0][0].result[ERL.players])
-    equity = {name: torch.from_numpy(chain_curves([_together(runs, name) for runs in whole])) for name in traders}
+    equity = {name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in whole])) for name in traders}
     chance = np.prod([_chance(runs) for runs in whole], axis=0) - 1
     champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     tries = sum(run.result["generations"] * run.result["population"] for runs in whole for run in runs)
@@ -163,7 +163,7 @@ def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(whole)
 
 
-def _together(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
+def _mean_equity(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
     return np.asarray(np.mean([run.relative_equity(trader) for run in runs], axis=0))
 
 
@@ -188,8 +188,8 @@ def as_json(found: PooledResult) -> dict[str, Any]:
         "against_equal_weight": vars(found.against_equal),
         "deflated": vars(found.deflated) | {"tries": found.tries},
         "deflated_lead_over_equal_weight": vars(found.deflated_excess) | {"tries": found.tries},
-        "by_seed": [_of_seed(found, at, years) for at in range(len(found.folds[0]))],
-        "by_fold": [_of_fold(runs, found.a_year) for runs in found.folds],
+        "by_seed": [_seed_row(found, at, years) for at in range(len(found.folds[0]))],
+        "by_fold": [_fold_row(runs, found.a_year) for runs in found.folds],
         "verdict": found.verdict,
     }
 
@@ -213,15 +213,15 @@ def _turnover(found: PooledResult, trader: str, years: float) -> float | None:
     return float(np.sum(of_folds) / years) if len(of_folds) == len(found.folds) else None
 
 
-def _of_seed(found: PooledResult, at: int, years: float) -> dict[str, Any]:
+def _seed_row(found: PooledResult, at: int, years: float) -> dict[str, Any]:
     curve = torch.from_numpy(chain_curves([runs[at].relative_equity(CHAMPION) for runs in found.folds]))
     return {"seed": found.folds[0][at].seed} | _numbers(curve, years, found.a_year)
 
 
-def _of_fold(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
+def _fold_row(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
     """A row: the champions, and the best rule on these days."""
     rows = runs[0].result[ERL.players]
-    curve = torch.from_numpy(_together(runs, CHAMPION))
+    curve = torch.from_numpy(_mean_equity(runs, CHAMPION))
     returns = [run.result[ERL.players][CHAMPION]["total_return"] for run in runs]
     best = max(simple_rules(rows), key=lambda name: rows[name]["total_return"] or 0.0)
     return {

@@ -14,7 +14,7 @@ from flatwater_trading.recipe.tables import EQUITY, read_table
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import is_number, parse_json
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 
 class StudyFolder(Folder):
@@ -122,13 +122,13 @@ def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
 def _require_texts(row: Mapping[str, Any], *names: str) -> None:
     for name in names:
         if not isinstance(row[name], str):
-            raise TypeError(f"{name} = {shown(row[name])}: must be a text")
+            raise TypeError(f"{name} = {short_repr(row[name])}: must be a text")
 
 
 def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
     for name in names:
         if not is_number(row[name]):
-            raise TypeError(f"{name} = {shown(row[name])}: must be a number")
+            raise TypeError(f"{name} = {short_repr(row[name])}: must be a number")
 
 
 def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:

@@ -22,7 +22,7 @@ from flatwater.rundir.layout import RunFolder, hold_lock, recorded_rounds
 from flatwater.rundir.results import read_result
 from flatwater.runs.config import mirrored_below
 from flatwater.runs.signals import StopRequest, stop_on_signals
-from flatwater.sweeps.process import Job, RunExit, RunPool, train
+from flatwater.sweeps.process import Job, RunExit, RunPool, train_jobs
 from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.study.folds import Fold, cut_folds, fold_config
 from flatwater_trading.study.opening import OpenedStudy, StudyOrder, open_study_folder
@@ -147,7 +147,7 @@ class _RunningStudy:
         return judge
 
 
-def study(order: StudyOrder, console: Console, program: Sequence[str] = PROGRAM) -> StudyOutcome:
+def train_study(order: StudyOrder, console: Console, program: Sequence[str] = PROGRAM) -> StudyOutcome:
     """Begin a study, or go on with one, until it is done or a signal stops it."""
     with console.status("reading the panel and planning the runs …"):
         found = open_study_folder(order, program)
@@ -175,7 +175,7 @@ def study(order: StudyOrder, console: Console, program: Sequence[str] = PROGRAM)
         work.show_()
         crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=found.jobs)
         by_run = {member.run: member for member in members}
-        for job, ending in train(work.jobs(), crew):
+        for job, ending in train_jobs(work.jobs(), crew):
             member = by_run[job.run]
             if ending.how == "failed":
                 failed[member.run.path.name] = ending.reason

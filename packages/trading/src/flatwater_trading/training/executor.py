@@ -38,7 +38,7 @@ class LocalTileExecutor(executor.LocalExecutor):
 
     def learn_(self) -> None:
         """In place."""
-        self._learning.weigh_(self._learning.update_())
+        self._learning.update_priorities_(self._learning.update_())
 
     def train(self, tile: int) -> TileTraining:
         """In the run's own simulator."""

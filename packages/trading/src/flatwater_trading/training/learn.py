@@ -38,7 +38,7 @@ class PopulationLearning(Protocol):
     def update_(self) -> Float[Tensor, "P G B"] | None:
         """Do the next one. Returns |TD error| of what each member drew, where the algorithm knows one."""
 
-    def weigh_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
+    def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
         """What all members of the population drew is drawn again as often as this error says."""
 
 
@@ -72,7 +72,7 @@ class HindsightLearning:
         rng = stream(setup.config.seed, "lessons", run.learner.tally.updates, device=setup.device)
         self._update_(draw_lessons(setup, run.market, self._outcomes, rng))
 
-    def weigh_(self, td_error: Tensor | None) -> None:
+    def update_priorities_(self, td_error: Tensor | None) -> None:
         """All days are drawn alike."""
 
 
@@ -97,7 +97,7 @@ class ReplayLearning:
         index, weight = self._drawn[mine], None if weight is None else weight[mine]
         return self._update_([micro_batch(self._source, index, weight, g) for g in range(shape[1])])
 
-    def weigh_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
+    def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
         """Where the replay is prioritised."""
         if self._replay.priorities is not None and td_error is not None and self._drawn is not None:
             set_priorities_(self._replay.priorities, self._drawn, td_error)
@@ -135,15 +135,15 @@ def micro_batch(
 
 def observe(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
     """What was seen at ring positions `at`, in the run's buffer."""
-    return _observed(source, at, source.buffers.seen)
+    return _gather_windows(source, at, source.buffers.seen)
 
 
 def observe_next(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
     """What followed on ring positions `at`, in the run's other buffer."""
-    return _observed(source, source.replay.following[at].long(), source.buffers.following)
+    return _gather_windows(source, source.replay.following[at].long(), source.buffers.following)
 
 
-def _observed(source: ReplaySource, at: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
+def _gather_windows(source: ReplaySource, at: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
     """The windows of the days on which the transitions at `at` acted, gathered from the panel."""
     replay = source.replay
     seen = windows(source.observations, replay.row[at].long(), source.context, out=buffer)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.market import Market
 from flatwater_trading.training.hindsight import HindsightBatch
@@ -24,9 +24,9 @@ LARGEST_GAIN = 0.5
 class PurchaseOutcomes:
     """What every purchase on the training days came to."""
 
-    gain: Float[Tensor, "D K G"] = derived()
+    gain: Float[Tensor, "D K G"] = derived_field()
     """In deviations of all gains; 0 where nothing could be bought. Follows from the panel."""
-    seen: Float[Tensor, "R N L F"] = derived()
+    seen: Float[Tensor, "R N L F"] = derived_field()
     """Where the stretches of a group of members are gathered: each draw writes over those of the draw before."""
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.nets.stack import Params, views
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.config import TradeConfig
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.observation import account_block
@@ -44,9 +44,9 @@ class DayTransitions:
 class PlayBuffers:
     """Where the outlook of a tile of members is made, slice by slice; the next tile writes over it."""
 
-    planned: Float[Tensor, "n"] = derived()
-    missing: Bool[Tensor, "m"] = derived()
-    attention: Float[Tensor, "a"] = derived()
+    planned: Float[Tensor, "n"] = derived_field()
+    missing: Bool[Tensor, "m"] = derived_field()
+    attention: Float[Tensor, "a"] = derived_field()
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class SlicePlay:
         rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
         with torch.no_grad():
             seen = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
-            hidden = setup.actor.hidden(params, seen)
+            hidden = setup.actor.hidden_features(params, seen)
             planned = hidden if outlook.by_day else setup.actor.head(params, hidden, seen.missing, None)
             outlook.planned[:, number] = planned
             outlook.missing[number] = seen.missing[0]
@@ -234,7 +234,7 @@ def make_slice_play(
     )
 
 
-def play_(
+def play_slices_(
     setup: ErlSetup,
     market: Market,
     env: Simulator,

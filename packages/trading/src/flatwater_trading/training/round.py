@@ -16,7 +16,7 @@ from flatwater_trading.training.learn import updates_due
 from flatwater_trading.training.rows import drawable_count
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState
-from flatwater_trading.training.tile import held_return, remember_
+from flatwater_trading.training.tile import append_to_replay_, held_return
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
     for name, column in found.slices.items():
         scores.training[name][mine] = column
     if found.transitions is not None:
-        remember_(setup, run, found.transitions, span)
+        append_to_replay_(setup, run, found.transitions, span)
 
 
 def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:

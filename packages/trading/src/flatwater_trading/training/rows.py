@@ -51,15 +51,15 @@ class Transitions:
 def build_transitions(days: int, batch: int, *, instruments: int, account: bool, device: torch.device) -> Transitions:
     """Room for all days, its pages touched."""
 
-    def filled(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    def zero_tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty((days, batch, *shape), dtype=dtype, device=device).fill_(0)
 
     return Transitions(
-        row=filled(dtype=torch.int64),
-        action=filled(instruments, 2),
-        reward=filled(),
-        terminated=filled(dtype=torch.bool),
-        account=filled(instruments, 3) if account else None,
+        row=zero_tensor(dtype=torch.int64),
+        action=zero_tensor(instruments, 2),
+        reward=zero_tensor(),
+        terminated=zero_tensor(dtype=torch.bool),
+        account=zero_tensor(instruments, 3) if account else None,
     )
 
 
@@ -73,18 +73,18 @@ def build_rows(
 ) -> RowReplay:
     """An empty ring for transitions of `instruments` investable columns."""
 
-    def filled(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    def zero_tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
         return torch.empty(shape, dtype=dtype, device=device).fill_(0)
 
     return RowReplay(
-        row=filled(capacity, dtype=torch.int32),
-        following=filled(capacity, dtype=torch.int32),
-        action=filled(capacity, instruments, 2),
-        reward=filled(capacity),
-        discount=filled(capacity),
-        member=filled(capacity, dtype=torch.int16),
-        account=filled(capacity, instruments, 3) if account else None,
+        row=zero_tensor(capacity, dtype=torch.int32),
+        following=zero_tensor(capacity, dtype=torch.int32),
+        action=zero_tensor(capacity, instruments, 2),
+        reward=zero_tensor(capacity),
+        discount=zero_tensor(capacity),
+        member=zero_tensor(capacity, dtype=torch.int16),
+        account=zero_tensor(capacity, instruments, 3) if account else None,
         priorities=(
             build_priorities(capacity, device, alpha=config.alpha, beta=config.beta) if config.prioritised else None
         ),

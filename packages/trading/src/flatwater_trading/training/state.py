@@ -7,7 +7,7 @@ from torch import Tensor
 
 from flatwater.algorithms.api import Members, Setting, build_members
 from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import derived_field, state
 from flatwater.trainers.loop import Progress
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, build_simulator
@@ -50,9 +50,9 @@ class GenerationScores:
 class WindowBuffers:
     """Where the windows of a batch are gathered: each draw writes over those of the draw before."""
 
-    seen: Float[Tensor, "R N C F"] = derived()
+    seen: Float[Tensor, "R N C F"] = derived_field()
     """R rows: the transitions that a group of members draws for one micro-batch."""
-    following: Float[Tensor, "R N C F"] = derived()
+    following: Float[Tensor, "R N C F"] = derived_field()
 
 
 @state
@@ -66,13 +66,13 @@ class ErlState:
     windows: WindowBuffers | None
     outcomes: PurchaseOutcomes | None
     """What hindsight learns from."""
-    eval_env: Simulator = derived()
+    eval_env: Simulator = derived_field()
     """tile x train_slices episodes on training days: one tile of members after the other."""
-    val_env: Simulator = derived()
+    val_env: Simulator = derived_field()
     """(tile + 1) x validation_slices episodes on validation days: the champion plays beside each tile."""
     room: PlayBuffers
     """Of both, one after the other."""
-    played: Transitions | None = derived()
+    played: Transitions | None = derived_field()
     """What a tile has played, where the algorithm learns from it."""
     schedule: MutationSchedule
     lineage: Lineage

@@ -63,7 +63,7 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
         slices.play_()
     else:
         noise = stream(config.seed, "exploration", round_, span[0], device=setup.device)
-        slices.play_(explorer(setup, run.learner, noise), partial(_keep_, run.played))
+        slices.play_(trader_explorer(setup, run.learner, noise), partial(_write_day_, run.played))
     count = span[1] - span[0]
     summary = {name: each[:count] for name, each in _by_member(setup, run.eval_env, len(rows)).items()}
     return TileTraining(lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING}, run.played)
@@ -79,14 +79,14 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
     summary = _by_member(setup, run.val_env, len(rows))
     count = span[1] - span[0]
 
-    def kept(rows: Float[Tensor, "tile+1 ..."]) -> Float[Tensor, "p+1 ..."]:
+    def strip_padding(rows: Float[Tensor, "tile+1 ..."]) -> Float[Tensor, "p+1 ..."]:
         return torch.cat([rows[:count], rows[-1:]])  # a list of their numbers would be copied to the device
 
     return TileValidation(
-        value=kept(lowest_mean(summary["fitness"], setup)),
-        slices={name: kept(summary[name]) for name in JUDGED},
-        activity=kept(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3))),
-        attention=kept(slices.outlook.attention) / len(slices),
+        value=strip_padding(lowest_mean(summary["fitness"], setup)),
+        slices={name: strip_padding(summary[name]) for name in JUDGED},
+        activity=strip_padding(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3))),
+        attention=strip_padding(slices.outlook.attention) / len(slices),
     )
 
 
@@ -117,7 +117,7 @@ def _by_member(setup: ErlSetup, env: Simulator, rows: int) -> dict[str, Float[Te
     return {name: column.view(rows, -1) for name, column in episode_summary(env, setup.config.env).items()}
 
 
-def _keep_(played: Transitions, moment: DayTransitions) -> None:
+def _write_day_(played: Transitions, moment: DayTransitions) -> None:
     day = moment.day
     played.row[day].copy_(moment.row)
     played.action[day].copy_(moment.action)
@@ -127,7 +127,7 @@ def _keep_(played: Transitions, moment: DayTransitions) -> None:
         played.account[day].copy_(moment.account)
 
 
-def remember_(setup: ErlSetup, run: ErlState, played: Transitions, span: Span) -> None:
+def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span: Span) -> None:
     """Append what a tile's members have played to the replay, day by day; tiles come in their order."""
     replay = run.replay
     assert replay is not None  # noqa: S101  (there is one where something was kept)
@@ -151,7 +151,7 @@ def lowest_mean(values: Float[Tensor, "P S"], setup: ErlSetup) -> Float[Tensor, 
     return values.topk(setup.config.evaluation.lowest, dim=1, largest=False).values.mean(1)
 
 
-def explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> Explore:
+def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> Explore:
     """How the algorithm explores; where that is by noise on its actions, by the noise of traders."""
     config, parts = setup.config, part_noise(setup.config.exploration, setup.device)
 

@@ -13,7 +13,7 @@ from math import ceil, inf
 from flatwater_watch.agent.boundary_sampling import BoundarySampler, Part
 from flatwater_watch.agent.call_counters import CallCounter
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.meters.bound import monotonic
+from flatwater_watch.meters.system_calls import monotonic
 
 TICK = "a tick"
 """A boundary in time, for programs that have none of their own, and whose units have no space in their names, ..."""
@@ -71,7 +71,7 @@ class Boundaries:
     def counts(self) -> dict[str, int]:
         """How many of each kind that readings can be taken at."""
         if self._samples is not None:
-            self._samples.count_()
+            self._samples.count_skipped_()
         return self._counts
 
     def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
@@ -110,18 +110,18 @@ class Boundaries:
         if self._looking.acquire(blocking=False):
             try:
                 self._looker = threading.get_ident()
-                self._guard.run(self._look, kind)
+                self._guard.run(self._read_clock, kind)
             finally:
                 self._looker = None
                 self._looking.release()
 
-    def _look(self, kind: str) -> None:
+    def _read_clock(self, kind: str) -> None:
         now = monotonic()
         spent = now - self._passed
         if self._samples is None:
             self.seconds[self._before, kind] += spent
         else:
-            self._samples.book_(self._before, kind, now, spent)
+            self._samples.record_time_(self._before, kind, now, spent)
         self._before = kind
         self._passed = monotonic() if self._looked(kind, now) else now
 

@@ -56,7 +56,7 @@ class BoundarySampler:
         self._reviewed, self._before = now, dict(counts)
         """When that was, and the counts of then."""
 
-    def count_(self) -> None:
+    def count_skipped_(self) -> None:
         """Count what has passed by now."""
         for kind in self._often:
             self._add(kind, self._gates[kind].take_skipped_())
@@ -69,7 +69,7 @@ class BoundarySampler:
         self._counts[kind] += passed
         self._skipped += passed
 
-    def book_(self, before: str, kind: str, now: float, spent: float) -> None:
+    def record_time_(self, before: str, kind: str, now: float, spent: float) -> None:
         """Book the seconds since the last look, and say how many boundaries may pass until the next one.
 
         Args:
@@ -79,14 +79,14 @@ class BoundarySampler:
             spent: seconds since the last look.
         """
         if self._often:
-            self._divide(before, kind, spent)
+            self._attribute_seconds(before, kind, spent)
         else:
             self._seconds[before, kind] += spent
         if now >= self._reviewed + REVIEW:
             self._review(now)
 
-    def _divide(self, before: str, kind: str, spent: float) -> None:
-        self.count_()
+    def _attribute_seconds(self, before: str, kind: str, spent: float) -> None:
+        self.count_skipped_()
         skipped, self._skipped = self._skipped, 0
         hurried, boundaries = kind in self._often, 0
         if skipped and hurried:

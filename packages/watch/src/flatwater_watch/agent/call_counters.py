@@ -8,14 +8,14 @@ Count = Callable[[str], None]
 Method = Callable[[Any, Any], Any]
 
 
-def _nobody(_kind: str) -> None:
+def _ignore_call(_kind: str) -> None:
     pass
 
 
 class _CallListener:
     """Who is told of boundaries. What is wrapped may be pickled into other processes, where it is nobody."""
 
-    count: Count = staticmethod(_nobody)
+    count: Count = staticmethod(_ignore_call)
 
     def __reduce__(self) -> str:
         return "_listener"
@@ -26,7 +26,7 @@ _listener = _CallListener()
 
 def set_listener(count: Count | None) -> None:
     """Tell `count` of each boundary that was not granted; nobody any more if it is None."""
-    _listener.count = _nobody if count is None else count
+    _listener.count = _ignore_call if count is None else count
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def make_call_counter(kind: str) -> CallCounter:
             _listener.count(kind)
 
     def wrap(method: Method) -> Method:
-        def told(self: Any, given: Any) -> Any:  # noqa: ANN401
+        def count_and_call(self: Any, given: Any) -> Any:  # noqa: ANN401
             nonlocal left
             if left > 0:  # as in `pass_`, which would be one call more
                 left -= 1
@@ -66,16 +66,16 @@ def make_call_counter(kind: str) -> CallCounter:
                 _listener.count(kind)
             return method(self, given)
 
-        return told
+        return count_and_call
 
     def grant_(boundaries: int) -> int:
         nonlocal left, counted
         passed, left, counted = counted - left, boundaries, boundaries
         return passed
 
-    def passed_() -> int:
+    def take_passed_() -> int:
         nonlocal counted
         passed, counted = counted - left, left
         return passed
 
-    return CallCounter(pass_, wrap, grant_, passed_)
+    return CallCounter(pass_, wrap, grant_, take_passed_)

@@ -48,7 +48,10 @@ def decide_outcome(
         return Outcome("unread")
     # What freed memory or files explain is no finding yet: without one, all of it is an open question.
     rest = round((1 - explained) * growth_bytes(rows)) if told or waiting else growth_bytes(rows)
-    soon = (*(() if waiting is None else (_soon(waiting),)), *((_recorded(records),) if records else ()))
+    soon = (
+        *(() if waiting is None else (_garbage_sentence(waiting),)),
+        *((_records_sentence(records),) if records else ()),
+    )
     rest -= 0 if waiting is None else min(rest, waiting.bytes)
     if rest >= ENDING.open_bytes and grew_in_last_half(rows):
         others = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
@@ -56,38 +59,35 @@ def decide_outcome(
         named = [f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large]
         longer = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
         state: State = "grows" if told else "unexplained"
-        return Outcome(
-            state,
-            rest,
-            (*soon, *map(_again, refilled), *_known_of(rows, censuses, named=bool(named), told=bool(told))),
-            (*named, longer, LIBRARY, NATIVE),
-        )
+        gained = _gain_sentences(rows, censuses, named=bool(named), told=bool(told))
+        sentences = (*soon, *map(_refilled_sentence, refilled), *gained)
+        return Outcome(state, rest, sentences, (*named, longer, LIBRARY, NATIVE))
     if told:
         return Outcome("grows")
-    gained = rows[-1].resident - rows[0].resident - (0 if waiting is None else waiting.bytes)
-    return Outcome("settled", gained, soon) if gained >= ENDING.open_bytes else Outcome("flat", 0, soon)
+    stayed = rows[-1].resident - rows[0].resident - (0 if waiting is None else waiting.bytes)
+    return Outcome("settled", stayed, soon) if stayed >= ENDING.open_bytes else Outcome("flat", 0, soon)
 
 
-def _soon(waiting: Garbage) -> str:
+def _garbage_sentence(waiting: Garbage) -> str:
     """A sentence on garbage that is how Python works."""
     which = "collection of young objects" if 2 * waiting.young > waiting.bytes else "full collection"
     waits = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
     return f"{waits}: its next {which} frees them"
 
 
-def _recorded(paths: Sequence[str]) -> str:
+def _records_sentence(paths: Sequence[str]) -> str:
     """A sentence on what a library keeps of its work until its call returns."""
     more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
     least = format_bytes(ENDING.open_bytes)
     return f"{paths[0]}{more} grows until this call of a library returns: no finding below {least} of growth"
 
 
-def _again(path: str) -> str:
+def _refilled_sentence(path: str) -> str:
     """A sentence on a container that did not leak, and may hold more and more at a time."""
     return f"{path} is emptied and filled again, which is no leak: it may hold more each time"
 
 
-def without_reached(known: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:
+def drop_rooted_native(known: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:
     """The findings, without native growth where roots of the program hold what has come.
 
     A table that comes between two censuses makes the record sure of native growth before a census has seen it.
@@ -102,7 +102,9 @@ def without_reached(known: Sequence[Finding], gained: Iterable[tuple[str, int]],
     return [found for found in known if found.owner != UNEXPLAINED["native"][0]]
 
 
-def with_roots(known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows: Sequence[Sample]) -> list[Finding]:
+def with_root_gains(
+    known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows: Sequence[Sample]
+) -> list[Finding]:
     """The findings, with the part of what came that the roots which they lie in hold now, where their rates say less.
 
     A rate is of the stretch between two censuses: steps that bring more each time leave it behind.
@@ -128,7 +130,7 @@ def _lies_in(found: Finding, root: str) -> bool:
     return found.owner == root or found.owner.startswith((f"{root}.", f"{root}["))
 
 
-def _known_of(rows: Sequence[Sample], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
+def _gain_sentences(rows: Sequence[Sample], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
     """Each kind of memory with what it gained, and where no object was found."""
     first, last = after_warm_up(rows)[0].reading, rows[-1].reading
     files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"

@@ -43,7 +43,7 @@ def add_untouched_(pages: FillingArrays, census: Census) -> int:
     """Add the large arrays of a census that are not touched yet. Returns how many are new."""
     before = len(pages.blocks)
     for path, held in census.live.items():
-        for array, address, size in _spans(held):
+        for array, address, size in _memory_spans(held):
             if size < FILLING.large or address in pages.blocks or len(pages.blocks) >= MOST:
                 continue
             touched = touched_bytes(address, size)
@@ -62,7 +62,7 @@ def touched_by_path_(pages: FillingArrays) -> dict[str, int]:
     return _by_path(pages, lambda block: block.touched)
 
 
-def planned(pages: FillingArrays) -> dict[str, int]:
+def planned_by_path(pages: FillingArrays) -> dict[str, int]:
     """Bytes by path that the arrays have in the end."""
     return _by_path(pages, lambda block: block.size)
 
@@ -74,7 +74,7 @@ def _by_path(pages: FillingArrays, size: Any) -> dict[str, int]:  # noqa: ANN401
     return found
 
 
-def _spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
+def _memory_spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
     """The object that keeps a block of memory alive, its address and its bytes; nothing for other objects."""
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
@@ -82,11 +82,15 @@ def _spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
         held, own = last_base(held), numpy.ndarray
         if own.base.__get__(held) is None and own.nbytes.__get__(held) >= FILLING.large:
             yield held, own.__array_interface__.__get__(held)["data"][0], own.nbytes.__get__(held)
-    elif torch is not None and (type(held) is torch.Tensor or type(held) is torch.nn.Parameter) and _dense(held, torch):
+    elif (
+        torch is not None
+        and (type(held) is torch.Tensor or type(held) is torch.nn.Parameter)
+        and _is_dense(held, torch)
+    ):
         storage = held.untyped_storage()
         if storage.nbytes() >= FILLING.large:
             yield held, storage.data_ptr(), storage.nbytes()
 
 
-def _dense(tensor: Any, torch: Any) -> bool:  # noqa: ANN401
+def _is_dense(tensor: Any, torch: Any) -> bool:  # noqa: ANN401
     return bool(tensor.layout == torch.strided and tensor.device.type == "cpu")

@@ -84,7 +84,7 @@ def choose_scale(rows: Sequence[Sample], unit: str | None = None) -> Scale:
     """
     first, last = after_warm_up(rows)[0], rows[-1]
     clock = last.reading.step - first.reading.step
-    chosen = unit or _slowest(rows)
+    chosen = unit or _slowest_kind(rows)
     if chosen == "second" or chosen not in last.counts:
         seconds = last.seconds - first.seconds
         return Scale("second", clock / seconds if seconds else 1.0, last.reading.step, round(last.seconds))
@@ -92,7 +92,7 @@ def choose_scale(rows: Sequence[Sample], unit: str | None = None) -> Scale:
     return Scale(chosen, clock / count if count else 1.0, last.reading.step, last.counts[chosen])
 
 
-def _slowest(rows: Sequence[Sample]) -> str:
+def _slowest_kind(rows: Sequence[Sample]) -> str:
     last = rows[-1]
     # No reading may be near the middle: a census or a trace is followed by a long pause.
     middle = min(rows[:-1] or rows, key=lambda row: abs(row.reading.step - last.reading.step / 2))
@@ -177,7 +177,7 @@ def growth_bytes(rows: Sequence[Sample]) -> int:
     return after[-1].resident - after[0].resident if after else 0
 
 
-def swing(rows: Sequence[Sample]) -> int:
+def swing_bytes(rows: Sequence[Sample]) -> int:
     """Resident bytes between the highest and the lowest reading since warm-up."""
     sizes = [row.resident for row in after_warm_up(rows)]
     return max(sizes) - min(sizes) if sizes else 0

@@ -46,14 +46,14 @@ class Guard:
         try:
             return work(*given)
         except BaseException as fault:  # whatever it is: the edge between the watch and somebody else's program
-            if self._passes(fault):
+            if self._belongs_to_program(fault):
                 raise
             self._end(fault)
             return otherwise
         finally:
             self.thread = outer
 
-    def _passes(self, fault: BaseException) -> bool:
+    def _belongs_to_program(self, fault: BaseException) -> bool:
         try:
             return is_program_fault(fault, self._program)
         except Exception:  # noqa: BLE001  (the same edge: the program may have replaced what is asked here)
@@ -70,7 +70,7 @@ class Guard:
             self.run_or_default(None, undo)
 
     def _note(self, fault: BaseException) -> None:
-        sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_place(fault.__traceback__)})"
+        sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_innermost_line(fault.__traceback__)})"
         if sentence in self.faults:
             return
         self.faults.append(sentence)
@@ -78,7 +78,7 @@ class Guard:
             self._tell(sentence)
 
 
-def _place(trace: TracebackType | None) -> str:
+def _innermost_line(trace: TracebackType | None) -> str:
     """The innermost line, for the report of a fault: `census.py:120`."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -43,7 +43,7 @@ class Outcome:
     next: tuple[str, ...] = ()
     """What to try, most promising first."""
 
-    def head(self, findings: int) -> str:
+    def first_words(self, findings: int) -> str:
         """The first words of the first line."""
         if self.state == "grows":
             return f"{findings} finding{'' if findings == 1 else 's'}"
@@ -80,7 +80,7 @@ class Outcome:
         return cls(state, size, tuple(record["known"]), tuple(record["next"]))
 
 
-def by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
+def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
     """The findings that stand for themselves, and those so small beside them that one row tells all.
 
     A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may be that small although
@@ -119,7 +119,7 @@ class GrowthAllowance:
     """`step`, `second`, `hour`, or empty for all of it."""
 
     @classmethod
-    def read(cls, text: str) -> "GrowthAllowance":
+    def parse(cls, text: str) -> "GrowthAllowance":
         """`1MiB/step`, `10MiB/hour` or `64MiB`.
 
         Raises:

@@ -15,10 +15,10 @@ from flatwater_watch.agent import growth
 from flatwater_watch.agent import reading_schedule as schedule
 from flatwater_watch.agent.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater_watch.agent.census_history import CensusHistory, newest_owner_sizes, record_census_
-from flatwater_watch.agent.conclusion import decide_outcome, with_roots, without_reached
+from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, with_root_gains
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.agent.reading import Rates, has_returned, take_reading
+from flatwater_watch.agent.reading import Rates, main_has_returned, take_reading
 from flatwater_watch.agent.spool import write_spool
 from flatwater_watch.agent.summary import active_findings, build_summary, stopped_owners
 from flatwater_watch.agent.workers import Workers, measure_workers_
@@ -28,13 +28,13 @@ from flatwater_watch.diagnose.judge import CYCLIC, UNEXPLAINED
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
 from flatwater_watch.heap.census import Census, restore_collector
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.meters.allocator_apart import Allocator
-from flatwater_watch.meters.bound import monotonic, process_seconds, thread_seconds, wall_time
+from flatwater_watch.meters.allocator_meter import AllocatorMeter
 from flatwater_watch.meters.collector import CollectionListener, GcSawtooth
 from flatwater_watch.meters.fork import fork_unsafe_library
-from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.mappings import footprint
-from flatwater_watch.meters.untraced import run_untraced
+from flatwater_watch.meters.suspended_tracing import run_untraced
+from flatwater_watch.meters.system_calls import monotonic, process_seconds, thread_seconds, wall_time
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -102,11 +102,11 @@ class ProcessWatch:
 
     def _begin(self) -> None:
         """Start with empty books, keeping the counts."""
-        self._monitor = Monitor(self._roots, counted=self._counted, lines=self._lines)
+        self._monitor = Monitor(self._roots, counted=self._on_census, lines=self._lines)
         self._rows: list[growth.Sample] = []
         self._since: dict[str, int] = {}
         self._pages, self._workers, self._marks = FillingArrays(), Workers(), CensusHistory()
-        self._allocator = Allocator()
+        self._allocator = AllocatorMeter()
         self._unread: Mapping[str, int] = {}
         self._searched = self._own = self._thread = 0
         self._late_rows = 0
@@ -174,7 +174,7 @@ class ProcessWatch:
             self._monitor.close()
             self._begin()
         if not self._rows:
-            self._start(kind, now)
+            self._start_clocks(kind, now)
         if self._may_read(kind):
             self._monitor.aside = self._thread != threading.get_ident()
             self._read(now)
@@ -189,28 +189,28 @@ class ProcessWatch:
         At a boundary a program is always at the same place, where what it fills and empties may be full.
         """
         assert self._pace is not None  # noqa: S101  (there is a reading)
-        under_way = self._monitor.censuses.under_way
+        under_way = self._monitor.censuses.is_under_way
         share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=under_way)
         if schedule.overspent_seconds(self._pace, now, share) <= 0:
             cpu = thread_seconds()
             if under_way:
                 self._monitor.censuses.run_slice(schedule.SLICE)
             else:
-                self._look_at_levels(now)
+                self._check_resets(now)
             took = thread_seconds() - cpu
             self._pace.spent += took
             self._cost_seconds += took
-            self._rates.leave_out_(took)
-        self._aside = TICK if self._monitor.censuses.under_way else None
+            self._rates.exclude_cpu_(took)
+        self._aside = TICK if self._monitor.censuses.is_under_way else None
 
-    def _look_at_levels(self, now: float) -> None:
+    def _check_resets(self, now: float) -> None:
         """See how full is what was found, for its share of the time: the way to it may be long."""
         if now >= self._levels_due:
             cpu = thread_seconds()
             self._monitor.levels.check_lengths(self._monitor.censuses.roots)
             self._levels_due = now + (thread_seconds() - cpu) / LEVELS
 
-    def _start(self, kind: str, now: float) -> None:
+    def _start_clocks(self, kind: str, now: float) -> None:
         self._thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
         self._ticking = kind == TICK
         self._pace = schedule.ReadingSchedule(began=now)
@@ -219,7 +219,7 @@ class ProcessWatch:
             self._collector = CollectionListener(self._hearing.run)
             self._collector.start_listening()
         if self._limit is None:
-            self._limit = min(limits().values())
+            self._limit = min(memory_limits().values())
 
     def _read(self, now: float) -> None:
         """Take a reading and let the monitor judge it."""
@@ -228,11 +228,11 @@ class ProcessWatch:
         if self._allocator.pending:
             return
         if not self._rows and self._collector is not None:
-            self._collector.mark()
-        reading = self._reading()
+            self._collector.reset_baseline()
+        reading = self._take_reading()
         if self._rows and reading.step <= self._rows[-1].reading.step:
             return
-        tracing, counting = self._monitor.is_tracing, self._monitor.censuses.under_way
+        tracing, counting = self._monitor.is_tracing, self._monitor.censuses.is_under_way
         if tracing:
             self._pace.spent += schedule.TRACED * (now - self._read_at)
         share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
@@ -240,7 +240,7 @@ class ProcessWatch:
         seconds = schedule.census_slice_seconds(self._pace, now, reading.step)
         news = self._monitor.observe(reading, seconds=seconds, trace=affordable)
         if self._ticking and affordable:  # a program that is read in time is anywhere in what it fills and empties
-            self._look_at_levels(now)
+            self._check_resets(now)
         if not tracing:
             self._append_sample(reading, now - self._pace.began)
             self._request_census(reading)
@@ -251,7 +251,7 @@ class ProcessWatch:
             self._own += max(0, footprint().resident - reading.resident)
         ended = self._read_at = monotonic()
         took = thread_seconds() - cpu
-        counting = counting or self._monitor.censuses.under_way
+        counting = counting or self._monitor.censuses.is_under_way
         told = {"counting": counting, "tracing": self._monitor.is_tracing}
         told["investigating"] = self._monitor.is_investigating
         quiet = self._monitor.state is CaseState.WATCHING and not self._since and not counting
@@ -262,18 +262,18 @@ class ProcessWatch:
         self._highest = max((row.reading.resident for row in growth.recent_half(self._rows)), default=0) + stair
         self._late = self._pace.late if self._unit is None else self._due
         self._anchor = self._unit or self._pace.anchor
-        self._aside = TICK if self._monitor.censuses.under_way or self._monitor.levels.has_containers else None
+        self._aside = TICK if self._monitor.censuses.is_under_way or self._monitor.levels.has_containers else None
         self._save(ended, at_once=bool(news))
         own = thread_seconds() - cpu
         self._cost_seconds += own
         if tracing or reading.rates:
-            self._rates.begin_(reading.step)
+            self._rates.restart_(reading.step)
         else:
-            self._rates.leave_out_(own)
+            self._rates.exclude_cpu_(own)
 
-    def _reading(self) -> Reading:
+    def _take_reading(self) -> Reading:
         clock = self.boundaries.boundary_count(self._unit, ticks=self._ticking)
-        rates = {} if self._ticking else self._rates.until(clock)
+        rates = {} if self._ticking else self._rates.rates_until(clock)
         return take_reading(clock, self._allocator, self._pages, limit=self._limit, rates=rates)
 
     def _request_census(self, reading: Reading) -> None:
@@ -284,7 +284,7 @@ class ProcessWatch:
         if arrays or owners:
             self._monitor.take_census()
 
-    def _counted(self, clock: int, census: Census) -> None:
+    def _on_census(self, clock: int, census: Census) -> None:
         """Weigh what was found, and look for large arrays, in each census that is taken."""
         self.censuses += 1
         self._unread = census.unread
@@ -298,14 +298,14 @@ class ProcessWatch:
     def _take_last_census(self) -> None:
         """Weigh what was found at the last reading, which is taken now."""
         assert self._pace is not None  # noqa: S101  (there are rows)
-        reading = self._reading()
+        reading = self._take_reading()
         if reading.step > self._rows[-1].reading.step and not self._monitor.is_tracing:
             self._monitor.observe(reading, trace=False)
             self._append_sample(reading, monotonic() - self._pace.began)
             self._monitor.take_census(seconds=ENDING.last_census)
 
     def _append_sample(self, reading: Reading, seconds: float) -> None:
-        self._late_rows += has_returned()
+        self._late_rows += main_has_returned()
         counts, spent = self.boundaries.all_counts, dict(self.boundaries.seconds)
         growth.append_sample_(self._rows, growth.Sample(seconds, counts, reading, self._own, spent))
 
@@ -375,13 +375,13 @@ class ProcessWatch:
         if not known and not unsure and len(self._rows) >= schedule.REGULAR and growth.process_still_grows(self._rows):
             found = growth.owned_or_native(self._monitor.conclude(), self._rows)
             known = [self._in_user_units(each) for each in found]
-        known = self._without_reached(known)
+        known = self._drop_rooted_native(known)
         causes = self._find_open_causes(known)
-        return [*with_roots(known, self._leads, self._rows), *causes]
+        return [*with_root_gains(known, self._leads, self._rows), *causes]
 
     def _read_last(self) -> None:
         """Note what the program has at its end, if it holds more than at the last reading, which may be long ago."""
-        reading = self._reading()
+        reading = self._take_reading()
         last = self._rows[-1].reading if self._rows else None
         if last is None or self._pace is None or self._monitor.is_tracing:
             return
@@ -389,12 +389,12 @@ class ProcessWatch:
         if reading.step > last.step and more > last.material_bytes:  # what was freed as it ended is no growth
             self._append_sample(reading, monotonic() - self._pace.began)
 
-    def _without_reached(self, known: list[Finding]) -> list[Finding]:
+    def _drop_rooted_native(self, known: list[Finding]) -> list[Finding]:
         """The findings; native growth is among them only where roots do not hold it."""
         is_native = any(each.owner == UNEXPLAINED["native"][0] for each in known)
         if not is_native or self._monitor.censuses.took > ENDING.last_census:
             return known
-        return without_reached(known, self._monitor.root_gains(), growth.growth_bytes(self._rows))
+        return drop_rooted_native(known, self._monitor.root_gains(), growth.growth_bytes(self._rows))
 
     def _find_open_causes(self, known: list[Finding]) -> list[Finding]:
         """Where growth has no cause, ask what waits for the collector, and which items keep memory outside of Python.
@@ -408,20 +408,20 @@ class ProcessWatch:
         causes = self._monitor.judge_garbage_at_end(outcome.bytes, steps, self._gc_sawtooth()) if outcome.next else []
         waiting = 0 if self._monitor.waiting is None else self._monitor.waiting.bytes
         growing = bool(outcome.next) and outcome.bytes - waiting >= ENDING.open_bytes
-        causes = causes or self._collected(known, growing=growing)
+        causes = causes or self._judge_collections(known, growing=growing)
         causes = causes or (self._monitor.confirm_unproven(outcome.bytes) if outcome.next else [])
         if not causes and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
             causes = self._monitor.find_behind_handles(outcome.bytes)
             self._leads = [] if causes else self._monitor.root_gains()
         return [self._in_user_units(found) for found in causes]
 
-    def _collected(self, known: list[Finding], *, growing: bool) -> list[Finding]:
+    def _judge_collections(self, known: list[Finding], *, growing: bool) -> list[Finding]:
         """Garbage that collections free, where memory grew without a cause, or where no fork can see that it swings."""
         teeth, pace = self._gc_sawtooth(), self._boundaries_per_second()
         told = any(found.owner == CYCLIC for found in known)
         if teeth is None or told or not 0 < pace < inf or not gc_explains_growth(teeth):
             return []
-        if not growing and (fork_unsafe_library() is None or growth.swing(self._rows) < ENDING.open_bytes):
+        if not growing and (fork_unsafe_library() is None or growth.swing_bytes(self._rows) < ENDING.open_bytes):
             return []
         rate = teeth.rise / teeth.seconds / pace
         return [

@@ -5,13 +5,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from flatwater_watch.agent.filling_arrays import FillingArrays, planned, touched_by_path_
+from flatwater_watch.agent.filling_arrays import FillingArrays, planned_by_path, touched_by_path_
 from flatwater_watch.agent.growth import Sample, after_warm_up
 from flatwater_watch.agent.reading_schedule import REGULAR
-from flatwater_watch.meters.allocator_apart import Allocator
-from flatwater_watch.meters.bound import process_seconds
+from flatwater_watch.meters.allocator_meter import AllocatorMeter
 from flatwater_watch.meters.fork import fork_unsafe_library
 from flatwater_watch.meters.mappings import footprint
+from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.readings import Reading
 
 FEWEST = 5
@@ -32,26 +32,26 @@ class Rates:
         """Measure nothing yet: a program begins with imports."""
         self._since: tuple[float, int] | None = None
 
-    def begin_(self, clock: int) -> None:
+    def restart_(self, clock: int) -> None:
         """Measure from here on."""
         self._since = process_seconds(), clock
 
-    def leave_out_(self, seconds: float) -> None:
+    def exclude_cpu_(self, seconds: float) -> None:
         """Go on with the same stretch, but for CPU seconds that were not the program's."""
         if self._since is not None:
             self._since = self._since[0] + seconds, self._since[1]
 
-    def until(self, clock: int) -> dict[str, float]:
+    def rates_until(self, clock: int) -> dict[str, float]:
         """The rate, if the stretch is long enough."""
         if self._since is None:
-            self.begin_(clock)
+            self.restart_(clock)
             return {}
         spent, passed = process_seconds() - self._since[0], clock - self._since[1]
         return {"the program": passed / spent} if spent >= RATE_CPU and passed >= REGULAR else {}
 
 
 def take_reading(
-    clock: int, allocator: Allocator, pages: FillingArrays, *, limit: int | None, rates: Mapping[str, float]
+    clock: int, allocator: AllocatorMeter, pages: FillingArrays, *, limit: int | None, rates: Mapping[str, float]
 ) -> Reading:
     """The process as it is.
 
@@ -68,15 +68,15 @@ def take_reading(
         resident=now.resident,
         file_mapped=now.file_mapped,
         in_use=None if used is None else used.in_use,
-        free=None if used is None else used.kept_within(now.anonymous),
+        free=None if used is None else used.kept_bytes(now.anonymous),
         owned=touched_by_path_(pages),
-        planned=planned(pages),
+        planned=planned_by_path(pages),
         limit=limit,
         rates=rates,
     )
 
 
-def has_returned() -> bool:
+def main_has_returned() -> bool:
     """Whether the program's main code is over, and Python waits for its threads."""
     main = threading.main_thread().ident or 0
     frame: FrameType | None = sys._current_frames().get(main)  # noqa: SLF001  (the documented way to another thread's)
@@ -85,7 +85,7 @@ def has_returned() -> bool:
     return frame is not None and frame.f_code is SHUTDOWN
 
 
-def unseen_in(rows: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
+def unseen_sentences(rows: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
     """Sentences on what could not be seen.
 
     Args:

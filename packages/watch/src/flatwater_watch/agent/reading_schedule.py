@@ -107,7 +107,7 @@ def schedule_next_(
     )
     pace.gap = gap
     pace.due = now + (gap if idle_cpu is None else _idle_gap(pace, now, idle_cpu))
-    pace.anchor, period = _anchor(counts, now - pace.began, max(2 * gap, USUAL))
+    pace.anchor, period = _slowest_boundary(counts, now - pace.began, max(2 * gap, USUAL))
     pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
 
 
@@ -153,7 +153,7 @@ def _idle_gap(pace: ReadingSchedule, now: float, cpu: float) -> float:
     return max(pace.gap, min(LONGEST, allowed))
 
 
-def _anchor(counts: Mapping[str, int], elapsed: float, longest: float) -> tuple[str | None, float]:
+def _slowest_boundary(counts: Mapping[str, int], elapsed: float, longest: float) -> tuple[str | None, float]:
     """The slowest kind of boundary that comes by at least once in `longest` seconds, and its period."""
     periods = {kind: elapsed / count for kind, count in counts.items() if count >= REGULAR}
     fitting = {kind: period for kind, period in periods.items() if period <= longest}

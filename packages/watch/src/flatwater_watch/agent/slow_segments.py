@@ -20,7 +20,7 @@ def with_slow_segment(found: Finding, rows: Sequence[Sample]) -> Finding:
     if found.verdict != "slowdown" or len(after) <= 2 * SLOWER.ends:
         return found
     third = len(after) // SLOWER.ends
-    early, late = _each(after[0], after[third]), _each(after[-1 - third], after[-1])
+    early, late = _segment_seconds(after[0], after[third]), _segment_seconds(after[-1 - third], after[-1])
     gained = {part: seconds - early.get(part, 0.0) for part, seconds in late.items()}
     if not gained:
         return found
@@ -33,7 +33,7 @@ def with_slow_segment(found: Finding, rows: Sequence[Sample]) -> Finding:
     return replace(found, owner=owner, what=what)
 
 
-def _each(first: Sample, last: Sample) -> Mapping[tuple[str, str], float]:
+def _segment_seconds(first: Sample, last: Sample) -> Mapping[tuple[str, str], float]:
     """Seconds per boundary of any kind, by part."""
     boundaries = max(1, last.reading.step - first.reading.step)
     return {part: (seconds - first.parts.get(part, 0.0)) / boundaries for part, seconds in last.parts.items()}

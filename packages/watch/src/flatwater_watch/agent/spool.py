@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from flatwater_watch.meters.bound import thread_seconds, write_whole
+from flatwater_watch.meters.system_calls import thread_seconds, write_whole
 
 EVERY = 0.5
 """Seconds between two states on disk, at least, unless a finding is new: what a signal ends leaves the last one."""
@@ -19,7 +19,7 @@ _as_json = json.JSONEncoder().encode
 
 
 @dataclass
-class Reports:
+class PeriodicReports:
     """What is told while a program runs."""
 
     every: float
@@ -29,7 +29,7 @@ class Reports:
     before: float = 0.0
     """Seconds at which the last one was told."""
 
-    def look(self, at: float, known: Callable[[], list[dict[str, Any]]]) -> None:
+    def report_if_due(self, at: float, known: Callable[[], list[dict[str, Any]]]) -> None:
         """Tell what is known, if so long has passed.
 
         Args:
@@ -53,7 +53,7 @@ def write_spool(path: str, known: Callable[[], dict[str, Any]]) -> float:
     return max(EVERY, (thread_seconds() - cpu) / SHARE)
 
 
-def unwatched(program: str, why: str) -> dict[str, Any]:
+def unwatched_summary(program: str, why: str) -> dict[str, Any]:
     """The summary of a program of which nothing was read.
 
     Args:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from flatwater_watch.agent.call_counters import set_listener
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.agent.handover import (
+from flatwater_watch.agent.main_thread_timer import start_ticking
+from flatwater_watch.agent.runner_protocol import (
     CLAIM,
     FOLDER,
     IN_TIME,
@@ -32,10 +33,9 @@ from flatwater_watch.agent.handover import (
     worker_environment,
 )
 from flatwater_watch.agent.spool import PROGRAM, WORKER
-from flatwater_watch.agent.ticking import start_ticking
-from flatwater_watch.meters.bound import names_in, process_id, read_text, system, write_whole
 from flatwater_watch.meters.mappings import footprint
-from flatwater_watch.meters.untraced import frameless_callable
+from flatwater_watch.meters.suspended_tracing import frameless_callable
+from flatwater_watch.meters.system_calls import names_in, process_id, read_text, system, write_whole
 
 if TYPE_CHECKING:
     from flatwater_watch.agent.process import ProcessWatch
@@ -71,7 +71,7 @@ def start_watch(told: dict[str, str]) -> None:
         return
     if os.environ.get("LOCAL_RANK", "0") != "0":
         ProcessAgent(told).begin_later()
-        _follow(told)
+        _watch_workers(told)
         return
     claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118  (texts: programs replace what a Path is made of)
     try:
@@ -83,7 +83,7 @@ def start_watch(told: dict[str, str]) -> None:
             return
     else:
         ProcessAgent(told, claim).begin()
-    _follow(told)
+    _watch_workers(told)
 
 
 def enter(told: dict[str, str]) -> None:
@@ -117,10 +117,10 @@ def _starts_workers() -> bool:
     return any(word.startswith("from multiprocessing.forkserver ") for word in sys.orig_argv)
 
 
-def _follow(told: dict[str, str]) -> None:
+def _watch_workers(told: dict[str, str]) -> None:
     """Watch the workers that this process forks or spawns, and those that they start."""
 
-    def forked() -> None:
+    def leave_after_fork() -> None:
         Guard().run(leave)
 
     def leave() -> None:
@@ -151,10 +151,10 @@ def _follow(told: dict[str, str]) -> None:
 
         module.spawnv_passfds = spawnv_passfds  # type: ignore[attr-defined]
 
-    from flatwater_watch.agent.steps import after_import  # noqa: PLC0415  (a process without workers needs it not)
+    from flatwater_watch.agent.step_hooks import prepare_on_import  # noqa: PLC0415  (a process without workers needs it not)
 
-    os.register_at_fork(after_in_child=frameless_callable(forked))
-    after_import({"multiprocessing.util": spawning})
+    os.register_at_fork(after_in_child=frameless_callable(leave_after_fork))
+    prepare_on_import({"multiprocessing.util": spawning})
 
 
 _unlink = os.unlink
@@ -218,7 +218,7 @@ class ProcessAgent:
     def _begin(self) -> None:
         before = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
-        from flatwater_watch.agent.steps import hook_steps  # noqa: PLC0415
+        from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415
 
         unit = self._told.get(UNIT)
         worker = self._claim is None
@@ -266,10 +266,10 @@ class ProcessAgent:
             if self._claim is not None:
                 self._guard.run_or_default(None, _unlink, self._claim)
                 if not self._guest:
-                    self._guard.run_or_default(None, _leave_nothing, self._told[FOLDER])
+                    self._guard.run_or_default(None, _remove_folder, self._told[FOLDER])
 
 
-def _leave_nothing(folder: str) -> None:
+def _remove_folder(folder: str) -> None:
     """Remove the folder of a runner that was killed: it holds no lock on it any more."""
     held = system.open(folder, system.O_RDONLY | system.O_DIRECTORY | system.O_CLOEXEC)
     try:
@@ -311,12 +311,12 @@ def _note_nameless(note: str) -> None:
     ]
     sentences = []
     if functions:
-        sentences.append(f"functions without a file name are told by their own names only: {_few(functions)}")
+        sentences.append(f"functions without a file name are told by their own names only: {_short_list(functions)}")
     if frozen:
-        sentences.append(f"frozen modules have no file: what they hold is not looked at: {_few(frozen)}")
+        sentences.append(f"frozen modules have no file: what they hold is not looked at: {_short_list(frozen)}")
     if sentences:
         write_whole(note, "\n".join(sentences))
 
 
-def _few(names: Sequence[str]) -> str:
+def _short_list(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -18,7 +18,7 @@ from flatwater_watch.agent.growth import (
     process_growth,
 )
 from flatwater_watch.agent.outcome import OWNER
-from flatwater_watch.agent.reading import unseen_in
+from flatwater_watch.agent.reading import unseen_sentences
 from flatwater_watch.agent.slow_segments import with_slow_segment
 from flatwater_watch.agent.workers import Workers, judge_workers
 from flatwater_watch.diagnose.finding import Finding
@@ -112,7 +112,7 @@ def build_summary(
             rows, told, explained, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, records=left
         ).to_json(),
         "findings": [finding.to_json() for finding in told],
-        "unseen": unseen_in(rows, unread),
+        "unseen": unseen_sentences(rows, unread),
         "series": _series(rows, scale.unit),
     }
 

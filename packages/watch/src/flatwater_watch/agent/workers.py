@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from flatwater_watch.agent.outcome import OWNER
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import Evidence, judge
-from flatwater_watch.meters.bound import monotonic, thread_seconds
-from flatwater_watch.meters.mappings import Processes, descendants
+from flatwater_watch.meters.mappings import FamilyMemory, descendant_memory
+from flatwater_watch.meters.system_calls import monotonic, thread_seconds
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Series, drift_slope
 from flatwater_watch.thresholds import SHIPPED
@@ -30,7 +30,7 @@ ADVICE = (
 class Workers:
     """The children of this process."""
 
-    family: Processes | None = None
+    family: FamilyMemory | None = None
     began: float = 0.0
     due: float = 0.0
     spent: float = 0.0
@@ -50,7 +50,7 @@ def measure_workers_(workers: Workers, clock: int) -> None:
     if now < workers.due:
         return
     cpu = thread_seconds()
-    workers.family = family = descendants()
+    workers.family = family = descendant_memory()
     workers.began = workers.began or now
     workers.spent += thread_seconds() - cpu
     overdrawn = (workers.spent - CREDIT) / SHARE - (now - workers.began)

@@ -9,13 +9,13 @@ from itertools import islice, pairwise, repeat
 from types import FunctionType
 from typing import Any
 
-from flatwater_watch.heap.arrays import Graph, figures_of
+from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.heap.children import ATOMS, LONG_TEXT, inner_container, look_object
 from flatwater_watch.heap.functions import cache_name, newest_results
-from flatwater_watch.heap.raw import bytes_of, callable_name, is_a, name_of, read_stable
+from flatwater_watch.heap.raw import callable_name, class_name, is_a, own_size, read_stable
 from flatwater_watch.heap.view import OPAQUE, Walk
-from flatwater_watch.meters.allocations import frames_of
+from flatwater_watch.meters.allocations import allocation_frames
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
@@ -89,12 +89,12 @@ def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: AN
     if not tracemalloc.is_tracing():
         return list(islice(builtin.__iter__(container), count))
     some = list(islice(builtin.__iter__(container), 0, FAR, max(1, min(length, FAR) // SAMPLED)))
-    return ([item for item in some if frames_of(item)] or some)[-count:]
+    return ([item for item in some if allocation_frames(item)] or some)[-count:]
 
 
 def _entry(key: Any, value: Any) -> Any:  # noqa: ANN401
     """The value, or the key where the value is a number, a flag or a text and smaller: of texts that are remembered."""
-    return value if id(type(value)) not in ATOMS or bytes_of(key) <= bytes_of(value) else key
+    return value if id(type(value)) not in ATOMS or own_size(key) <= own_size(value) else key
 
 
 def _heavier(key: Any, result: Any) -> Any:  # noqa: ANN401
@@ -178,9 +178,9 @@ def _below(named: Iterable[tuple[str, Any]]) -> list[Any]:
 
 
 def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
-    seen = figures_of(obj)
+    seen = array_figures(obj)
     if seen is None:
-        return _Leaf(obj, size, f"{name_of(type(obj))} of {size} bytes", graph=False, kept=0)
+        return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", graph=False, kept=0)
     own = seen.bytes if seen.graphed is None else seen.bytes or size
     kept = seen.kept if seen.kept > OWNING.base * own else 0
     return _Leaf(obj, own if seen.graphed is None else max(own, size), seen.label, bool(seen.graphed), kept)
@@ -190,7 +190,7 @@ def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
     """An item in a few words; never its `repr`, which prints whole tensors."""
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
-    words = name_of(type(obj))
+    words = class_name(type(obj))
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
         inside = look_object(obj, _fresh_walk(LEAVES))
         words = f"{words} of {inside.length} {'keys' if inside.kind == 'dict' else 'items'}"
@@ -199,9 +199,9 @@ def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
     return f"{words}, a view of a larger base" if base else words
 
 
-def describe(obj: Any, holding: Holding) -> str:  # noqa: ANN401
+def describe_container(obj: Any, holding: Holding) -> str:  # noqa: ANN401
     """A container in a few words: "list of 120", "deque of 500, at most 1000", "table of 15 hooks"."""
-    length, kind = holding.length, name_of(type(obj))
+    length, kind = holding.length, class_name(type(obj))
     bound = "" if holding.capacity is None else f", at most {holding.capacity}"
     if holding.kind in {"queue", "deque", "list", "tuple", "set", "dict"}:
         return f"{kind} of {length}{bound}"
@@ -220,7 +220,7 @@ MOST_ELEMENTS = 1 << 20
 """Arrays above are not read: the question is asked while the program waits."""
 
 
-def redundancy(arrays: Sequence[Any]) -> str | None:
+def describe_redundancy(arrays: Sequence[Any]) -> str | None:
     """A sentence on what arrays that were stored one after the other have in common; None if nothing was found.
 
     Args:

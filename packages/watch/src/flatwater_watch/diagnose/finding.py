@@ -126,9 +126,9 @@ class Finding:
 
     def tell(self) -> list[str]:
         """A few lines for a person, none over 99 columns."""
-        lines = _folded(f"{self.verdict}: ", f"{self._sentence()}.", "  ")
+        lines = _wrap_text(f"{self.verdict}: ", f"{self._sentence()}.", "  ")
         for label, text in self._details():
-            lines += _folded(f"  {label}".ljust(LABEL), text, " " * LABEL)
+            lines += _wrap_text(f"  {label}".ljust(LABEL), text, " " * LABEL)
         return lines
 
     def briefly(self) -> str:
@@ -189,10 +189,10 @@ class Finding:
         if self.limit_bytes is None:
             ends.append("no limit is known")
         else:
-            ends.append(f"the limit of {format_bytes(self.limit_bytes)} is {self._reached()}")
+            ends.append(f"the limit of {format_bytes(self.limit_bytes)} is {self._limit_phrase()}")
         return "; ".join(reversed(ends) if self.dies_first else ends)
 
-    def _reached(self) -> str:
+    def _limit_phrase(self) -> str:
         if self.limit_step is None:
             return "not reached"
         if not self.has_date:
@@ -267,7 +267,7 @@ def _asks(part: str) -> bool:
     return any(begun.partition(" ")[0].lower() in _ASKS for begun in re.split(r"[.;:] ", part))
 
 
-def _folded(first: str, text: str, indent: str) -> list[str]:
+def _wrap_text(first: str, text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
 

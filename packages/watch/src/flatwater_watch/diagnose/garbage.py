@@ -19,10 +19,10 @@ from typing import Any
 
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.heap.children import ATOMS, look_object
-from flatwater_watch.heap.raw import count_values, full_name, is_a, loaded, name_of
+from flatwater_watch.heap.raw import class_name, count_values, full_name, is_a, module_namespace
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.heap.view import Walk
-from flatwater_watch.meters.fork import Detached, in_fork
+from flatwater_watch.meters.fork import DetachedFork, run_in_fork
 from flatwater_watch.thresholds import SHIPPED
 
 WAITING = SHIPPED.collecting
@@ -82,7 +82,7 @@ class Garbage:
         return not self.young or WAITING.wave * self.bytes >= WAITING.felt
 
 
-class Search:
+class GarbageSearch:
     """A look for what waits for a collection, in a fork, while the program goes on."""
 
     def __init__(self, roots: Roots, where: Where | None = None) -> None:
@@ -98,11 +98,11 @@ class Search:
         Raises:
             OSError: there is no memory for a fork.
         """
-        self._fork = Detached(lambda: _search_garbage(roots) if where is None else _with_line(roots, where))
+        self._fork = DetachedFork(lambda: _search_garbage(roots) if where is None else _with_line(roots, where))
 
-    def ended(self, seconds: float = 0.0) -> bool:
+    def is_done(self, seconds: float = 0.0) -> bool:
         """Whether it is known, waiting until the search has had so many CPU seconds."""
-        return self._fork.worked(seconds) if seconds else self._fork.ended()
+        return self._fork.is_done_within_cpu(seconds) if seconds else self._fork.is_done()
 
     def garbage(self) -> Garbage | None:
         """What waited for a collection when the search began; None if nothing did, or the fork failed."""
@@ -128,7 +128,7 @@ def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
 
     Traced, the look at a million references took half a minute: each address is an allocation.
     """
-    found: dict[str, Any] | None = in_fork(lambda: _search_garbage(roots))
+    found: dict[str, Any] | None = run_in_fork(lambda: _search_garbage(roots))
     if found is None:
         return None
     largest = found.pop("largest")
@@ -142,29 +142,29 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
     collecting = gc.isenabled() and due > 0
     gc.disable()
     tracemalloc.stop()
-    garbage = unreachable()
+    garbage = unreachable_objects()
     if not garbage:
         return None
     users = user_modules(roots)
     kinds = _kinds(garbage, users)  # a look makes a dict for each instance, which hangs together with nothing here
     walk = Walk(len(garbage), lambda _: False, len(garbage))
     walk.seen.update(map(id, garbage))
-    lasting = _lasting(garbage)
-    kept = {id(obj) for obj in (*lasting, *_only_theirs(lasting, walk.seen))}
-    sized = [(look_object(obj, walk).size, obj) for obj in (*garbage, *_only_theirs(garbage, walk.seen))]
+    lasting = _old_garbage(garbage)
+    kept = {id(obj) for obj in (*lasting, *_exclusive_objects(lasting, walk.seen))}
+    sized = [(look_object(obj, walk).size, obj) for obj in (*garbage, *_exclusive_objects(garbage, walk.seen))]
     size = sum(own for own, _ in sized)
     fresh = sum(own for own, obj in sized if id(obj) not in kept)
     young = fresh if collecting else 0
     what = ", ".join(f"{count} × {name}" for name, count in kinds.most_common(2) if 2 * count >= max(kinds.values()))
     foremost = next(iter(kinds))
-    cycle = next((way for way in map(_cycle, _some(garbage, foremost), repeat(users)) if way), ())
+    cycle = next((way for way in map(_cycle, _newest_of_class(garbage, foremost), repeat(users)) if way), ())
     comes = young * max(1, due) // max(1, min(due, count))
     each = size // max(kinds.values())
     found = Garbage(size, len(garbage), what, None, collecting, cycle, young, comes, fresh, each)
-    return asdict(found) | {"largest": [id(obj) for obj in _largest(sized, MOSTLY * size)]}
+    return asdict(found) | {"largest": [id(obj) for obj in _largest_objects(sized, MOSTLY * size)]}
 
 
-def _lasting(garbage: list[Any]) -> list[Any]:
+def _old_garbage(garbage: list[Any]) -> list[Any]:
     """What a collection of young objects leaves: older ones, and all that they reach."""
     young = set(map(id, gc.get_objects(generation=0)))
     among = {id(obj): obj for obj in garbage}
@@ -199,13 +199,13 @@ _PLAIN = frozenset(
 
 def _kinds(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
     """How many there are of each class: of the program's, else of the one that says what it is, else of all."""
-    theirs = count_values(name_of(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
-    every = Counter[str]() if theirs else count_values(name_of(type(obj)) for obj in garbage)
-    whole = Counter[str]() if theirs else _wholes(garbage)
+    theirs = count_values(class_name(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
+    every = Counter[str]() if theirs else count_values(class_name(type(obj)) for obj in garbage)
+    whole = Counter[str]() if theirs else _structure_counts(garbage)
     return theirs or Counter({name: every[name] for name, _ in whole.most_common(1)}) or every
 
 
-def _wholes(garbage: list[Any]) -> Counter[str]:
+def _structure_counts(garbage: list[Any]) -> Counter[str]:
     """Objects by the class of the oldest one that they hang together with: a whole is made before its parts.
 
     A closed figure is a figure, and not its thousand callbacks.
@@ -225,7 +225,7 @@ def _wholes(garbage: list[Any]) -> Counter[str]:
             first[younger] = older
     names: dict[int, str] = {}
     for n, obj in enumerate(garbage):
-        name = name_of(type(obj))
+        name = class_name(type(obj))
         if name not in _PLAIN:
             names.setdefault(oldest(n), name)
     return count_values(names[whole] for whole in map(oldest, range(len(garbage))) if whole in names)
@@ -235,9 +235,9 @@ TRIED, LONGEST = 8, 5000
 """Objects whose cycle is looked for, newest first, and objects on the way at most."""
 
 
-def _some(garbage: list[Any], name: str) -> list[Any]:
+def _newest_of_class(garbage: list[Any], name: str) -> list[Any]:
     """A few objects of a class, newest first."""
-    return list(islice((obj for obj in reversed(garbage) if name_of(type(obj)) == name), TRIED))
+    return list(islice((obj for obj in reversed(garbage) if class_name(type(obj)) == name), TRIED))
 
 
 def _cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ANN401
@@ -267,13 +267,13 @@ def _words(
     words: list[str] = []
     for obj, step in reversed(hops):
         if not words or full_name(type(obj))[0] in users:
-            words.append(name_of(type(obj)) + step)
+            words.append(class_name(type(obj)) + step)
         else:
             words[-1] += step
     return tuple(words)
 
 
-def _largest(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
+def _largest_objects(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
     """The largest objects that have so many bytes together; of equal ones the newest, as the older have no line."""
     taken: list[Any] = []
     total = 0
@@ -285,7 +285,7 @@ def _largest(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
     return taken
 
 
-def unreachable() -> list[Any]:
+def unreachable_objects() -> list[Any]:
     """The tracked objects that only objects like them refer to, older ones first. Other threads must stand still."""
     young, middle = (len(gc.get_objects(generation=age)) for age in (0, 1))
     objects = gc.get_objects()  # young ones first
@@ -298,14 +298,14 @@ def unreachable() -> list[Any]:
     for at in target:
         among[at] += 1
     outside = [n for n, count in enumerate(counts) if count - _OF_THE_LIST > among[n]]
-    reached = _spread(outside, first, target)
+    reached = _mark_reachable(outside, first, target)
     # What was counted first may be gone: in a program that never collects, all objects are young.
     first_middle, first_old = min(young, len(objects)), min(young + middle, len(objects))
     ages = ((first_old, len(objects)), (first_middle, first_old), (0, first_middle))
     return [objects[n] for begin, end in ages for n in range(begin, end) if not reached[n]]
 
 
-def _spread(outside: list[int], first: list[int], target: list[int]) -> bytearray:
+def _mark_reachable(outside: list[int], first: list[int], target: list[int]) -> bytearray:
     """A byte for each object: whether one that is held from outside reaches it.
 
     Args:
@@ -326,26 +326,26 @@ def _spread(outside: list[int], first: list[int], target: list[int]) -> bytearra
     return reached
 
 
-def _calibrated() -> int:
+def _measure_refcount() -> int:
     """What `getrefcount` counts for an object that only a list holds, under `map`."""
     (count,) = map(sys.getrefcount, [object()])
     return count
 
 
-_OF_THE_LIST = _calibrated()
+_OF_THE_LIST = _measure_refcount()
 
 
-def _only_theirs(garbage: list[Any], known: set[int]) -> list[Any]:
+def _exclusive_objects(garbage: list[Any], known: set[int]) -> list[Any]:
     """Objects that the collector does not track, such as arrays and dicts of them, and that only the garbage holds."""
     theirs, level, seen = list[Any](), garbage, set(known)
     while level:
-        level = _held_by(level, seen)
+        level = _referenced_objects(level, seen)
         seen.update(map(id, level))
         theirs += level
     return theirs
 
 
-def _held_by(holders: list[Any], seen: set[int]) -> list[Any]:
+def _referenced_objects(holders: list[Any], seen: set[int]) -> list[Any]:
     held, references = list[Any](), Counter[int]()
     for obj in holders:
         for each in (*gc.get_referents(obj), *_bases(obj)):
@@ -360,7 +360,7 @@ def _held_by(holders: list[Any], seen: set[int]) -> list[Any]:
 
 def _bases(obj: object) -> list[Any]:
     """What a view of an array keeps: NumPy does not tell the collector."""
-    numpy = loaded("numpy")
+    numpy = module_namespace("numpy")
     if numpy is None or not is_a(obj, numpy["ndarray"]):
         return []
     base = numpy["ndarray"].base.__get__(obj)

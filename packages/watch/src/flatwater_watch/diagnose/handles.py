@@ -16,7 +16,7 @@ from flatwater_watch.diagnose.owners import ITEMISED, Owner, describe_owner
 from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.children import ATOMS, look_object
-from flatwater_watch.heap.raw import full_name, made_in_c, mro, name_of
+from flatwater_watch.heap.raw import class_name, full_name, made_in_c, mro
 from flatwater_watch.heap.roots import Callback
 from flatwater_watch.heap.view import OPAQUE, Walk
 from flatwater_watch.thresholds import SHIPPED
@@ -62,7 +62,7 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
         return []
     holding, owner = after.holdings[best.path], describe_owner(before.holdings[best.path], after, best.path, missing)
     kind = type(best.handles[-1])
-    number, word = holding.length * holding.instances, name_of(kind)
+    number, word = holding.length * holding.instances, class_name(kind)
     item = owner.holders[-1]
     said = item == word or full_name(kind)[0] == "ctypes"
     what = f"{number} × {item}" if said else f"{number} × {item}, each with its {word}"

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
-from flatwater_watch.diagnose.garbage import Garbage, Search
+from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
 from flatwater_watch.diagnose.handles import find_handles, handles_below
 from flatwater_watch.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_unowned
 from flatwater_watch.diagnose.lines import Tracer
@@ -17,18 +17,18 @@ from flatwater_watch.diagnose.owners import (
     ITEMISED,
     Owner,
     added_leaves,
+    container_lengths,
     current_contents,
     find_owners,
     leads_to_several,
-    lengths_of,
     resolve_all_ways,
 )
-from flatwater_watch.heap.arrays import figures_of
+from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.libraries import grown_globals
 from flatwater_watch.heap.raw import full_name, is_a
 from flatwater_watch.heap.roots import Callback, Roots, is_of_library_call
-from flatwater_watch.meters.bound import thread_seconds
+from flatwater_watch.meters.system_calls import thread_seconds
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Series, Slope, drift_slope, rising_lately, stair_points
 from flatwater_watch.thresholds import SHIPPED
@@ -80,7 +80,7 @@ class Investigation:
     """The findings of the last look with the line, once it is known."""
     garbage: tuple[int, int] | None = None
     """Step and bytes when cyclic garbage was first looked for."""
-    search: Search | None = None
+    search: GarbageSearch | None = None
     """The look for cyclic garbage that goes on in a fork, ..."""
     searched: int = 0
     """... the step at which it began, ..."""
@@ -200,7 +200,7 @@ def with_current_content(found: Finding, census: Census) -> Finding:
 def record_lengths_(case: Investigation, roots: Roots) -> None:
     """Note how long the containers are whose lines are looked for, as tracing begins."""
     containers = [each for way, _ in case.sought.values() for each in resolve_all_ways(roots, way, ASKED)]
-    case.lengths = dict(zip(map(id, containers), lengths_of(containers), strict=True))
+    case.lengths = dict(zip(map(id, containers), container_lengths(containers), strict=True))
 
 
 def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
@@ -225,7 +225,7 @@ def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -
     builds = _update_made_(case, tracer) and seen and not whole
     case.still = 0 if whole else case.still + (not builds)
     patient = case.still <= CASE.still and case.asked < CASE.asked
-    waits = not whole and patient and not _emptied(case, foremost, containers)
+    waits = not whole and patient and not _was_emptied(case, foremost, containers)
     if made is not None:
         found[foremost] = replace(found[foremost], made_at=made)
         others = [] if waits else [owner for owner in case.sought if owner in found and found[owner].made_at is None]
@@ -239,13 +239,13 @@ def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -
     return waits
 
 
-def _emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
+def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
     """Whether an owner, or what stands in its place, has lost most of its items under the trace: it leaks none."""
     way, holding = case.sought[owner]
     if leads_to_several(way) or holding.kind not in ITEMISED:
         return False
     known = [case.lengths.get(id(container), holding.length) for container in containers]
-    return any(2 * now < before for now, before in zip(lengths_of(containers), known, strict=True))
+    return any(2 * now < before for now, before in zip(container_lengths(containers), known, strict=True))
 
 
 def _update_made_(case: Investigation, tracer: Tracer | None) -> bool:
@@ -270,7 +270,7 @@ def _find_new_line_(
     way, holding = case.sought[found.owner]
     unseen = 0 if leads_to_several(way) else holding.length  # among several it is new; else it may be a copy
     line: AllocationSite | None = None
-    for container, length in zip(containers, lengths_of(containers), strict=True):
+    for container, length in zip(containers, container_lengths(containers), strict=True):
         before = replace(holding, length=case.lengths.get(id(container), unseen))
         if line is not None:
             if length > before.length:
@@ -283,7 +283,7 @@ def _find_new_line_(
             case.length = length
         handles = handles_below(newest) if found.outside else ()
         line = find_owner_line_(case, tracer, found.owner, handles or newest)
-        sized = bool(handles) or is_a(newest[-1], str, bytes) or figures_of(newest[-1]) is not None
+        sized = bool(handles) or is_a(newest[-1], str, bytes) or array_figures(newest[-1]) is not None
         if line is not None and (sized or holding.kind not in ITEMISED or length > before.length + 1):
             return line, True
     return line, False
@@ -319,7 +319,7 @@ def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step
     if case.search is None and not case.clean:
         where = tracer.find_line if tracer is not None and tracer.running else None
         with suppress(OSError):  # no memory for a fork
-            case.search, case.searched = Search(roots, where), step
+            case.search, case.searched = GarbageSearch(roots, where), step
     return case.search is not None
 
 
@@ -361,7 +361,7 @@ def judge_search_(
     if before is None or garbage.bytes < before[1]:
         case.garbage = case.searched, garbage.bytes
         return []
-    grown, waits = garbage.bytes - before[1], garbage.is_ordinary_gc_backlog(record.swing, record.largest_fall)
+    grown, waits = garbage.bytes - before[1], garbage.is_ordinary_gc_backlog(record.swing_bytes, record.largest_fall)
     grows = grown >= CASE.garbage * slope.per_step * (case.searched - before[0])
     if not (grows or waits or record.has_fallen(case.since, least)):
         case.suspect = None  # it lies there
@@ -394,7 +394,7 @@ class UnprovenGrowth:
     found: Sequence[Finding]
     at: Reading
 
-    def causes(self, last: Reading, open_bytes: float) -> list[Finding]:
+    def confirmed_findings(self, last: Reading, open_bytes: float) -> list[Finding]:
         """The findings, if they have most of all that has no cause, and memory went on as they say; else none.
 
         Args:
@@ -420,7 +420,7 @@ def search_garbage_now(
     """
     case = Investigation(lines, proven=True)
     start_search_(case, roots, tracer, step)
-    garbage = case.search.garbage() if case.search is not None and case.search.ended(CASE.last_search) else None
+    garbage = case.search.garbage() if case.search is not None and case.search.is_done(CASE.last_search) else None
     stop_search_(case)
     return None if garbage is None else replace(garbage, made_at=garbage.made_at or lines.get(CYCLIC))
 
@@ -429,7 +429,7 @@ Known = Mapping[str, Finding]
 """What was found so far, by owner."""
 
 
-def suspicious(record: ReadingHistory, known: Known, reading: Reading) -> bool:
+def is_suspicious(record: ReadingHistory, known: Known, reading: Reading) -> bool:
     """Whether growth that is not known yet rises lately: no proof, but worth a census."""
     return any(
         rising_lately(_unexplained_values(series, known), reading.material_bytes) for series in _object_series(record)

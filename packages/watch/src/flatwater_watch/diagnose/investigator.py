@@ -13,6 +13,7 @@ from flatwater_watch.diagnose.investigation import (
     UnprovenGrowth,
     find_drift,
     find_grown_owners,
+    is_suspicious,
     judge_native_growth,
     judge_owners_,
     judge_search_,
@@ -21,7 +22,6 @@ from flatwater_watch.diagnose.investigation import (
     record_lengths_,
     start_search_,
     stop_search_,
-    suspicious,
     take_grown_libraries_,
     update_garbage_wait_,
     update_trace_wait_,
@@ -31,7 +31,7 @@ from flatwater_watch.diagnose.investigation import (
 from flatwater_watch.diagnose.judge import CYCLIC, select_and_rank, wants_line
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
-from flatwater_watch.diagnose.states import TRANSITIONS, Action, CaseEvent, CaseState
+from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
 from flatwater_watch.heap.census import Census, CensusTaker, Counted
 from flatwater_watch.heap.libraries import global_lengths
 from flatwater_watch.heap.roots import Roots, lies_in_registry
@@ -77,7 +77,7 @@ class Investigator:
         """What a collection frees before it is felt, where that was asked for: no finding."""
         self._record = ReadingHistory()
         self._last: Reading | None = None
-        self.censuses = CensusTaker(roots, self._counted)
+        self.censuses = CensusTaker(roots, self._on_census)
         """One may be under way; between two steps it may go on."""
         self._lines = {} if lines is None else lines
         self.levels = ResetTracker()
@@ -97,28 +97,28 @@ class Investigator:
         self._patience = CASE.quiet
         self._slope = recent_slope(self._record.unaccounted)
         """Of all growth in the series that shows the drift."""
-        self._actions = self._table()
+        self._actions = self._action_table()
 
-    def _table(self) -> dict[Action, Callable[[Reading], CaseEvent | None]]:
+    def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
         """What each action does."""
         return {
-            Action.KEEP: self._keep,
-            Action.COUNT: self._count,
-            Action.NOTICE: self._notice,
-            Action.PROVE: self._prove,
-            Action.LOOK: self._look,
-            Action.WIDEN: self._widen,
-            Action.SEARCH: self._search,
-            Action.ASK: self._ask,
-            Action.AWAIT_LINE: self._await_line,
-            Action.JUDGE: self._judge,
-            Action.TRACE: self._trace,
-            Action.TELL: self._tell,
-            Action.TELL_REST: self._tell_rest,
-            Action.LEAVE: self._leave,
-            Action.FOLLOW: self._follow,
-            Action.AWAIT_RISE: self._await_rise,
-            Action.TELL_LINE: self._tell_line,
+            CaseAction.KEEP: self._keep,
+            CaseAction.COUNT: self._count,
+            CaseAction.NOTICE: self._notice,
+            CaseAction.PROVE: self._prove,
+            CaseAction.LOOK: self._look,
+            CaseAction.WIDEN: self._widen,
+            CaseAction.SEARCH: self._search,
+            CaseAction.ASK: self._ask,
+            CaseAction.AWAIT_LINE: self._await_line,
+            CaseAction.JUDGE: self._judge,
+            CaseAction.TRACE: self._trace,
+            CaseAction.TELL: self._tell,
+            CaseAction.TELL_REST: self._tell_rest,
+            CaseAction.LEAVE: self._leave,
+            CaseAction.FOLLOW: self._follow,
+            CaseAction.AWAIT_RISE: self._await_rise,
+            CaseAction.TELL_LINE: self._tell_line,
         }
 
     @property
@@ -157,7 +157,7 @@ class Investigator:
             return []
         refilled = self.levels.periodically_emptied
         told = [found for owner, found in self._found.items() if owner not in refilled]
-        return select_and_rank(told, self._growth(self._last))
+        return select_and_rank(told, self._process_growth(self._last))
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
@@ -168,7 +168,7 @@ class Investigator:
         if (self._open or self.negligible_resets) and self._judge_unexplained(reading):
             return CaseEvent.UNTOLD
         self._quiet -= 1
-        if self._quiet < 0 and suspicious(self._record, self._explaining_findings, reading):
+        if self._quiet < 0 and is_suspicious(self._record, self._explaining_findings, reading):
             self._case = Investigation(self._lines, libraries=global_lengths(self._roots))
             return CaseEvent.SUSPICION
         return None
@@ -199,20 +199,20 @@ class Investigator:
 
     def _ask(self, reading: Reading) -> CaseEvent | None:
         case = self._case
-        if case.search is not None and case.search.ended():
+        if case.search is not None and case.search.is_done():
             case.seen = case.seen + judge_search_(
-                case, self._record, self._slope, self._growth(reading), reading.material_bytes
+                case, self._record, self._slope, self._process_growth(reading), reading.material_bytes
             )
             return CaseEvent.LOOKED
         return CaseEvent.DUE if case.looks < look_limit(self._record) and not wants_garbage(case) else None
 
     def _look(self, reading: Reading) -> CaseEvent | None:
         """Compare the census with the one before; what is traced already needs none."""
-        case, growth = self._case, self._growth(reading)
+        case, growth = self._case, self._process_growth(reading)
         retold, case.retold = case.retold, None
         traced = self.is_tracing and wants_garbage(case)
         others = [each for each in case.found if each.owner != CYCLIC]
-        found = others if traced else retold or self._owners(case, growth, self._slope)
+        found = others if traced else retold or self._compare_owners(case, growth, self._slope)
         if found is None:
             if self.censuses.took > CASE.longest_traced or self.censuses.spent > CASE.slowest_traced:
                 self._stop_tracing()  # it is not waited for while the program is slow
@@ -220,7 +220,7 @@ class Investigator:
         case.looks += not traced
         case.seen = found
         if not case.proven or not reading.has_headroom or (not traced and self._explains(found)):
-            return self._seen()
+            return self._finish_look()
         return CaseEvent.UNEXPLAINED
 
     def _widen(self, _reading: Reading) -> CaseEvent:
@@ -231,11 +231,11 @@ class Investigator:
 
     def _search(self, reading: Reading) -> CaseEvent | None:
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
-            return self._seen()
+            return self._finish_look()
         self._stop_tracing()
         return None
 
-    def _seen(self) -> CaseEvent:
+    def _finish_look(self) -> CaseEvent:
         stop_search_(self._case)
         self._stop_tracing()
         return CaseEvent.LOOKED
@@ -248,7 +248,7 @@ class Investigator:
         case, found = self._case, self._case.seen
         if not case.proven:
             return CaseEvent.UNPROVEN
-        sought = not case.traced and wants_garbage(case) and self._traceable(reading)  # once, as it may lie there
+        sought = not case.traced and wants_garbage(case) and self._can_trace(reading)  # once, as it may lie there
         lineless = found[0].made_at is None and not case.hidden if found else sought
         if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
             return CaseEvent.NO_LINE
@@ -265,7 +265,7 @@ class Investigator:
         record_lengths_(case, self.censuses.roots)
         uncounted = wants_garbage(case) or bool(case.sought)  # no census is needed for it
         quick = uncounted or self.censuses.took <= CASE.longest_traced
-        if not quick or self._tracer is None or not self._traceable(reading):
+        if not quick or self._tracer is None or not self._can_trace(reading):
             return CaseEvent.REFUSED
         # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
         tensors, objects = case.tensors or again, not case.tensors or again
@@ -277,7 +277,7 @@ class Investigator:
         self._suspect = self._case.suspect is not None and all(each.owner != CYCLIC for each in found)
         if not self._suspect and not self._explains(found):
             known = sum(finding.bytes_per_step for finding in found)
-            found = found + judge_native_growth(self._record, reading, self._growth(reading), known)
+            found = found + judge_native_growth(self._record, reading, self._process_growth(reading), known)
         self._news += found
         self._open = not self._suspect and not self._explains(found)
         self._pause_after_case(explained=not self._suspect and not self._open)
@@ -318,7 +318,7 @@ class Investigator:
 
     # --- evidence ---
 
-    def _growth(self, reading: Reading) -> Growth:
+    def _process_growth(self, reading: Reading) -> Growth:
         return self._record.growth(reading, self._unit)
 
     def _judge_unexplained(
@@ -334,7 +334,7 @@ class Investigator:
         known = (found for owner, found in self._explaining_findings.items() if owner not in without)
         held = (found for found in known if found.holders or found.verdict in {"native", "leak"})
         rate = sum(found.bytes_per_step for found in held)
-        return judge_native_growth(self._record, reading, self._growth(reading), rate, ended=ended)
+        return judge_native_growth(self._record, reading, self._process_growth(reading), rate, ended=ended)
 
     def _explains(self, found: Sequence[Finding]) -> bool:
         """Whether findings have most of the growth, which is no surer than its interval."""
@@ -342,14 +342,14 @@ class Investigator:
         known = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
         return known >= OWNING.explained * self._slope.low
 
-    def _traceable(self, reading: Reading) -> bool:
+    def _can_trace(self, reading: Reading) -> bool:
         return self._tracer is not None and self._may_trace and reading.has_headroom
 
     def _stop_tracing(self) -> None:
         if self._tracer is not None:
             self._tracer.stop()
 
-    def _owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
+    def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
         """Findings of the containers that grew; None while the census is under way. Only one of them is held on to."""
         taken = self.censuses.advance(growth.step)
         if taken is None or case.before is None or taken[0] <= case.since:
@@ -376,7 +376,7 @@ class Investigator:
         cleared = self.negligible_resets
         return {owner: found for owner, found in self._found.items() if owner not in cleared}
 
-    def _counted(self, step: int, census: Census) -> None:
+    def _on_census(self, step: int, census: Census) -> None:
         self._found = {owner: with_current_content(found, census) for owner, found in self._found.items()}
         if self._told is not None:
             self._told(step, census)

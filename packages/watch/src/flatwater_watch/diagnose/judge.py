@@ -147,7 +147,7 @@ def judge_owner(owner: Owner, made_at: AllocationSite | None, *, steps: int, gro
     known = Evidence(
         verdict=verdict,
         owner=owner.path,
-        drift=_around(rate, drift),
+        drift=_interval_around(rate, drift),
         what=owner.what + bound,
         holders=owner.holders,
         made_at=made_at,
@@ -251,7 +251,7 @@ def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -
     known = Evidence(
         verdict="leak",
         owner=CYCLIC,
-        drift=_around(rate, drift),
+        drift=_interval_around(rate, drift),
         what=f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}",
         holders=garbage.cycle,
         made_at=garbage.made_at,
@@ -442,7 +442,7 @@ def _share(rate: float, growth: Growth) -> float:
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
 
 
-def _around(rate: float, drift: Slope) -> Slope:
+def _interval_around(rate: float, drift: Slope) -> Slope:
     """The relative interval of `drift`, laid around a rate; a point where that does not rise."""
     if drift.per_step <= 0:
         return Slope(rate, rate, rate)

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.judge import wants_line, with_line
-from flatwater_watch.heap.arrays import figures_of, last_base, saved_tensors
+from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
 from flatwater_watch.heap.children import LONG_TEXT
-from flatwater_watch.heap.raw import bytes_of, is_a
+from flatwater_watch.heap.raw import is_a, own_size
 from flatwater_watch.heap.roots import is_user_file
-from flatwater_watch.meters.allocations import frames_of
-from flatwater_watch.meters.rises import Rises
+from flatwater_watch.meters.allocations import allocation_frames
+from flatwater_watch.meters.rises import RiseRecorder
 from flatwater_watch.thresholds import SHIPPED
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Tracer:
         if tensors and self._mode is None and "torch" in sys.modules:
             from flatwater_watch.meters.torch_ops import NewStorages, enter_  # noqa: PLC0415  (torch may be absent)
 
-            mode = NewStorages(self._made_here, _unneeded)
+            mode = NewStorages(self._made_here, _ignore_free)
             self._mode = mode if enter_(mode) else None
         # Where the program has a torch mode of its own, a tensor's Python object has a line at least.
         if (objects or self._mode is None) and not tracemalloc.is_tracing():
@@ -151,24 +151,24 @@ class Tracer:
                     waiting += gc.get_referents(held)[:CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
-        seen = figures_of(item)
+        seen = array_figures(item)
         if seen is None:
-            yield bytes_of(item), self._traced(item, "python")
+            yield own_size(item), self._allocation_site(item, "python")
         elif seen.graphed is None:
-            yield seen.kept, self._traced(last_base(item), "numpy")
+            yield seen.kept, self._allocation_site(last_base(item), "numpy")
         else:
             for tensor in (item, *saved_tensors(item)):
                 made = None if self._mode is None else self._mode.record_of(tensor)
-                figures = figures_of(tensor)
-                yield 0 if figures is None else figures.kept, made or self._traced(tensor, "python")
+                figures = array_figures(tensor)
+                yield 0 if figures is None else figures.kept, made or self._allocation_site(tensor, "python")
 
     def _made_here(self, operation: str, _size: int) -> AllocationSite | None:
         lines = _live(sys._getframe())  # noqa: SLF001  (the only way up the stack)
         line = self._nearest(dropwhile(lambda line: self._side_of(line[0]) == "tool", lines))
         return None if line is None else AllocationSite(line[0], line[1], _short(line[2] or ""), operation)
 
-    def _traced(self, item: object, operation: str) -> AllocationSite | None:
-        frames = frames_of(item)
+    def _allocation_site(self, item: object, operation: str) -> AllocationSite | None:
+        frames = allocation_frames(item)
         line = self._nearest((file, number, None) for file, number in frames)
         self._cut = self._cut or (line is None and len(frames) == self._frames)
         return None if line is None else AllocationSite(line[0], line[1], _function_at(line[0], line[1]), operation)
@@ -208,7 +208,7 @@ class NativeLineSearch:
             allowed: whether it may be asked at all.
         """
         self._tries = RISING.tries if allowed else 0
-        self.rises = Rises(lambda file: is_user_file(file, packages), seconds=RISING.seconds, quick=RISING.quick)
+        self.rises = RiseRecorder(lambda file: is_user_file(file, packages), seconds=RISING.seconds, quick=RISING.quick)
         self.line: AllocationSite | None = None
         self._item: AllocationSite | None = None
         """The line of the objects that the bytes lie behind, if it is known. Then only one that comes before it is
@@ -231,12 +231,12 @@ class NativeLineSearch:
     def is_finished(self) -> bool:
         """At a reading: whether enough is known, or it has taken long enough."""
         self._readings += 1
-        return self.rises.over or self.rises.kept >= RISING.enough or self._readings >= RISING.readings
+        return self.rises.is_over_budget or self.rises.kept_count >= RISING.enough or self._readings >= RISING.readings
 
     def end(self) -> None:
         """End, with the line if there is one."""
         self.rises.end()
-        place = self.rises.place(mostly=RISING.mostly, fewest=RISING.fewest)
+        place = self.rises.main_line(mostly=RISING.mostly, fewest=RISING.fewest)
         if place is not None:
             self.line = AllocationSite(place[0], place[1], _short(place[2]), "native")
 
@@ -263,8 +263,8 @@ def _is_shared(held: object) -> bool:
 
 def _is_older(held: object) -> bool:
     """Whether an object was there before the trace began, as far as it is known."""
-    traced = tracemalloc.is_tracing() and not is_a(held, *_REUSED) and figures_of(held) is None
-    return traced and not frames_of(held)
+    traced = tracemalloc.is_tracing() and not is_a(held, *_REUSED) and array_figures(held) is None
+    return traced and not allocation_frames(held)
 
 
 def _live(frame: FrameType | None) -> Iterator[Line]:
@@ -297,5 +297,5 @@ def _around(node: ast.AST, line: int) -> list[str]:
     return []
 
 
-def _unneeded(_record: object) -> None:
+def _ignore_free(_record: object) -> None:
     """What `NewStorages` is told of a storage that is freed."""

@@ -23,11 +23,11 @@ from flatwater_watch.diagnose.investigation import (
 )
 from flatwater_watch.diagnose.investigator import Investigator
 from flatwater_watch.diagnose.judge import CYCLIC
-from flatwater_watch.diagnose.numbers import judge_series, retention_at_the_end, slower_at_the_end
+from flatwater_watch.diagnose.series_findings import judge_series, retention_at_the_end, slower_at_the_end
 from flatwater_watch.diagnose.states import CaseState
 from flatwater_watch.heap.census import Census
-from flatwater_watch.meters.bound import process_seconds
 from flatwater_watch.meters.collector import GcSawtooth
+from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.readings import Reading, recent_slope
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -63,10 +63,10 @@ class Monitor(Investigator):
             self._news += judge_series(self._record, reading, self._unit)
         watched = self.state is CaseState.WATCHING
         self._follow_table(reading)
-        if watched and self.state is CaseState.WATCHING and self.censuses.under_way:  # somebody else asked for it
+        if watched and self.state is CaseState.WATCHING and self.censuses.is_under_way:  # somebody else asked for it
             self.censuses.advance(reading.step)
         news = self._publish_news()
-        self._following.rises.leave_out()
+        self._following.rises.skip_current_gain()
         self.cost_seconds += process_seconds() - began
         return news
 
@@ -96,7 +96,7 @@ class Monitor(Investigator):
             self.censuses.seconds = CASE.last_search
             self._follow_table(self._last)
         search = self._case.search
-        if search is not None and search.ended(CASE.last_search):
+        if search is not None and search.is_done(CASE.last_search):
             self._follow_table(self._last)
         if self.state is CaseState.FOLLOWING:
             self.state = CaseState.WATCHING
@@ -130,7 +130,7 @@ class Monitor(Investigator):
 
     def _take_whole_census(self) -> tuple[int, Census] | None:
         """A census at the last reading, whole and at once; None before the first."""
-        self.censuses.drop()
+        self.censuses.discard()
         self.censuses.seconds = inf
         return None if self._last is None else self.censuses.advance(self._last.step)
 
@@ -148,7 +148,7 @@ class Monitor(Investigator):
             return []
         garbage, growth = (
             search_garbage_now(self._lines, self._roots, self._tracer, self._last.step),
-            self._growth(self._last),
+            self._process_growth(self._last),
         )
         mostly, found = garbage is not None and garbage.bytes >= CASE.garbage * open_bytes, list[Finding]()
         if garbage is not None and self._is_ordinary_backlog(garbage, teeth):
@@ -163,7 +163,7 @@ class Monitor(Investigator):
 
         How much more would come counts for a program that goes on.
         """
-        return garbage.is_ordinary_gc_backlog(self._record.swing, inf) or is_negligible(teeth, garbage.bytes)
+        return garbage.is_ordinary_gc_backlog(self._record.swing_bytes, inf) or is_negligible(teeth, garbage.bytes)
 
     def _record_findings(self, found: list[Finding]) -> list[Finding]:
         """Put findings into the books, and take them from there."""
@@ -174,7 +174,7 @@ class Monitor(Investigator):
     def confirm_unproven(self, open_bytes: int) -> list[Finding]:
         """What was found without a proof, if memory went on growing as it says, and it is most of what has no cause."""
         seen, last = self._unproven, self._last
-        return [] if seen is None or last is None else self._record_findings(seen.causes(last, open_bytes))
+        return [] if seen is None or last is None else self._record_findings(seen.confirmed_findings(last, open_bytes))
 
     def find_behind_handles(self, open_bytes: int) -> list[Finding]:
         """The container whose items came with the bytes that have no cause, since the first census."""
@@ -185,17 +185,17 @@ class Monitor(Investigator):
         rate = open_bytes / (taken[0] - first.since)
         drift = Slope(rate, rate, rate)
         return self._record_findings(
-            judge_owners_(self._case, None, owners, growth=self._growth(self._last), drift=drift)
+            judge_owners_(self._case, None, owners, growth=self._process_growth(self._last), drift=drift)
         )
 
     def find_since_beginning(self) -> list[Finding]:
         """The containers that gained since the first census: no proof that they go on, as nothing was read between."""
         if self._last is None or self._first.before is None or self._last.step <= self._first.since:
             return []
-        self.censuses.drop()
+        self.censuses.discard()
         self.censuses.seconds = inf
         slope = recent_slope(self._record.unaccounted)
-        owners = self._owners(self._first, self._growth(self._last), slope) or []
+        owners = self._compare_owners(self._first, self._process_growth(self._last), slope) or []
         step = self._last.step  # what is full by now has ended
         growing = (found for found in owners if found.plateau_step is None or found.plateau_step > step)
         return [finding for finding in growing if finding.bytes_per_step >= CASE.page]
@@ -208,6 +208,6 @@ class Monitor(Investigator):
         """Stop tracing, and leave the census and the search that are under way."""
         stop_search_(self._case)
         self._case, self.state = Investigation(self._lines), CaseState.WATCHING
-        self.censuses.drop()
+        self.censuses.discard()
         self._stop_tracing()
         self._following.rises.end()

@@ -6,12 +6,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flatwater_watch.diagnose.contents import LEAVES, Contents, describe, describe_contents, newest_items, redundancy
-from flatwater_watch.diagnose.rules import Rule, rule_of
+from flatwater_watch.diagnose.contents import (
+    LEAVES,
+    Contents,
+    describe_container,
+    describe_contents,
+    describe_redundancy,
+    newest_items,
+)
+from flatwater_watch.diagnose.rules import Rule, find_rule
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.children import items_of, look_object
-from flatwater_watch.heap.raw import full_name, loaded, name_of, plain, read_stable
-from flatwater_watch.heap.roots import Roots, spoken_name, tiers, user_modules
+from flatwater_watch.heap.children import item_count, look_object
+from flatwater_watch.heap.raw import class_name, full_name, module_namespace, plain_text, read_stable
+from flatwater_watch.heap.roots import Roots, display_module_name, root_tiers, user_modules
 from flatwater_watch.heap.view import Named, Walk
 from flatwater_watch.thresholds import SHIPPED
 
@@ -146,7 +153,7 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
         gained: bytes that it explains.
     """
     holding = after.holdings[path]
-    told = _told_path(after, holding)
+    told = _display_path(after, holding)
     container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
     added = max(holding.length - before.length, 1)
     newest = newest_items(container, holding.kind, min(added, LEAVES))
@@ -166,7 +173,7 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
         item_bytes=round(holding.bytes / max(holding.length * holding.instances, 1)),
         graph=found.graph,
         base=found.base,
-        redundancy=redundancy(found.arrays),
+        redundancy=describe_redundancy(found.arrays),
         newest=found.leaves,
         container=container,
         holding=holding,
@@ -179,7 +186,7 @@ _WHOLE = frozenset({"array", "text", "bytes"})
 """Kinds of holdings that grow by being replaced by a larger one."""
 
 
-def _told_path(census: Census, holding: Holding) -> str:
+def _display_path(census: Census, holding: Holding) -> str:
     """The path by which people know what grew.
 
     A graph is its tensor's. A table keeps its columns in an array that has no name, within an object of its library:
@@ -218,7 +225,7 @@ def _rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
     while at.parent is not None:
         hops.append((census.live[at.parent], at.path.removeprefix(at.parent)))
         at = census.holdings[at.parent]
-    return rule_of(at.path, hops[::-1], newest)
+    return find_rule(at.path, hops[::-1], newest)
 
 
 def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
@@ -234,7 +241,7 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]
     """All containers at the end of a way, by way of the newest items, so many at most: any of them may grow."""
     modules = user_modules(roots)
     # Not all roots: tasks and coroutines are looked for in the whole heap.
-    named = (value for tier in tiers(roots, modules) for path, value in tier if path == way[0])
+    named = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
     places = list(islice(named, 1))
     walk = Walk(LEAVES, lambda cls: full_name(cls)[0] in modules, LEAVES)
     for name in way[1:]:
@@ -291,10 +298,10 @@ FOLLOWED = ITEMISED | _WHOLE | {"object"}
 """Kinds of which it is seen without a census that something was added."""
 
 
-def lengths_of(containers: Iterable[Any]) -> list[int]:
+def container_lengths(containers: Iterable[Any]) -> list[int]:
     """Items of each, as a census counts them."""
     walk = Walk(1, lambda _: False, 1)
-    known = [(container, items_of(container)) for container in containers]
+    known = [(container, item_count(container)) for container in containers]
     return [items if items >= 0 else look_object(container, walk).length for container, items in known]
 
 
@@ -322,7 +329,7 @@ def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ..
         above = census.holdings[at.parent]
         hops.append(_hop(at.path.removeprefix(above.path), census.live[above.path], above))
         at = above
-    described = describe(census.live[holding.path], holding)
+    described = describe_container(census.live[holding.path], holding)
     return (
         _root(at.path),
         *[hop for hop in reversed(hops) if hop],
@@ -334,9 +341,9 @@ def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ..
 def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
     """How the holder reaches on: by an attribute, an item, a variable of a closure."""
     if name == ITEM:
-        return f"an item of {describe(holder, above)}"
+        return f"an item of {describe_container(holder, above)}"
     if name.startswith("['"):
-        return f"entry {name[1:-1]} of {describe(holder, above)}"
+        return f"entry {name[1:-1]} of {describe_container(holder, above)}"
     if name == ".<graph>":
         return ""
     if name.startswith(".<") and ">." in name:
@@ -345,7 +352,7 @@ def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
     if name.startswith(".<"):
         return name[2:-1]
     called = holder if above.kind == "class" else type(holder)
-    return f"attribute {name[1:]} of {name_of(called)}"
+    return f"attribute {name[1:]} of {class_name(called)}"
 
 
 def _root(path: str) -> str:
@@ -355,15 +362,15 @@ def _root(path: str) -> str:
         function, _, file = where.rpartition(" in ")
         return f"{file}, local {name} of {function}"
     module, _, name = path.rpartition(".")
-    names = loaded(module) or _called_so(module)
+    names = module_namespace(module) or _named_namespace(module)
     if names is None:
         return path
-    file = Path(plain(names.get("__file__"), "the main program")).name
+    file = Path(plain_text(names.get("__file__"), "the main program")).name
     kind = "class" if issubclass(type(names.get(name)), type) else "global"
     return f"{file}, {kind} {name}"
 
 
-def _called_so(module: str) -> dict[str, Any] | None:
+def _named_namespace(module: str) -> dict[str, Any] | None:
     """The namespace that paths name like that, such as the main program's."""
     spaces = user_modules(Roots()).items()
-    return next((names for name, names in spaces if spoken_name(name, names) == module), None)
+    return next((names for name, names in spaces if display_module_name(name, names) == module), None)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flatwater_watch.heap.raw import full_name, loaded, mro, plain
+from flatwater_watch.heap.raw import full_name, module_namespace, mro, plain_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ RULES = tuple(Rule(*row) for row in (
 _VERSION = re.compile(r"(<|>=)(\d+(?:\.\d+)*)")
 
 
-def rule_of(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) -> Rule | None:
+def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) -> Rule | None:
     """The rule for a container; None if none is known. Places are asked before items, the deepest place first.
 
     Args:
@@ -179,8 +179,8 @@ def _holds(rule: Rule) -> bool:
         return True
     parsed = _VERSION.fullmatch(rule.versions)
     package = re.search(r"\w+", rule.place)
-    space = None if package is None else loaded(package[0])
-    have = [int(part) for part in re.findall(r"\d+", plain((space or {}).get("__version__")))[:3]]
+    space = None if package is None else module_namespace(package[0])
+    have = [int(part) for part in re.findall(r"\d+", plain_text((space or {}).get("__version__")))[:3]]
     if parsed is None or not have:
         return True
     bound = [int(part) for part in parsed[2].split(".")]

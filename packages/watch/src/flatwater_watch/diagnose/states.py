@@ -39,7 +39,7 @@ class CaseEvent(Enum):
     LINELESS = "native growth was told, and has no line"
 
 
-class Action(Enum):
+class CaseAction(Enum):
     """What is done on the way to the next state."""
 
     KEEP = "nothing"
@@ -61,33 +61,33 @@ class Action(Enum):
     LEAVE = "tell nothing, and rest"
 
 
-TRANSITIONS: dict[tuple[CaseState, CaseEvent], tuple[CaseState, Action]] = {
-    (CaseState.BEGINNING, CaseEvent.READING): (CaseState.BEGINNING, Action.COUNT),
-    (CaseState.BEGINNING, CaseEvent.COUNTED): (CaseState.WATCHING, Action.KEEP),
-    (CaseState.WATCHING, CaseEvent.READING): (CaseState.WATCHING, Action.NOTICE),
-    (CaseState.WATCHING, CaseEvent.SUSPICION): (CaseState.COUNTING, Action.COUNT),
-    (CaseState.WATCHING, CaseEvent.UNTOLD): (CaseState.WATCHING, Action.TELL_REST),
-    (CaseState.COUNTING, CaseEvent.READING): (CaseState.COUNTING, Action.COUNT),
-    (CaseState.COUNTING, CaseEvent.COUNTED): (CaseState.PROVING, Action.KEEP),
-    (CaseState.PROVING, CaseEvent.READING): (CaseState.PROVING, Action.PROVE),
-    (CaseState.PROVING, CaseEvent.DUE): (CaseState.LOOKING, Action.LOOK),
-    (CaseState.LOOKING, CaseEvent.READING): (CaseState.LOOKING, Action.LOOK),
-    (CaseState.LOOKING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, Action.WIDEN),
-    (CaseState.LOOKING, CaseEvent.LOOKED): (CaseState.LOOKING, Action.JUDGE),
-    (CaseState.LOOKING, CaseEvent.UNPROVEN): (CaseState.WATCHING, Action.LEAVE),
-    (CaseState.LOOKING, CaseEvent.NO_LINE): (CaseState.TRACING, Action.TRACE),
-    (CaseState.LOOKING, CaseEvent.AGAIN): (CaseState.LOOKING, Action.KEEP),
-    (CaseState.LOOKING, CaseEvent.DONE): (CaseState.WATCHING, Action.TELL),
-    (CaseState.SEARCHING, CaseEvent.LONGER): (CaseState.COUNTING, Action.KEEP),
-    (CaseState.SEARCHING, CaseEvent.READING): (CaseState.SEARCHING, Action.ASK),
-    (CaseState.SEARCHING, CaseEvent.DUE): (CaseState.SEARCHING, Action.LOOK),
-    (CaseState.SEARCHING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, Action.SEARCH),
-    (CaseState.SEARCHING, CaseEvent.LOOKED): (CaseState.LOOKING, Action.JUDGE),
-    (CaseState.TRACING, CaseEvent.READING): (CaseState.TRACING, Action.AWAIT_LINE),
-    (CaseState.TRACING, CaseEvent.DUE): (CaseState.LOOKING, Action.LOOK),
-    (CaseState.TRACING, CaseEvent.REFUSED): (CaseState.WATCHING, Action.TELL),
-    (CaseState.WATCHING, CaseEvent.LINELESS): (CaseState.FOLLOWING, Action.FOLLOW),
-    (CaseState.FOLLOWING, CaseEvent.REFUSED): (CaseState.WATCHING, Action.KEEP),
-    (CaseState.FOLLOWING, CaseEvent.READING): (CaseState.FOLLOWING, Action.AWAIT_RISE),
-    (CaseState.FOLLOWING, CaseEvent.DUE): (CaseState.WATCHING, Action.TELL_LINE),
+TRANSITIONS: dict[tuple[CaseState, CaseEvent], tuple[CaseState, CaseAction]] = {
+    (CaseState.BEGINNING, CaseEvent.READING): (CaseState.BEGINNING, CaseAction.COUNT),
+    (CaseState.BEGINNING, CaseEvent.COUNTED): (CaseState.WATCHING, CaseAction.KEEP),
+    (CaseState.WATCHING, CaseEvent.READING): (CaseState.WATCHING, CaseAction.NOTICE),
+    (CaseState.WATCHING, CaseEvent.SUSPICION): (CaseState.COUNTING, CaseAction.COUNT),
+    (CaseState.WATCHING, CaseEvent.UNTOLD): (CaseState.WATCHING, CaseAction.TELL_REST),
+    (CaseState.COUNTING, CaseEvent.READING): (CaseState.COUNTING, CaseAction.COUNT),
+    (CaseState.COUNTING, CaseEvent.COUNTED): (CaseState.PROVING, CaseAction.KEEP),
+    (CaseState.PROVING, CaseEvent.READING): (CaseState.PROVING, CaseAction.PROVE),
+    (CaseState.PROVING, CaseEvent.DUE): (CaseState.LOOKING, CaseAction.LOOK),
+    (CaseState.LOOKING, CaseEvent.READING): (CaseState.LOOKING, CaseAction.LOOK),
+    (CaseState.LOOKING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, CaseAction.WIDEN),
+    (CaseState.LOOKING, CaseEvent.LOOKED): (CaseState.LOOKING, CaseAction.JUDGE),
+    (CaseState.LOOKING, CaseEvent.UNPROVEN): (CaseState.WATCHING, CaseAction.LEAVE),
+    (CaseState.LOOKING, CaseEvent.NO_LINE): (CaseState.TRACING, CaseAction.TRACE),
+    (CaseState.LOOKING, CaseEvent.AGAIN): (CaseState.LOOKING, CaseAction.KEEP),
+    (CaseState.LOOKING, CaseEvent.DONE): (CaseState.WATCHING, CaseAction.TELL),
+    (CaseState.SEARCHING, CaseEvent.LONGER): (CaseState.COUNTING, CaseAction.KEEP),
+    (CaseState.SEARCHING, CaseEvent.READING): (CaseState.SEARCHING, CaseAction.ASK),
+    (CaseState.SEARCHING, CaseEvent.DUE): (CaseState.SEARCHING, CaseAction.LOOK),
+    (CaseState.SEARCHING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, CaseAction.SEARCH),
+    (CaseState.SEARCHING, CaseEvent.LOOKED): (CaseState.LOOKING, CaseAction.JUDGE),
+    (CaseState.TRACING, CaseEvent.READING): (CaseState.TRACING, CaseAction.AWAIT_LINE),
+    (CaseState.TRACING, CaseEvent.DUE): (CaseState.LOOKING, CaseAction.LOOK),
+    (CaseState.TRACING, CaseEvent.REFUSED): (CaseState.WATCHING, CaseAction.TELL),
+    (CaseState.WATCHING, CaseEvent.LINELESS): (CaseState.FOLLOWING, CaseAction.FOLLOW),
+    (CaseState.FOLLOWING, CaseEvent.REFUSED): (CaseState.WATCHING, CaseAction.KEEP),
+    (CaseState.FOLLOWING, CaseEvent.READING): (CaseState.FOLLOWING, CaseAction.AWAIT_RISE),
+    (CaseState.FOLLOWING, CaseEvent.DUE): (CaseState.WATCHING, CaseAction.TELL_LINE),
 }

@@ -93,9 +93,11 @@ class BackgroundSink:
             self._held = 0
         self._tell_notes()
         if self._thread.is_alive():
-            self._say(f"{self.name}: did not end within {self._grace:.0f} s and is left alone; {self._counted()}")
+            self._say(
+                f"{self.name}: did not end within {self._grace:.0f} s and is left alone; {self._dropped_phrase()}"
+            )
         elif self.dropped or self._fault:
-            self._say(f"{self.name}: {self._fault or 'too slow'}; {self._counted()}")
+            self._say(f"{self.name}: {self._fault or 'too slow'}; {self._dropped_phrase()}")
 
     def _tell_notes(self) -> None:
         while self._notes:
@@ -107,7 +109,7 @@ class BackgroundSink:
             why = self._fault or f"is behind by {self._held:,} bytes, which is all that may wait"
             self._say(f"{self.name}: {why}. The run goes on; {self._unit}s that it does not take are counted.")
 
-    def _counted(self) -> str:
+    def _dropped_phrase(self) -> str:
         return f"{self.dropped} {self._unit}{'s' if self.dropped != 1 else ''} not sent"
 
     def _serve(self, open_sink: Callable[[Say], Sink]) -> None:
@@ -115,7 +117,7 @@ class BackgroundSink:
             sink = open_sink(self._notes.append)
             while (line := self._next()) is not None:
                 _write(sink, line)
-                self._taken_(line)
+                self._remove_line_(line)
             sink.close()
         except BaseException as fault:  # noqa: BLE001  (the edge of the thread; a library may even call sys.exit)
             first = (str(fault).strip() or repr(fault)).splitlines()[0]
@@ -128,7 +130,7 @@ class BackgroundSink:
             self._changed.wait_for(lambda: self._lines or self._ended)
             return self._lines[0] if self._lines else None
 
-    def _taken_(self, line: bytes) -> None:
+    def _remove_line_(self, line: bytes) -> None:
         with self._changed:
             if self._lines:  # `close` may have given up in the meantime
                 self._lines.popleft()

@@ -18,7 +18,7 @@ from typing import Any
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.background import BackgroundSink
 from flatwater_watch.events.event import Event
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 HEARD = frozenset({"end", "failure", "alarm", "finding", "budget"})
 """Events that the command is run for."""
@@ -48,14 +48,16 @@ def check_command(command: str | None, named: str = "on_event") -> None:
         program = shlex.split(command)[0]
     except ValueError as wrong:
         raise ConfigError(
-            f"{named} = {shown(command)}: cannot be read as a command ({wrong}). Close the quotes"
+            f"{named} = {short_repr(command)}: cannot be read as a command ({wrong}). Close the quotes"
         ) from wrong
     except IndexError as nothing:
-        raise ConfigError(f"{named} = {shown(command)}: names no program. Give a command, or leave it out") from nothing
+        raise ConfigError(
+            f"{named} = {short_repr(command)}: names no program. Give a command, or leave it out"
+        ) from nothing
     if shutil.which(program) is None:
         raise ConfigError(
-            f"{named} = {shown(command)}: there is no program {shown(program)} that can be started. Give its path, or "
-            "make it executable; pipes and variables need a shell: sh -c '...'"
+            f"{named} = {short_repr(command)}: there is no program {short_repr(program)} that can be started. Give its "
+            "path, or make it executable; pipes and variables need a shell: sh -c '...'"
         )
 
 
@@ -71,7 +73,7 @@ class EventCommand:
             named: the option that it comes from.
         """
         self._call = _Call(shlex.split(command))
-        self._queue = BackgroundSink(named, self._opened, say, unit="event", grace=GRACE_SECONDS)
+        self._queue = BackgroundSink(named, self._open_call, say, unit="event", grace=GRACE_SECONDS)
         self._told = 0
 
     def on_event(self, event: Event) -> None:
@@ -85,7 +87,7 @@ class EventCommand:
         self._queue.close()
         self._call.kill()
 
-    def _opened(self, note: Say) -> "_Call":
+    def _open_call(self, note: Say) -> "_Call":
         self._call.note = note
         return self._call
 

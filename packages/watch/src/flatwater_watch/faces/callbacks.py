@@ -80,14 +80,14 @@ def _class(modules: tuple[str, ...], name: str, package: str) -> type:
 def _hooks(unit: str, budget: str | int | None, *, report: bool) -> tuple[_Hook, _Hook, _Hook]:
     """Methods that open, step and close a watch, whatever the library hands to them."""
 
-    def opened() -> Watch:
+    def open_watch() -> Watch:
         # A trainer that fails may not tell its callbacks: the next watch then closes this one.
         return Watch(unit=unit, budget=budget, report=report, yields=True)
 
-    opened()  # so that a budget that cannot be read is told now, and not when the training begins
+    open_watch()  # so that a budget that cannot be read is told now, and not when the training begins
 
     def begin(self: Any, *_: object, **__: object) -> None:  # noqa: ANN401
-        self.watch = opened()
+        self.watch = open_watch()
         self.watch.open()
 
     def step(self: Any, *_: object, **__: object) -> None:  # noqa: ANN401

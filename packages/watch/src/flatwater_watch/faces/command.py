@@ -14,20 +14,20 @@ from flatwater_watch.files.output import (
     PAGE,
     TOLD,
     WATCHED,
-    Kind,
+    OutputKind,
     append_output,
     check_output,
     replace_output,
     write_output,
 )
-from flatwater_watch.masking import masked
+from flatwater_watch.masking import mask_secrets
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.plain import HIDDEN, read_plain
-from flatwater_watch.sanitize import printable
+from flatwater_watch.sanitize import escape_controls
 
 if TYPE_CHECKING:
     from flatwater_watch.agent.outcome import GrowthAllowance
-    from flatwater_watch.agent.spool import Reports
+    from flatwater_watch.agent.spool import PeriodicReports
 
 LAST = KEPT / "watch" / "last.json"
 """Where the newest result is kept, below the working folder."""
@@ -87,7 +87,7 @@ class WatchCommand:
     @staticmethod
     def read(program: str, options: Sequence[str]) -> "WatchCommand":
         """The options up to `--` or the first word that is none; the rest is the program's command."""
-        own, command = split(options)
+        own, command = split_options(options)
         if command and own[-1:] == ["-"] and options[-len(command) - 1] == "--json":
             check_no_file(command[0])
         read = read_plain(WatchCommand, own)
@@ -108,33 +108,33 @@ class WatchCommand:
             check_command(self.on_finding, "--on-finding")
         limit = None if self.budget is None else parse_bytes(self.budget)
         before = None if self.against is None else read_earlier_result(self.against)
-        allowed = None if self.fail_if_grows is None else GrowthAllowance.read(self.fail_if_grows)
+        allowed = None if self.fail_if_grows is None else GrowthAllowance.parse(self.fail_if_grows)
         check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
         with self._finding_command() as tell:
-            code, summary = self._watched(limit, self._reports(tell))
+            code, summary = self._run_watched(limit, self._reports(tell))
             if tell is not None:
                 tell(summary)
-            self._tell(summary, before, keep=not self._kept)
-        return code or self._judged(summary, allowed)
+            self._tell(summary, before, keep=not self._reads_kept_result)
+        return code or self._exit_status(summary, allowed)
 
     @property
-    def _kept(self) -> bool:
+    def _reads_kept_result(self) -> bool:
         """Whether a kept result is told again."""
         return self.attach is None and len(self.command) == 1 and self.command[0].endswith(".json")
 
-    def _watched(self, limit: int | None, reports: "Reports | None") -> tuple[int, dict[str, Any]]:
+    def _run_watched(self, limit: int | None, reports: "PeriodicReports | None") -> tuple[int, dict[str, Any]]:
         """The exit code of the program and what was seen of it."""
         from flatwater_watch.faces.runner import watch_command
 
         if self.attach is not None:
-            return 0, _attached(self.attach, self.seconds, limit, outside=self.outside, reports=reports)
-        if self._kept:
+            return 0, _watch_attached(self.attach, self.seconds, limit, outside=self.outside, reports=reports)
+        if self._reads_kept_result:
             return 0, read_earlier_result(self.command[0])
         unit = None if self.steps_from == "auto" else self.steps_from
         ended = watch_command(self.command, unit=unit, limit=limit, reports=reports)
         return ended.code, ended.summary
 
-    def _judged(self, summary: dict[str, Any], allowed: "GrowthAllowance | None") -> int:
+    def _exit_status(self, summary: dict[str, Any], allowed: "GrowthAllowance | None") -> int:
         """The exit status where the program's is 0: 1 where it grew by more than is allowed."""
         exceeded = "" if allowed is None else allowed.describe_excess(summary)
         if exceeded:
@@ -166,7 +166,7 @@ class WatchCommand:
         finally:
             command.close()
 
-    def _reports(self, tell: Callable[[dict[str, Any]], None] | None) -> "Reports | None":
+    def _reports(self, tell: Callable[[dict[str, Any]], None] | None) -> "PeriodicReports | None":
         """What --every and --on-finding ask for.
 
         Args:
@@ -175,25 +175,25 @@ class WatchCommand:
         Raises:
             ConfigError: it is no length of time, or --out stands alone.
         """
-        from flatwater_watch.agent.spool import Reports
+        from flatwater_watch.agent.spool import PeriodicReports
         from flatwater_watch.errors import ConfigError
         from flatwater_watch.units import parse_duration
 
         if self.every is None:
             if self.out is not None:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
-            return None if tell is None else Reports(FINDING_SECONDS, tell)
+            return None if tell is None else PeriodicReports(FINDING_SECONDS, tell)
         told, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every, "--every"))
-        report = Reports(every, lambda summary: self._report(summary, told))
+        report = PeriodicReports(every, lambda summary: self._report(summary, told))
         if tell is None:
             return report
 
         def both(summary: dict[str, Any]) -> None:
             tell(summary)
-            report.look(monotonic() - began, lambda: [summary])
+            report.report_if_due(monotonic() - began, lambda: [summary])
 
         began = monotonic()
-        return Reports(min(every, FINDING_SECONDS), both)
+        return PeriodicReports(min(every, FINDING_SECONDS), both)
 
     def _report(self, summary: dict[str, Any], told: set[tuple[str, str]]) -> None:
         """Tell what is known so far; what was told before, by its name alone."""
@@ -211,19 +211,19 @@ class WatchCommand:
                 append_output(self.out, "\n".join([*lines, ""]), TOLD)
         if self.json not in {None, "-"}:
             with suppress(RunError):
-                replace_output(Path(str(self.json)), as_text(summary).encode(errors="replace"), WATCHED)
+                replace_output(Path(str(self.json)), json_text(summary).encode(errors="replace"), WATCHED)
 
     def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
         from flatwater_watch.errors import FlatwaterError
         from flatwater_watch.faces.terminal import terminal_lines
 
-        text = as_text(summary)
-        places = [str(LAST)] if keep and _kept(text) else []
+        text = json_text(summary)
+        places = [str(LAST)] if keep and _save_last_result(text) else []
         if self.json == "-":
             sys.stdout.write(text)
         for line in terminal_lines(summary, before):
             say(line)
-        makers: list[tuple[str | Path | None, Callable[[], str], Kind]] = [
+        makers: list[tuple[str | Path | None, Callable[[], str], OutputKind]] = [
             (self.json, lambda: text, WATCHED),
             (self.html, lambda: _page(summary), PAGE),
         ]
@@ -241,7 +241,7 @@ class WatchCommand:
 def say(line: str) -> None:
     """One line on stderr, as long as it is, where it can be printed. Rich is not asked: its import is dear."""
     with suppress(OSError, AttributeError):  # closed, full, without a reader: the exit code is the program's
-        sys.stderr.write(f"{printable(masked(line))}\n")
+        sys.stderr.write(f"{escape_controls(mask_secrets(line))}\n")
         sys.stderr.flush()
 
 
@@ -259,19 +259,19 @@ def _page(summary: dict[str, Any]) -> str:
     from datetime import datetime
 
     from flatwater_watch.faces.page import watch_page
-    from flatwater_watch.faces.records import watch_of
+    from flatwater_watch.faces.records import parse_watch
 
-    return watch_page(watch_of(summary), datetime.now().astimezone())
+    return watch_page(parse_watch(summary), datetime.now().astimezone())
 
 
-def _attached(
-    pid: int, seconds: float, limit: int | None, *, outside: bool, reports: "Reports | None"
+def _watch_attached(
+    pid: int, seconds: float, limit: int | None, *, outside: bool, reports: "PeriodicReports | None"
 ) -> dict[str, Any]:
     """What is seen of a running process: from inside, or from outside with the reason."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from flatwater_watch.faces.inside import CannotEnterError, watch_inside
-    from flatwater_watch.faces.outside import check_process, watch_outside
+    from flatwater_watch.faces.attach_inside import CannotEnterError, watch_inside
+    from flatwater_watch.faces.attach_outside import check_process, watch_outside
     from flatwater_watch.terminal import terminal
 
     check_process(pid, seconds)
@@ -280,20 +280,20 @@ def _attached(
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(f"looking at process {pid}", total=1.0)
 
-        def looked(share: float) -> None:
+        def show_progress(share: float) -> None:
             bar.update(task, completed=share)
 
         if outside:
-            return watch_outside(pid, seconds, limit, looked=looked)
+            return watch_outside(pid, seconds, limit, looked=show_progress)
         try:
-            return watch_inside(pid, seconds, limit, looked=looked, reports=reports)
+            return watch_inside(pid, seconds, limit, looked=show_progress, reports=reports)
         except CannotEnterError as reason:
             bar.console.print(f"from outside: {reason}", soft_wrap=True)
-            summary = watch_outside(pid, seconds, limit, looked=looked)
+            summary = watch_outside(pid, seconds, limit, looked=show_progress)
             return summary | {"unseen": [f"the inside: {reason}", *summary["unseen"]]}
 
 
-def split(options: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
     """The options of `watch` itself, and the command. A bare `--json` becomes `--json -`."""
     words, own = list(options), list[str]()
     while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
@@ -332,7 +332,7 @@ def read_earlier_result(named: str) -> dict[str, Any]:
         ConfigError: there is none, or the file is no such result.
     """
     from flatwater_watch.errors import ConfigError
-    from flatwater_watch.faces.record import read_record
+    from flatwater_watch.faces.bounded_result import read_record
 
     path = LAST if named == "last" else Path(named)
     try:
@@ -348,7 +348,7 @@ def read_earlier_result(named: str) -> dict[str, Any]:
     return found
 
 
-def as_text(summary: dict[str, Any]) -> str:
+def json_text(summary: dict[str, Any]) -> str:
     """The result as JSON, with each list of numbers on one line."""
     import json
 
@@ -382,7 +382,7 @@ def check_places(json: str | None, html: Path | None, out: Path | None = None) -
         check_output("--html", html, PAGE)
 
 
-def _kept(text: str) -> bool:
+def _save_last_result(text: str) -> bool:
     """Keep the result for `--against last`; not where the working folder cannot be written."""
     from flatwater_watch.errors import RunError
     from flatwater_watch.files.directory import write_object

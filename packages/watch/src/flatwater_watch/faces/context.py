@@ -14,17 +14,17 @@ from rich.text import Text
 from flatwater_watch.agent import spool
 from flatwater_watch.agent.call_counters import set_listener
 from flatwater_watch.agent.guard import Guard
+from flatwater_watch.agent.main_thread_timer import start_ticking
 from flatwater_watch.agent.process import ProcessWatch
-from flatwater_watch.agent.steps import hook_steps
-from flatwater_watch.agent.ticking import start_ticking
+from flatwater_watch.agent.step_hooks import hook_steps
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.folder import masked_summary
 from flatwater_watch.faces.notebook_cells import in_notebook, with_cell_names
 from flatwater_watch.faces.terminal import terminal_lines
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.meters.bound import monotonic
-from flatwater_watch.meters.untraced import run_untraced
+from flatwater_watch.meters.suspended_tracing import run_untraced
+from flatwater_watch.meters.system_calls import monotonic
 from flatwater_watch.terminal import Terminal
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import parse_bytes
@@ -110,10 +110,10 @@ class Watch:
         if _open:
             _open[0].close()
         self._began = True
-        self._process = self._reading.run_or_default(None, run_untraced, self._begun)
+        self._process = self._reading.run_or_default(None, run_untraced, self._start_process_watch)
         _open.append(self)
 
-    def _begun(self) -> ProcessWatch:
+    def _start_process_watch(self) -> ProcessWatch:
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading)
         if self._unit is None:
             watch.boundaries.use_counters_(hook_steps(watch.step))
@@ -142,7 +142,7 @@ class Watch:
             return
         self._process.step(self._unit)
         if self._report and monotonic() >= self._look_due:
-            self._telling.run(self._look, self._process)
+            self._telling.run(self._print_news, self._process)
 
     def findings(self) -> list[Finding]:
         """What grows, most bytes first; after the end, what was known then.
@@ -153,9 +153,9 @@ class Watch:
         self._demand_begun()
         if self._end is not None:
             return self._end[0]
-        return [] if self._process is None else self._told_by(self._process.findings)
+        return [] if self._process is None else self._ask_findings(self._process.findings)
 
-    def _told_by(self, asked: Callable[[], list[Finding]]) -> list[Finding]:
+    def _ask_findings(self, asked: Callable[[], list[Finding]]) -> list[Finding]:
         return self._reading.run_or_default(
             list[Finding](), run_untraced, lambda: [with_cell_names(found) for found in asked()]
         )
@@ -167,7 +167,7 @@ class Watch:
             ConfigError: the watch was never opened.
         """
         self._demand_begun()
-        return self._summed_up(None) if self._end is None else self._end[1]
+        return self._final_summary(None) if self._end is None else self._end[1]
 
     def close(self) -> None:
         """End, and print what was found; `with` does it. A second call does nothing."""
@@ -178,8 +178,8 @@ class Watch:
             if self._unit is None:
                 set_listener(None)
                 self._ticking.over = True
-            found = self._told_by(process.conclude)
-        self._end = found, self._summed_up(found)
+            found = self._ask_findings(process.conclude)
+        self._end = found, self._final_summary(found)
         if process is not None:
             self._reading.run_or_default(None, run_untraced, lambda: process.close(conclude=False))
             self._reading.over = True
@@ -191,7 +191,7 @@ class Watch:
     def _tell_end(self) -> None:
         _print(terminal_lines(self.summary(), before=self._told if in_notebook() else ()))
 
-    def _summed_up(self, found: list[Finding] | None) -> dict[str, Any]:
+    def _final_summary(self, found: list[Finding] | None) -> dict[str, Any]:
         """The summary, with the faults of the watch; where it could not be made, with nothing else."""
         process = self._process
         known: dict[str, Any] | None = (
@@ -200,7 +200,7 @@ class Watch:
             else self._reading.run_or_default(None, run_untraced, process.summary, found or self.findings())
         )
         if process is None or known is None:
-            return masked_summary(spool.unwatched("", "") | {"unseen": self._faults()}, sys.argv)
+            return masked_summary(spool.unwatched_summary("", "") | {"unseen": self._faults()}, sys.argv)
         # A reading is not taken at every step: the last may be some steps ago.
         steps = known["steps"] if self._unit is None else process.boundaries.counts.get(self._unit, 0)
         return masked_summary(known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}, sys.argv)
@@ -212,7 +212,7 @@ class Watch:
         if not self._began:
             raise ConfigError("the watch has not begun. Use it as `with flatwater_watch.watch() as w:`.")
 
-    def _look(self, process: ProcessWatch) -> None:
+    def _print_news(self, process: ProcessWatch) -> None:
         """Print what is new."""
         began = monotonic()
         now = [(found, {(found.verdict, owner) for owner in (found.owner, *found.parts)}) for found in self.findings()]
@@ -221,10 +221,12 @@ class Watch:
         ended = monotonic()
         self._look_due = ended + max(LOOK_EVERY, (ended - began) / LOOK_SHARE)
         if news:
-            _print([f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:", *_told(news)])
+            _print(
+                [f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:", *_finding_lines(news)]
+            )
 
 
-def _told(found: Sequence[Finding]) -> list[str]:
+def _finding_lines(found: Sequence[Finding]) -> list[str]:
     return [line for finding in found[: OWNING.told] for line in finding.tell()]
 
 

@@ -8,7 +8,7 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned, touched_by_path_
+from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned_by_path, touched_by_path_
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import judge_leaf, judge_owner, judge_unowned, select_and_rank
 from flatwater_watch.diagnose.lines import Tracer
@@ -16,8 +16,8 @@ from flatwater_watch.diagnose.owners import find_owners
 from flatwater_watch.errors import require
 from flatwater_watch.heap.census import Census, take_census
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.meters.allocator import used
-from flatwater_watch.meters.limit import limits
+from flatwater_watch.meters.allocator import used_bytes
+from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Series, Slope, robust_slope
@@ -38,7 +38,7 @@ class FlatPlan:
     """Rounds that come before."""
 
     @property
-    def measured(self) -> int:
+    def measured_rounds(self) -> int:
         """Rounds after the warm-up."""
         return self.rounds - self.warmup
 
@@ -65,7 +65,7 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
     return FlatPlan(rounds, allowed, before)
 
 
-def budget_of(max_growth: str | int = "1 MiB") -> int:
+def check_max_growth(max_growth: str | int = "1 MiB") -> int:
     """The argument of `pytest.mark.flatwater`, checked.
 
     Args:
@@ -109,8 +109,8 @@ def describe_growth(run: Callable[[], object], plan: FlatPlan, named: Sequence[t
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
     last = plan.rounds - FLAT.traced
     _run(run, _MemoryPoint(0, 0), plan.warmup, Series())
-    before = _look(roots)
-    start = _marked(plan.warmup)  # after the look, which keeps memory of its own
+    before = _take_baseline(roots)
+    start = _measure_memory(plan.warmup)  # after the look, which keeps memory of its own
     middle = _run(run, start, (plan.warmup + last) // 2, series)
     end = _run(run, middle, last, series)
     suspicious = _grows(start, middle, end, plan)
@@ -124,7 +124,7 @@ def describe_growth(run: Callable[[], object], plan: FlatPlan, named: Sequence[t
             if not _grows(start, middle, end, plan):
                 return None
         rate = (end.held - start.held) / (end.round_ - start.round_)
-        return _told(rate, plan, _findings(before, tracer, roots, plan=plan, rate=rate, series=series))
+        return _failure_text(rate, plan, _findings(before, tracer, roots, plan=plan, rate=rate, series=series))
     finally:
         tracer.stop()
 
@@ -142,14 +142,14 @@ def describe_excess(run: Callable[[], object], allowed: int, named: Sequence[tup
     """
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
     gc.collect()
-    start = _MemoryPoint(0, used())
+    start = _MemoryPoint(0, used_bytes())
     once = _run(run, start, 1, series)
     if once.held - start.held <= allowed:
         return None
     rate = _run(run, once, 2, series).held - once.held
     if rate <= allowed:
         return None
-    before = _look(roots)
+    before = _take_baseline(roots)
     tracer.start()
     try:
         run()
@@ -165,14 +165,14 @@ def _run(run: Callable[[], object], since: _MemoryPoint, until: int, series: Ser
     """Go on to a round; each is a point of the series."""
     for number in range(since.round_ + 1, until + 1):
         run()
-        series.add(number, used())
-    return _marked(until)
+        series.add(number, used_bytes())
+    return _measure_memory(until)
 
 
-def _marked(round_: int) -> _MemoryPoint:
+def _measure_memory(round_: int) -> _MemoryPoint:
     """The memory in use after so many rounds, without garbage."""
     gc.collect()
-    return _MemoryPoint(round_, used())
+    return _MemoryPoint(round_, used_bytes())
 
 
 def _repeat(run: Callable[[], object], times: int) -> None:
@@ -183,11 +183,11 @@ def _repeat(run: Callable[[], object], times: int) -> None:
 def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
     """Whether it grows by more than is allowed in so many rounds, and still does."""
     gained = end.held - start.held
-    allowed = plan.growth * (end.round_ - start.round_) / plan.measured
+    allowed = plan.growth * (end.round_ - start.round_) / plan.measured_rounds
     return gained > allowed and end.held - middle.held >= FLAT.still * gained
 
 
-def _look(roots: Roots) -> _Baseline:
+def _take_baseline(roots: Roots) -> _Baseline:
     census, pages = take_census(roots), FillingArrays()
     add_untouched_(pages, census)
     return _Baseline(census.without_objects(), pages, touched_by_path_(pages))
@@ -199,14 +199,14 @@ def _findings(
     """Who holds what grew: containers, arrays that are touched for the first time, and else nobody."""
     slope = robust_slope(series.steps, series.values)
     whole = Slope(rate, min(rate, slope.low), max(rate, slope.high))
-    growth = Growth(plan.rounds, footprint().resident, min(limits().values()), whole, "round")
+    growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), whole, "round")
     found = []
     for owner in find_owners(before.census, take_census(roots)):
         made = tracer.find_line(owner.newest)
-        found.append(judge_owner(owner, made, steps=plan.measured, growth=growth, drift=whole))
-    ends = planned(before.pages)
+        found.append(judge_owner(owner, made, steps=plan.measured_rounds, growth=growth, drift=whole))
+    ends = planned_by_path(before.pages)
     for path, size in touched_by_path_(before.pages).items():
-        touched = (size - before.touched.get(path, size)) / plan.measured
+        touched = (size - before.touched.get(path, size)) / plan.measured_rounds
         if touched > 0:
             found.append(judge_leaf(path, size, ends[path], drift=Slope(touched, touched, touched), growth=growth))
     known = sum(each.bytes_per_step for each in found)
@@ -216,9 +216,9 @@ def _findings(
     return select_and_rank(found, growth)
 
 
-def _told(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:
+def _failure_text(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:
     first = (
-        f"grew by {format_bytes(rate * plan.measured)} in the {plan.measured} rounds after a warm-up of {plan.warmup}; "
-        f"{format_bytes(plan.growth)} may be."
+        f"grew by {format_bytes(rate * plan.measured_rounds)} in the {plan.measured_rounds} rounds after a warm-up of "
+        f"{plan.warmup}; {format_bytes(plan.growth)} may be."
     )
     return "\n".join([first, *(line for finding in findings for line in finding.tell())])

@@ -19,8 +19,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from flatwater_watch.agent.spool import PROGRAM, WORKER, unwatched
-from flatwater_watch.masking import masked, masked_words
+from flatwater_watch.agent.spool import PROGRAM, WORKER, unwatched_summary
+from flatwater_watch.masking import mask_secrets, mask_words
 
 PREFIX = "flatwater-watch-"
 STALE_SECONDS = 5.0
@@ -70,7 +70,7 @@ def _is_stale(entry: os.DirEntry[str]) -> bool:
     return True
 
 
-def notes_in(folder: Path, kind: str) -> list[tuple[str, float]]:
+def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
     """The text of each note whose name has this ending, and when it was written; in the order of their names."""
     found = []
     with suppress(OSError):
@@ -95,9 +95,9 @@ def _note(folder: int, name: str) -> tuple[str, float]:
     return content.decode("utf-8", "replace"), status.st_mtime
 
 
-def sentences_in(folder: Path, kind: str) -> list[str]:
+def read_sentences(folder: Path, kind: str) -> list[str]:
     """The sentences that processes of the command left, each once."""
-    lines = [line for text, _ in notes_in(folder, f".{kind}") for line in text.splitlines()]
+    lines = [line for text, _ in read_notes(folder, f".{kind}") for line in text.splitlines()]
     return list(dict.fromkeys(line for line in lines if line.strip()))
 
 
@@ -113,10 +113,10 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
     """
     found = []
     if ending == WORKER:
-        notes = notes_in(folder, WORKER)
+        notes = read_notes(folder, WORKER)
     else:
-        workers = {text for text, _ in notes_in(folder, WORKER)}
-        notes = [note for note in notes_in(folder, PROGRAM) if note[0] not in workers]
+        workers = {text for text, _ in read_notes(folder, WORKER)}
+        notes = [note for note in read_notes(folder, PROGRAM) if note[0] not in workers]
     for text, at in notes:
         with suppress(ValueError, RecursionError):
             summary: Any = json.loads(text)
@@ -125,7 +125,7 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
     return sorted(found, key=lambda summary: -float(summary["seconds"]))
 
 
-_KEYS = unwatched("", "")
+_KEYS = unwatched_summary("", "")
 
 
 def _is_summary(found: Any) -> bool:  # noqa: ANN401
@@ -149,16 +149,16 @@ def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
         summary: what was read.
         words: the command line of the program.
     """
-    told: dict[str, Any] = without_secrets(summary)
-    return {"program": " ".join(masked_words(words)), **{name: told[name] for name in told if name != "program"}}
+    told: dict[str, Any] = mask_values(summary)
+    return {"program": " ".join(mask_words(words)), **{name: told[name] for name in told if name != "program"}}
 
 
-def without_secrets(found: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+def mask_values(found: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     """The same with the secrets in its texts masked: names of keys may be some, as those of a cache of URLs."""
     if type(found) is str:
-        return masked(found)
+        return mask_secrets(found)
     if type(found) is dict:
-        return {masked(name): without_secrets(each) for name, each in found.items()}
+        return {mask_secrets(name): mask_values(each) for name, each in found.items()}
     if type(found) is list:  # columns of numbers are long
-        return [each if type(each) in {int, float} else without_secrets(each) for each in found]
+        return [each if type(each) in {int, float} else mask_values(each) for each in found]
     return found

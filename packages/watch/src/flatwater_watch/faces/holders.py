@@ -16,7 +16,15 @@ from typing import Any
 
 from flatwater_watch.heap.arrays import Graph, saved_tensors
 from flatwater_watch.heap.children import ATOMS, look_object
-from flatwater_watch.heap.raw import entries, full_name, is_a, loaded, name_of, namespace, read_stable
+from flatwater_watch.heap.raw import (
+    class_name,
+    full_name,
+    is_a,
+    module_namespace,
+    named_entries,
+    namespace,
+    read_stable,
+)
 from flatwater_watch.heap.roots import Roots, named_roots, user_modules
 from flatwater_watch.heap.view import Walk
 
@@ -58,7 +66,7 @@ def find_holder_chain(target: object, named: Sequence[tuple[str, object]] = ()) 
 def _everything() -> Iterator[tuple[str, Any]]:
     for name, module in list(sys.modules.items()):
         if issubclass(type(module), ModuleType):
-            yield from ((f"{name}.{key}", value) for key, value in entries(namespace(module)))
+            yield from ((f"{name}.{key}", value) for key, value in named_entries(namespace(module)))
 
 
 def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[type], bool]) -> _ReachedObject | None:
@@ -74,7 +82,7 @@ def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[
     while queue and len(kept) < MOST:
         above = queue.popleft()
         kept.append(above)
-        if type(above.obj) is Graph and _saves(above, target):
+        if type(above.obj) is Graph and _graph_saves(above, target):
             return _ReachedObject(target, ".<saved>", above)
         inside = look_object(above.obj, walk)
         for name, obj in (*inside.parts, *inside.drawn):
@@ -85,7 +93,7 @@ def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[
     return None
 
 
-def _saves(place: _ReachedObject, target: object) -> bool:
+def _graph_saves(place: _ReachedObject, target: object) -> bool:
     """Whether the graph of the tensor above keeps the target for its backward pass: no Python reference shows that."""
     return place.above is not None and any(saved is target for saved in saved_tensors(place.above.obj))
 
@@ -101,15 +109,15 @@ def _words(place: _ReachedObject) -> list[str]:
     hops: list[str] = []
     at = place
     while at.above is not None:
-        hops.append(f"{_reference(at.name, at.above.obj, at.obj)}: {_called(at.obj)}")
+        hops.append(f"{_reference(at.name, at.above.obj, at.obj)}: {_describe_object(at.obj)}")
         at = at.above
-    return [f"{_root(at.name)}: {_called(at.obj)}", *reversed(hops)]
+    return [f"{_root(at.name)}: {_describe_object(at.obj)}", *reversed(hops)]
 
 
 def _root(name: str) -> str:
     """`test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words."""
     module, _, variable = name.rpartition(".")
-    file = (loaded(module) or {}).get("__file__")
+    file = (module_namespace(module) or {}).get("__file__")
     return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
 
 
@@ -142,14 +150,14 @@ def _short(key: object) -> str:
     return (
         repr(key)[:40]
         if any(type(key) is kind for kind in (int, str, float, bool, bytes))
-        else f"a {name_of(type(key))}"
+        else f"a {class_name(type(key))}"
     )
 
 
-def _called(obj: object) -> str:
+def _describe_object(obj: object) -> str:
     if type(obj) is Graph:
         return "what backward needs"
-    named = name_of(type(obj))
+    named = class_name(type(obj))
     for kind in (list, tuple, dict, set, frozenset, deque):
         if issubclass(type(obj), kind):
             return f"{named} of {kind.__len__(obj)}"  # type: ignore[arg-type]
@@ -160,15 +168,15 @@ def _backwards(target: object) -> tuple[str, ...]:
     """The nearest holders that the collector knows, outermost first."""
     chain: list[Any] = [target]
     for _ in range(BACKWARDS):
-        above = [holder for holder in gc.get_referrers(chain[-1]) if _foreign(holder, chain)]
+        above = [holder for holder in gc.get_referrers(chain[-1]) if _belongs_to_program(holder, chain)]
         if not above:
             break
         chain.append(above[0])
         del above
-    words = [f"{_called(holder)}, to which no name leads" for holder in chain[:0:-1]]
+    words = [f"{_describe_object(holder)}, to which no name leads" for holder in chain[:0:-1]]
     return tuple(words) if words else (UNSEEN,)
 
 
-def _foreign(holder: object, chain: list[Any]) -> bool:
+def _belongs_to_program(holder: object, chain: list[Any]) -> bool:
     """Whether it is the program's: neither a frame, which runs this search, nor a list of the search itself."""
     return holder is not chain and not is_a(holder, FrameType, ModuleType) and all(holder is not c for c in chain)

@@ -8,7 +8,7 @@ from flatwater_watch.agent.outcome import Outcome
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.context import Watch
-from flatwater_watch.faces.terminal import head_of
+from flatwater_watch.faces.terminal import summary_head
 from flatwater_watch.pages.blocks import Block, Listing, Paragraph, finding_cards
 
 STYLE = """
@@ -45,7 +45,7 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
 
     shell.register_magic_function(watch, "cell", "watch")
     if find_spec("plotly") is not None and find_spec("jinja2") is not None:  # else it is shown as text
-        shell.display_formatter.formatters["text/html"].for_type(Watch, cards_of)
+        shell.display_formatter.formatters["text/html"].for_type(Watch, notebook_cards)
 
 
 def _budget(line: str) -> str | None:
@@ -57,7 +57,7 @@ def _budget(line: str) -> str | None:
     raise ConfigError(f"%%watch {line}: wanted is `%%watch`, or `%%watch --budget 8GiB`")
 
 
-def cards_of(watched: Watch) -> str:
+def notebook_cards(watched: Watch) -> str:
     """What a watch has found so far, in a notebook.
 
     Raises:
@@ -69,7 +69,7 @@ def cards_of(watched: Watch) -> str:
     outcome = Outcome.from_json(summary["outcome"])
     said = [text for text in (outcome.sentence(), *outcome.known, *outcome.next) if text]
     blocks: tuple[Block, ...] = (
-        *(Paragraph(line) for line in head_of(summary)),
+        *(Paragraph(line) for line in summary_head(summary)),
         finding_cards([(Finding.from_json(record), "") for record in summary["findings"]]),
         Listing([*said, *(f"not seen: {sentence}" for sentence in summary["unseen"])]),
     )

@@ -31,7 +31,7 @@ def with_cell_names(found: Finding) -> Finding:
     last = len(shell.user_ns["In"]) - 1  # what a cell's magic runs has the number of the cell after it
     cells = {file: f"In[{min(number, last)}]" for file, number in numbers.items()}
 
-    def told(text: str) -> str:
+    def name_cells(text: str) -> str:
         for file, cell in cells.items():
             text = text.replace(PurePath(file).name, cell)
         return text
@@ -39,7 +39,11 @@ def with_cell_names(found: Finding) -> Finding:
     made = found.made_at
     if made is not None and made.file in cells:
         made = replace(made, file=cells[made.file])
-    holders = (told(holder).replace(PROGRAM, NOTEBOOK) for holder in found.holders)
+    holders = (name_cells(holder).replace(PROGRAM, NOTEBOOK) for holder in found.holders)
     return replace(
-        found, owner=told(found.owner).removeprefix(MAIN), holders=tuple(holders), made_at=made, what=told(found.what)
+        found,
+        owner=name_cells(found.owner).removeprefix(MAIN),
+        holders=tuple(holders),
+        made_at=made,
+        what=name_cells(found.what),
     )

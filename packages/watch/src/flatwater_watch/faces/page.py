@@ -12,7 +12,7 @@ from flatwater_watch.faces.records import ReadingColumns, WatchRecords
 from flatwater_watch.faces.runner import KILLED
 from flatwater_watch.faces.terminal import TOLD_SHARE
 from flatwater_watch.pages.blocks import Block, Listing, Paragraph, Piece, Section, Tile, finding_cards, is_grave
-from flatwater_watch.pages.chart import Axis, Chart, Line, unit_of
+from flatwater_watch.pages.chart import Axis, Chart, Line, byte_unit
 from flatwater_watch.pages.document import document
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
@@ -57,7 +57,9 @@ def _state(watch: WatchRecords) -> list[str | Piece]:
     if code is None:
         return []
     if code == 0:
-        kind, word = ("finished", "ended") if calm else ("stopped", f"ended, {watch.outcome.head(len(watch.findings))}")
+        kind, word = (
+            ("finished", "ended") if calm else ("stopped", f"ended, {watch.outcome.first_words(len(watch.findings))}")
+        )
     elif code == KILLED + signal.SIGINT:
         kind, word = "stopped", "stopped by Ctrl-C"
     else:
@@ -96,7 +98,7 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
     below = apart if watch.findings and rest >= TOLD_SHARE else "of the growth has a cause"
     yield Tile("explained", f"{watch.explained:.0%}", below, kind)
     grave = sum(is_grave(found) for found in watch.findings)
-    said = f"{grave} to act on" if watch.findings else watch.outcome.head(0)
+    said = f"{grave} to act on" if watch.findings else watch.outcome.first_words(0)
     bad = grave or watch.outcome.state == "unexplained"
     yield Tile("findings", str(len(watch.findings)), said, "bad" if bad else "good")
     yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
@@ -118,7 +120,7 @@ def _findings(watch: WatchRecords) -> Iterator[Block]:
         yield finding_cards([(found, "") for found in watch.findings])
     elif watch.readings:
         steps = f"1 {watch.unit}" if watch.steps == 1 else f"{watch.steps:,} {_units(watch.unit)}"
-        head = watch.outcome.head(0).capitalize()
+        head = watch.outcome.first_words(0).capitalize()
         kind = "missing" if watch.outcome.state == "unexplained" else "calm"
         yield Paragraph(f"{head}: no finding in {steps}.", kind)
     else:
@@ -150,20 +152,20 @@ def resident_chart(watch: WatchRecords) -> Chart:
     """Resident memory over time, and the straight line to the limit where a finding tells when it is reached."""
     series = watch.series
     clock, tick = _clock(series.seconds[-1])
-    unit, size = unit_of(series.resident)
+    unit, size = byte_unit(series.resident)
     shown: list[float] = list(series.resident)
     told = [] if watch.unit == "second" else [f"{watch.unit} {step}" for step in series.steps]
-    x, y = _in(tick, series.seconds), _in(size, shown)
+    x, y = _in_unit(tick, series.seconds), _in_unit(size, shown)
     marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, said=told)]
-    warm = format_duration(series.seconds[_warm(series)])
+    warm = format_duration(series.seconds[_warm_up_index(series)])
     start = f"The first {warm}, a fifth of the readings, are taken for warm-up: growth is measured from there."
     said = ["Bytes in RAM, without the watch's own.", start]
     end = forecast(watch)
     if end is not None:
-        line, level, words = _way(series, end)
+        line, level, words = _forecast_line(series, end)
         said.append(words)
         shown += [bytes_ for _, bytes_ in line]
-        x, y = (_in(each, column) for each, column in zip((tick, size), zip(*line, strict=True), strict=True))
+        x, y = (_in_unit(each, column) for each, column in zip((tick, size), zip(*line, strict=True), strict=True))
         marks.append(Line(name="forecast", x=x, y=y, colour="--quiet", width=1.6, dashed=True))
         if level:
             ends = (series.seconds[0] / tick, x[-1])
@@ -173,7 +175,7 @@ def resident_chart(watch: WatchRecords) -> Chart:
         reading=" ".join(said),
         marks=marks,
         x=Axis(unit=f" {clock}"),
-        y=Axis(unit=f" {unit}", span=_range(_in(size, shown))),
+        y=Axis(unit=f" {unit}", span=_range(_in_unit(size, shown))),
         height=360,
     )
 
@@ -188,18 +190,19 @@ def kinds_chart(series: ReadingColumns) -> Chart:
         kinds += [("freed, kept by the allocator", freed, "--owner-7"), ("in use", used, "--owner-1")]
     else:
         kinds.append(("in use, or freed and kept", used, "--owner-1"))
-    start = _warm(series)
+    start = _warm_up_index(series)
     changes = {name: [value - values[start] for value in values] for name, values, _ in kinds}
     every = [change for column in changes.values() for change in column]
-    unit, size = unit_of([*every, LEAST_CHANGE])
+    unit, size = byte_unit([*every, LEAST_CHANGE])
     low, high = min(*every, -LEAST_CHANGE), max(*every, LEAST_CHANGE)
-    x = _in(tick, series.seconds)
+    x = _in_unit(tick, series.seconds)
     return Chart(
         title="Which kind of memory grows",
         reading="Each line is a kind's bytes against those at the end of warm-up. In use: objects and native memory; "
         "freed: pages that the program gave back and the allocator keeps; files: pages that the system can take back.",
         marks=[
-            Line(name=name, x=x, y=_in(size, changes[name]), colour=colour, form="+,.2f") for name, _, colour in kinds
+            Line(name=name, x=x, y=_in_unit(size, changes[name]), colour=colour, form="+,.2f")
+            for name, _, colour in kinds
         ],
         x=Axis(unit=f" {clock}"),
         y=Axis(unit=f" {unit}", span=(1.06 * low / size, 1.06 * high / size)),
@@ -221,7 +224,7 @@ def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
     if not ends or not series.seconds:
         return None
     step, limit = min(ends)
-    start = _warm(series)
+    start = _warm_up_index(series)
     passed = series.steps[-1] - series.steps[start]
     pace = (series.seconds[-1] - series.seconds[start]) / passed if passed > 0 else 0.0
     if watch.unit == "second":
@@ -230,7 +233,7 @@ def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
     return (series.seconds[-1] + left, limit, step) if left > 0 and limit > series.resident[-1] else None
 
 
-def _way(series: ReadingColumns, end: tuple[float, int, int]) -> tuple[list[tuple[float, float]], bool, str]:
+def _forecast_line(series: ReadingColumns, end: tuple[float, int, int]) -> tuple[list[tuple[float, float]], bool, str]:
     """The line from the last reading, whether it reaches the limit within the picture, and a sentence."""
     at, limit, _ = end
     now, bytes_ = series.seconds[-1], series.resident[-1]
@@ -243,7 +246,7 @@ def _way(series: ReadingColumns, end: tuple[float, int, int]) -> tuple[list[tupl
     return [(now, bytes_), glimpse], False, f"{words}, beyond the picture."
 
 
-def _warm(series: ReadingColumns) -> int:
+def _warm_up_index(series: ReadingColumns) -> int:
     return len(series.seconds) // SHIPPED.ending.warm_up
 
 
@@ -252,7 +255,7 @@ def _clock(seconds: float) -> tuple[str, float]:
     return next((found for found in CLOCKS if seconds >= LONG * found[1]), ("s", 1.0))
 
 
-def _in(size: float, values: Sequence[float]) -> list[float]:
+def _in_unit(size: float, values: Sequence[float]) -> list[float]:
     return [value / size for value in values]
 
 

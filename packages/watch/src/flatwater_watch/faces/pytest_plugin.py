@@ -68,7 +68,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
     if mark is None:
         return (yield)
     once = pyfuncitem.obj
-    pyfuncitem.obj = _repeated(once, mark, pyfuncitem)
+    pyfuncitem.obj = _repeating_test(once, mark, pyfuncitem)
     try:
         return (yield)
     finally:
@@ -86,7 +86,7 @@ def _repeatable(item: pytest.Item) -> bool:
     return item.cls is None or unittest is None or not issubclass(item.cls, unittest.TestCase)
 
 
-def _repeated(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function) -> Callable[..., None]:
+def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function) -> Callable[..., None]:
     if inspect.iscoroutinefunction(once):
         pytest.fail(
             f"{mark.name}: {item.name} is asynchronous. Run the loop inside of a plain test function.", pytrace=False
@@ -125,19 +125,19 @@ def _tell(item: pytest.Item, sentence: str) -> None:
 
 
 def _check(mark: pytest.Mark, name: str) -> Check:
-    from flatwater_watch.faces.flatness import budget_of, describe_excess, describe_growth, flat_plan  # noqa: PLC0415
+    from flatwater_watch.faces.flatness import check_max_growth, describe_excess, describe_growth, flat_plan  # noqa: PLC0415
 
     problem = ""
     try:
         if mark.name == FLAT:
             plan = flat_plan(*mark.args, **mark.kwargs)
             return lambda run, named: describe_growth(run, plan, named)
-        allowed = budget_of(*mark.args, **mark.kwargs)
+        allowed = check_max_growth(*mark.args, **mark.kwargs)
         return lambda run, named: describe_excess(run, allowed, named)
     except FlatwaterError as fault:
         problem = str(fault)
     except TypeError as fault:  # an argument that the mark does not have
-        known = ", ".join(inspect.signature(flat_plan if mark.name == FLAT else budget_of).parameters)
+        known = ", ".join(inspect.signature(flat_plan if mark.name == FLAT else check_max_growth).parameters)
         problem = f"{str(fault).partition('() ')[2]}. It takes {known}"
     pytest.fail(f"@pytest.mark.{mark.name} of {name}: {problem}", pytrace=False)
 

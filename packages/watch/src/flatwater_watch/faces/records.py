@@ -9,7 +9,7 @@ from typing import Any
 from flatwater_watch.agent.outcome import Outcome
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import RunError
-from flatwater_watch.faces.record import read_record
+from flatwater_watch.faces.bounded_result import read_record
 from flatwater_watch.faces.terminal import cost_time
 
 
@@ -61,7 +61,7 @@ def read_watch(path: Path) -> WatchRecords:
         RunError: it cannot be read, or it is something else.
     """
     try:
-        return watch_of(read_record(path))
+        return parse_watch(read_record(path))
     except OSError as fault:
         raise RunError(f"{path}: cannot be read ({fault.strerror}).") from fault
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as fault:
@@ -71,7 +71,7 @@ def read_watch(path: Path) -> WatchRecords:
         ) from fault
 
 
-def watch_of(summary: Mapping[str, Any]) -> WatchRecords:
+def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
     """The JSON of `flatwater watch`, checked.
 
     Raises:

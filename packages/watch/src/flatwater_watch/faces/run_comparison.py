@@ -19,7 +19,7 @@ ITEMS = "[*]", "[*].<graph>"
 NAME, NUMBER = 56, 12
 
 
-def changes_of(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
+def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
     """The lines for a person.
 
     Args:
@@ -27,18 +27,18 @@ def changes_of(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[st
         before: that of an earlier run.
     """
     yield f"{'against the run before':<{NAME}}{'then':>{NUMBER}}{'now':>{NUMBER}}{'change':>{NUMBER}}"
-    for name, then, later in (*_kinds(now, before), *_owners(_held(now), _held(before))):
+    for name, then, later in (*_kinds(now, before), *_owners(_owner_bytes(now), _owner_bytes(before))):
         sign = "+" if later >= then else "-"
         change = f"{sign}{short_bytes(abs(later - then))}" if later != then else "none"
         label = name if len(name) < NAME - 2 else f"…{name[len(name) - NAME + 4 :]}"
         yield f"  {label:<{NAME - 2}}{short_bytes(then):>{NUMBER}}{short_bytes(later):>{NUMBER}}{change:>{NUMBER}}"
-    if not _held(now) or not _held(before):
-        when = "one of them" if _held(now) or _held(before) else "both"
+    if not _owner_bytes(now) or not _owner_bytes(before):
+        when = "one of them" if _owner_bytes(now) or _owner_bytes(before) else "both"
         yield f"  owners are not known in {when}: objects are counted where memory grows"
     yield from _findings(now, before)
 
 
-def _held(summary: Mapping[str, Any]) -> dict[str, int]:
+def _owner_bytes(summary: Mapping[str, Any]) -> dict[str, int]:
     """Bytes by owner at the newest census; versions before wrote none."""
     return dict(summary.get("held", {}))
 

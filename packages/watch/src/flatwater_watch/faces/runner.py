@@ -16,9 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from flatwater_watch.agent import handover, spool
+from flatwater_watch.agent import runner_protocol, spool
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.folder import masked_summary, read_spools, sentences_in, watch_folder
+from flatwater_watch.faces.folder import masked_summary, read_sentences, read_spools, watch_folder
 
 FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same group of processes."""
@@ -27,7 +27,7 @@ NO_PYTHON = "no Python program was seen: it was started with -I, -E or -S, or fa
 
 
 @dataclass(frozen=True)
-class Ended:
+class WatchedRun:
     """How a watched program ended, and what was seen."""
 
     code: int
@@ -37,8 +37,12 @@ class Ended:
 
 
 def watch_command(
-    words: Sequence[str], *, unit: str | None = None, limit: int | None = None, reports: spool.Reports | None = None
-) -> Ended:
+    words: Sequence[str],
+    *,
+    unit: str | None = None,
+    limit: int | None = None,
+    reports: spool.PeriodicReports | None = None,
+) -> WatchedRun:
     """Run a command with the first Python program in it watched, and wait for its end.
 
     Args:
@@ -55,7 +59,7 @@ def watch_command(
         environment = environment_for(folder, unit, limit)
         code = _run(command, environment, folder, reports)
         summary = _summary(folder, command, code)
-    return Ended(code, summary)
+    return WatchedRun(code, summary)
 
 
 def python_command(words: Sequence[str]) -> list[str]:
@@ -104,15 +108,15 @@ def environment_for(
         limit: as of `watch_command`.
         own: what it is without the watch.
     """
-    told = {handover.FOLDER: str(folder), handover.PACKAGE: str(Path(__file__).parents[1])}
+    told = {runner_protocol.FOLDER: str(folder), runner_protocol.PACKAGE: str(Path(__file__).parents[1])}
     if unit is not None:
-        told[handover.UNIT] = unit
+        told[runner_protocol.UNIT] = unit
     if limit is not None:
-        told[handover.LIMIT] = str(limit)
-    return {**own, **handover.worker_environment(told, own.get("PYTHONPATH"))}
+        told[runner_protocol.LIMIT] = str(limit)
+    return {**own, **runner_protocol.worker_environment(told, own.get("PYTHONPATH"))}
 
 
-def _run(command: list[str], environment: dict[str, str], folder: Path, reports: spool.Reports | None) -> int:
+def _run(command: list[str], environment: dict[str, str], folder: Path, reports: spool.PeriodicReports | None) -> int:
     """The exit code. Output goes where ours goes."""
     sys.stdout.flush()
     with _forwarding() as children:
@@ -124,7 +128,7 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, reports:
     return KILLED - code if code < 0 else code
 
 
-def _report(pid: int, reports: spool.Reports, known: Callable[[], dict[str, Any]]) -> None:
+def _report(pid: int, reports: spool.PeriodicReports, known: Callable[[], dict[str, Any]]) -> None:
     """Tell what is known, again and again, until the program ends. Nothing is done in between."""
     process = os.pidfd_open(pid)
     try:
@@ -157,17 +161,17 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
 def _summary(folder: Path, command: list[str], code: int | None) -> dict[str, Any]:
     """What the longest of the watched processes left, or knows so far where there is no exit code yet."""
     found = read_spools(folder)
-    summary = found[0] if found else spool.unwatched("", NO_PYTHON)
+    summary = found[0] if found else spool.unwatched_summary("", NO_PYTHON)
     summary.pop("ended_at", None)
     if not summary.pop("ended", False) and found and code is not None:
         missing = "what it did in its last two seconds is missing, in its last ten where it slept"
         summary["unseen"].append(f"the program ended at once: {missing}")
-    faults, old = sentences_in(folder, "fault"), sentences_in(folder, "old")
+    faults, old = read_sentences(folder, "fault"), read_sentences(folder, "old")
     if not found and (faults or old):  # it was seen, and nothing could be read
         summary["unseen"].clear()
     if not found:  # else another program of the command was new enough, and was watched
         faults += old
-    summary["unseen"] += [*faults, *sentences_in(folder, "unseen")]
+    summary["unseen"] += [*faults, *read_sentences(folder, "unseen")]
     if workers := read_spools(folder, spool.WORKER):
         from flatwater_watch.faces.worker_findings import with_workers  # noqa: PLC0415  (most programs have none)
 

@@ -5,9 +5,9 @@ from collections.abc import Container, Iterator, Sequence
 from math import inf
 from typing import Any
 
-from flatwater_watch.agent.outcome import Outcome, by_size, explained_shares
+from flatwater_watch.agent.outcome import Outcome, explained_shares, split_by_size
 from flatwater_watch.diagnose.finding import LABEL, WIDTH, Finding
-from flatwater_watch.faces.run_comparison import changes_of
+from flatwater_watch.faces.run_comparison import comparison_lines
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration
 
@@ -35,28 +35,28 @@ def terminal_lines(
     """
     findings = [Finding.from_json(found) for found in summary["findings"]]
     outcome = Outcome.from_json(summary["outcome"])
-    yield from head_of(summary)
+    yield from summary_head(summary)
     yield from _open(outcome)
-    foremost, smaller = by_size(findings)
+    foremost, smaller = split_by_size(findings)
     for finding in foremost[: OWNING.told]:
         yield ""
         told = (finding.verdict, finding.owner) in before
         yield from [f"{finding.verdict}: {finding.owner}, told above"] if told else finding.tell()
     if smaller:
         yield ""
-        yield from textwrap.wrap(_together(smaller), WIDTH, subsequent_indent="  ")
+        yield from textwrap.wrap(_smaller_row(smaller), WIDTH, subsequent_indent="  ")
     if len(foremost) > OWNING.told:
         yield f"{len(foremost) - OWNING.told} more are in the JSON"
     if against is not None:
         yield ""
-        yield from changes_of(summary, against)
+        yield from comparison_lines(summary, against)
     if findings or summary["unseen"]:
         yield ""
     for sentence in summary["unseen"]:
         yield from textwrap.wrap(f"not seen: {sentence}", WIDTH, subsequent_indent=" " * LABEL)
 
 
-def _together(smaller: Sequence[Finding]) -> str:
+def _smaller_row(smaller: Sequence[Finding]) -> str:
     """`and 5 smaller, 4% of the growth together: train.A, train.B, train.C and 2 more, in the JSON`."""
     share = f"{sum(finding.share for finding in smaller):.0%} of the growth"
     names = ", ".join(finding.owner for finding in smaller[:NAMED])
@@ -75,10 +75,10 @@ def _open(outcome: Outcome) -> Iterator[str]:
             yield from textwrap.wrap(f"{sentence}.", WIDTH, initial_indent=first, subsequent_indent=" " * LABEL)
 
 
-def head_of(summary: dict[str, Any]) -> list[str]:
+def summary_head(summary: dict[str, Any]) -> list[str]:
     """What grows most, where, and what to do; then how much was found, in how long, and what the watch took."""
     findings = [Finding.from_json(found) for found in summary["findings"]]
-    told = Outcome.from_json(summary["outcome"]).head(len(findings))
+    told = Outcome.from_json(summary["outcome"]).first_words(len(findings))
     several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
     steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"
     ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"

@@ -47,7 +47,7 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
     summary = _in_time(summary, read)
     grown = max(0, summary["resident_growth_bytes"])
     whole = max(1, grown + sum(max(0, worker["resident_growth_bytes"]) for worker in read))
-    merged = _dated([_together(group, summary, whole) for group in groups], summary, read)
+    merged = _with_joint_limit([_merge_group(group, summary, whole) for group in groups], summary, read)
     of_workers = sum(found.share for found in merged)
     own = [Finding.from_json(found) for found in summary["findings"]]
     own = [replace(found, share=found.share * grown / whole) for found in own]
@@ -59,7 +59,7 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
     return {
         **summary,
         **told,
-        "held": _held(summary, read, {found.owner for found in merged}),
+        "held": _sum_owner_bytes(summary, read, {found.owner for found in merged}),
         "findings": [each.to_json() for each in found],
         "explained_share": round(min(1.0, share), 4),
         "resident_growth_bytes": whole,
@@ -110,7 +110,9 @@ def _unit_seconds(summary: Mapping[str, Any]) -> float:
     return 1.0 if summary["unit"] == "second" else summary["seconds"] / max(1, summary["steps"])
 
 
-def _held(summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], owners: Collection[str]) -> dict[str, int]:
+def _sum_owner_bytes(
+    summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], owners: Collection[str]
+) -> dict[str, int]:
     """Bytes by owner: what the program holds, and what grew in the workers, which have the rest from it."""
     held = dict(summary["held"])
     for worker in workers:
@@ -146,7 +148,7 @@ def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
     return [group for group in groups.values() if sum(seen.bytes for seen in group) >= 2 * DRIFT.least_bytes]
 
 
-def _at_once(group: Sequence[_WorkerFinding]) -> int:
+def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
     """Most workers of a group that lived at the same time: those that follow each other are no sum."""
     began = [(seen.worker["ended_at"] - seen.worker["seconds"], 1) for seen in group]
     ended = [(seen.worker["ended_at"], -1) for seen in group]
@@ -157,10 +159,10 @@ def _at_once(group: Sequence[_WorkerFinding]) -> int:
     return max(1, most)
 
 
-def _together(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], whole: int) -> Finding:
+def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], whole: int) -> Finding:
     """One finding, at the rate of all workers that live at once, per unit of the program."""
     first = max(group, key=lambda seen: seen.bytes).finding
-    several = _at_once(group)
+    several = _concurrent_count(group)
     if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
         scales = [seen.worker["steps"] / max(1, summary["steps"]) for seen in group]
     else:
@@ -184,7 +186,7 @@ def _together(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], whole
     )
 
 
-def _dated(
+def _with_joint_limit(
     merged: Sequence[Finding], summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]]
 ) -> list[Finding]:
     """With the step at which the program and its workers reach the limit together, where all goes on as it does."""

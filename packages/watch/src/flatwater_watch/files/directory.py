@@ -50,7 +50,7 @@ def write_object(path: Path, content: Piece | Iterable[Piece]) -> None:
             `path` before still stands there.
     """
     pieces = (content,) if isinstance(content, Piece) else content
-    with telling(path):
+    with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_whole(path, pieces)
 
@@ -123,13 +123,13 @@ def sync_file(path: Path) -> None:
     Raises:
         RunError: its folder is not there, or the disk fails.
     """
-    with telling(path):
+    with explain_os_errors(path):
         with suppress(FileNotFoundError):
             _sync(path)
         _sync(path.parent)
 
 
-def strays(folder: Path, of: str = "") -> list[Path]:
+def stray_files(folder: Path, of: str = "") -> list[Path]:
     """Temporary files in `folder` whose writer is dead; of one name alone where it is given."""
     if not folder.is_dir():
         return []
@@ -139,8 +139,8 @@ def strays(folder: Path, of: str = "") -> list[Path]:
 
 def remove_strays(folder: Path, of: str = "") -> int:
     """Remove what dead writers left in `folder`, as `strays` finds it; returns how many files that were."""
-    found = strays(folder, of)
-    with telling(folder):
+    found = stray_files(folder, of)
+    with explain_os_errors(folder):
         for path in found:
             path.unlink(missing_ok=True)
     return len(found)
@@ -156,7 +156,7 @@ def _is_abandoned(path: Path) -> bool:
 
 
 @contextmanager
-def telling(path: Path) -> Iterator[None]:
+def explain_os_errors(path: Path) -> Iterator[None]:
     """Turn an `OSError` of the body into a `RunError` that names `path` and the remedy."""
     try:
         yield
@@ -165,7 +165,7 @@ def telling(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def telling_that_it_is_gone(held: Path) -> Iterator[None]:
+def explain_deleted_folder(held: Path) -> Iterator[None]:
     """Turn a `FileNotFoundError` of the body into a `RunError` where the folder that is held was deleted."""
     try:
         yield

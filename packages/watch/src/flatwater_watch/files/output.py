@@ -21,8 +21,8 @@ from pathlib import Path
 
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.files.directory import TEMPORARY, Piece, replace_whole
-from flatwater_watch.files.safe_read import append_regular, irregular, open_regular, read_regular
-from flatwater_watch.sanitize import shown
+from flatwater_watch.files.safe_read import append_regular, describe_irregular, open_regular, read_regular
+from flatwater_watch.sanitize import short_repr
 
 KEPT = Path(".flatwater")
 """What is kept below the working folder."""
@@ -31,7 +31,7 @@ HEAD = 64 << 10
 
 
 @dataclass(frozen=True)
-class Kind:
+class OutputKind:
     """What is written, and what it may take the place of."""
 
     name: str
@@ -46,17 +46,17 @@ def _like(pattern: bytes) -> Callable[[bytes], bool]:
     return lambda head: compiled.match(head) is not None
 
 
-PAGE = Kind("a page of Flatwater", (".html",), _like(rb"\s*<!doctype html>.*\xc2\xb7 Flatwater</title>"))
-WATCHED = Kind("what a watch has told", (".json",), _like(rb'\{\s*"program":.*"unit":'))
-TOLD = Kind("what a watch tells", (".log", ".txt"), _like(rb"\d{4}-\d\d-\d\d \d\d:\d\d\n"))
+PAGE = OutputKind("a page of Flatwater", (".html",), _like(rb"\s*<!doctype html>.*\xc2\xb7 Flatwater</title>"))
+WATCHED = OutputKind("what a watch has told", (".json",), _like(rb'\{\s*"program":.*"unit":'))
+TOLD = OutputKind("what a watch tells", (".log", ".txt"), _like(rb"\d{4}-\d\d-\d\d \d\d:\d\d\n"))
 POLICIES = {
-    ".pt2": Kind("an exported program", (".pt2",), _like(rb"PK\x03\x04")),
-    ".onnx": Kind("an ONNX program", (".onnx",), _like(rb"\x08.*(?:pytorch|torch)")),
-    ".safetensors": Kind("an exported policy", (".safetensors",), _like(rb'.{8}\{"__metadata__":\{"flatwater":')),
+    ".pt2": OutputKind("an exported program", (".pt2",), _like(rb"PK\x03\x04")),
+    ".onnx": OutputKind("an ONNX program", (".onnx",), _like(rb"\x08.*(?:pytorch|torch)")),
+    ".safetensors": OutputKind("an exported policy", (".safetensors",), _like(rb'.{8}\{"__metadata__":\{"flatwater":')),
 }
 
 
-def table_kind(name: str, columns: Iterable[str]) -> Kind:
+def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
     """A CSV table with these columns, and maybe others."""
     wanted = {*columns}
 
@@ -64,7 +64,7 @@ def table_kind(name: str, columns: Iterable[str]) -> Kind:
         first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")
         return wanted <= {cell.strip().strip('"') for cell in first.split(",")}
 
-    return Kind(name, (".csv",), holds)
+    return OutputKind(name, (".csv",), holds)
 
 
 _RUN = re.compile(rb"^trainer\s*=", re.MULTILINE)
@@ -105,7 +105,7 @@ def own_name(place: Path, beside: Path | None = None) -> str:
     return ""
 
 
-def check_output(option: str, path: Path, kind: Kind, *, beside: Path | None = None) -> None:
+def check_output(option: str, path: Path, kind: OutputKind, *, beside: Path | None = None) -> None:
     """Find out before the work begins that a file can be written there, and that nothing is lost for it.
 
     Args:
@@ -123,17 +123,17 @@ def check_output(option: str, path: Path, kind: Kind, *, beside: Path | None = N
         raise ConfigError(f"{option} {path}: {reason}")
 
 
-def _refusal(path: Path, kind: Kind, beside: Path | None) -> str:
+def _refusal(path: Path, kind: OutputKind, beside: Path | None) -> str:
     """Why it cannot be written there; empty where it can."""
     return next(_objections(path, kind, beside), "")
 
 
-def _objections(path: Path, kind: Kind, beside: Path | None) -> Iterator[str]:
+def _objections(path: Path, kind: OutputKind, beside: Path | None) -> Iterator[str]:
     """Each is looked for only where there is none before it."""
     if path.suffix not in kind.suffixes or path.name == path.suffix:
         yield f"the name must end in {' or '.join(kind.suffixes)}. Name such a file."
     if not path.name.isprintable():
-        yield f"no file can be written there: its name {shown(path.name)} has characters that none should have."
+        yield f"no file can be written there: its name {short_repr(path.name)} has characters that none should have."
     try:
         place = path.parent.resolve() / path.name
         mode = _mode(place)
@@ -143,7 +143,7 @@ def _objections(path: Path, kind: Kind, beside: Path | None) -> Iterator[str]:
         return
     if stat.S_ISLNK(mode):
         yield f"it is a link, to {place.readlink()}, and links are not followed. Name that file itself, or another."
-    if special := irregular(mode):
+    if special := describe_irregular(mode):
         yield f"no file can be written there: it is {special}. Name a file."
     if not place.parent.is_dir():
         yield f"no file can be written there: there is no folder {place.parent}. Name another."
@@ -171,7 +171,7 @@ def _head(place: Path) -> bytes:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenResult:
     """Where a result is now."""
 
     path: Path
@@ -182,14 +182,14 @@ class Written:
         return f"{self.path} ({self.reason})" if self.reason else str(self.path)
 
 
-def replace_output(path: Path, content: Piece, kind: Kind, *, beside: Path | None = None) -> None:
+def replace_output(path: Path, content: Piece, kind: OutputKind, *, beside: Path | None = None) -> None:
     """Write a result whole to the file that was named for it, which is looked at once more.
 
     Raises:
         RunError: it cannot be written there, or something else is there by now.
     """
     try:
-        with _held(path.parent) as folder:
+        with _hold_folder(path.parent) as folder:
             if reason := _refusal(path, kind, beside):
                 raise RunError(f"{path} cannot be written: {reason}")
             replace_whole(folder / path.name, (content,))
@@ -197,7 +197,7 @@ def replace_output(path: Path, content: Piece, kind: Kind, *, beside: Path | Non
         raise RunError(f"{path} cannot be written: {_reason(fault)}") from fault
 
 
-def write_output(path: Path, content: bytes, kind: Kind, *, beside: Path | None = None) -> Written:
+def write_output(path: Path, content: bytes, kind: OutputKind, *, beside: Path | None = None) -> WrittenResult:
     """Write a result whole to the file that was named for it, or to the nearest place that takes it.
 
     Raises:
@@ -209,8 +209,8 @@ def write_output(path: Path, content: bytes, kind: Kind, *, beside: Path | None 
         elsewhere = keep_result(path.name, content)
         if elsewhere is None:
             raise RunError(f"{fault}. No other place takes it either.") from fault
-        return Written(elsewhere, str(fault))
-    return Written(path)
+        return WrittenResult(elsewhere, str(fault))
+    return WrittenResult(path)
 
 
 def keep_result(name: str, content: bytes) -> Path | None:
@@ -221,15 +221,15 @@ def keep_result(name: str, content: bytes) -> Path | None:
     with suppress(OSError):
         with suppress(FileExistsError):
             KEPT.mkdir()
-        return _created(KEPT, name, content)
+        return _create_file(KEPT, name, content)
     with suppress(OSError):
-        return _created(Path(tempfile.mkdtemp(prefix="flatwater-")), name, content)
+        return _create_file(Path(tempfile.mkdtemp(prefix="flatwater-")), name, content)
     return None
 
 
-def _created(folder: Path, name: str, content: bytes) -> Path:
+def _create_file(folder: Path, name: str, content: bytes) -> Path:
     """A new file in a folder that is no link; beside one of the same name it has another."""
-    with _held(folder, os.O_NOFOLLOW) as door:
+    with _hold_folder(folder, os.O_NOFOLLOW) as door:
         for tried in (name, f"{Path(name).stem}-{secrets.token_hex(4)}{Path(name).suffix}"):
             if not os.path.lexists(door / tried):
                 replace_whole(door / tried, (content,))
@@ -238,7 +238,7 @@ def _created(folder: Path, name: str, content: bytes) -> Path:
 
 
 @contextmanager
-def _held(folder: Path, flags: int = 0) -> Iterator[Path]:
+def _hold_folder(folder: Path, flags: int = 0) -> Iterator[Path]:
     """A folder, whatever is put in its place meanwhile."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | flags)
     try:
@@ -248,7 +248,7 @@ def _held(folder: Path, flags: int = 0) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def append_output(path: Path, text: str, kind: Kind) -> None:
+def append_output(path: Path, text: str, kind: OutputKind) -> None:
     """Append text to the file that was named for it.
 
     Raises:

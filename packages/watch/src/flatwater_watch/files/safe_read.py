@@ -25,7 +25,7 @@ _KINDS = (
 )
 
 
-def irregular(mode: int) -> str:
+def describe_irregular(mode: int) -> str:
     """What is no regular file, in words; empty where it is one."""
     return next((name for holds, name in _KINDS if holds(mode)), "")
 
@@ -54,7 +54,7 @@ def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
 
 def open_unbuffered(path: Path, *, follow: bool = True) -> FileIO:
     """The same, for who reads it in large pieces."""
-    return FileIO(_opened(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb")
+    return FileIO(_open_regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb")
 
 
 def append_regular(path: Path, *, within: int | None = None) -> FileIO:
@@ -67,10 +67,10 @@ def append_regular(path: Path, *, within: int | None = None) -> FileIO:
     Raises:
         OSError: it cannot be opened, or is something else than a regular file, which `strerror` says.
     """
-    return FileIO(_opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, within), "ab+")
+    return FileIO(_open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, within), "ab+")
 
 
-def _opened(path: Path, flags: int, within: int | None = None) -> int:
+def _open_regular(path: Path, flags: int, within: int | None = None) -> int:
     """A descriptor of a regular file. Nothing is waited for: a pipe's reader or writer may never come."""
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "its name holds a NUL character", str(path))
@@ -80,7 +80,7 @@ def _opened(path: Path, flags: int, within: int | None = None) -> int:
         if fault.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise OSError(errno.ELOOP, "it is a link, and links are not followed here", str(path)) from fault
         raise
-    kind = irregular(os.fstat(descriptor).st_mode)
+    kind = describe_irregular(os.fstat(descriptor).st_mode)
     if kind:
         os.close(descriptor)
         raise OSError(errno.EINVAL, f"it is {kind}, no file", str(path))

@@ -9,8 +9,8 @@ from bisect import bisect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from flatwater_watch.heap.raw import c_attribute, dict_of, entries, is_a, mro, name_of, names_of
-from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim, items, spaced
+from flatwater_watch.heap.raw import c_attribute, class_name, instance_dict, is_a, mro, named_entries, names_of
+from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim_bytes, evenly_spaced_slice, item_fields
 
 TENSOR_BYTES = 224
 """What a tensor takes besides its storage and what Python says: a header of the collector's, TensorImpl, allocations'
@@ -61,18 +61,18 @@ def look_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     if base is not None:
         return OpenedObject("array", size, length, parts=[(".base", base)])
     address, _ = numpy.ndarray.__array_interface__.__get__(array)["data"]
-    size += claim(walk, address, numpy.ndarray.nbytes.__get__(array) + ARRAY_BYTES)
+    size += claim_bytes(walk, address, numpy.ndarray.nbytes.__get__(array) + ARRAY_BYTES)
     if not numpy.ndarray.dtype.__get__(array).hasobject:
         return OpenedObject("array", size, length)
     flat = numpy.ndarray.flat.__get__(array)
-    filled = _filled(flat, length)
-    held = items(walk, (flat[i] for i in range(filled)[spaced(filled, walk.draw)]), filled)
+    filled = _filled_count(flat, length)
+    held = item_fields(walk, (flat[i] for i in range(filled)[evenly_spaced_slice(filled, walk.draw)]), filled)
     if filled < length:
         return OpenedObject("list", size, filled, capacity=length, **held)
     return OpenedObject("array", size, length, **held)
 
 
-def _filled(flat: Any, length: int) -> int:  # noqa: ANN401
+def _filled_count(flat: Any, length: int) -> int:  # noqa: ANN401
     """How many objects stand in an array that is filled from its beginning; all where it is not."""
     if length == 0 or flat[0] is None or flat[length - 1] is not None:
         return length
@@ -117,7 +117,7 @@ def storage_bytes(tensor: Any, walk: Walk) -> int:  # noqa: ANN401
     for dense in dense_parts(tensor):
         if not own.is_meta.__get__(dense):
             address, size = _storage(own.untyped_storage(dense))
-            total += claim(walk, address, size + STORAGE_BYTES)
+            total += claim_bytes(walk, address, size + STORAGE_BYTES)
     return total
 
 
@@ -153,7 +153,7 @@ def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
 def look_storage(storage: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """A storage that is held without a tensor."""
     address, size = _storage(storage)
-    return OpenedObject("array", object.__sizeof__(storage) + claim(walk, address, size), size)
+    return OpenedObject("array", object.__sizeof__(storage) + claim_bytes(walk, address, size), size)
 
 
 class Figures(NamedTuple):
@@ -169,7 +169,7 @@ class Figures(NamedTuple):
     """Whether a tensor carries a graph; None for an array."""
 
 
-def figures_of(array: Any) -> Figures | None:  # noqa: ANN401
+def array_figures(array: Any) -> Figures | None:  # noqa: ANN401
     """The figures of an array or a tensor; None for all other objects."""
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
@@ -188,7 +188,7 @@ def _tensor_figures(tensor: Any) -> Figures:  # noqa: ANN401
     with torch._C.DisableTorchFunction():  # noqa: SLF001
         graphed = own.grad_fn.__get__(tensor) is not None
         if _wraps(tensor):
-            return Figures(name_of(type(tensor)), 0, 0, graphed)
+            return Figures(class_name(type(tensor)), 0, 0, graphed)
         dense = own.layout.__get__(tensor) is torch.strided
         size = own.numel(tensor) * own.element_size(tensor) if dense else 0
         kept = _storage(own.untyped_storage(tensor))[1] if dense else 0
@@ -211,7 +211,7 @@ def saved_tensors(tensor: Any, most: int = 10_000) -> Iterator[Any]:  # noqa: AN
     waiting, seen = [] if last is None else [last], {id(last): last}
     while waiting and len(seen) < most:
         node = waiting.pop()
-        yield from _saved(node)[0]
+        yield from _saved_values(node)[0]
         for following in _next(node):
             if id(following) not in seen:
                 seen[id(following)] = following
@@ -236,7 +236,7 @@ def look_graph(graph: Graph, walk: Walk) -> OpenedObject:
         walk.visited += 1
         count += 1
         size += NODE_BYTES
-        saved, kept = _saved(node)
+        saved, kept = _saved_values(node)
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             size += sum(SAVED_BYTES + storage_bytes(tensor, walk) for tensor in saved)
         parts += kept
@@ -249,7 +249,7 @@ def _next(node: Any) -> list[Any]:  # noqa: ANN401
     return [fn for fn, _ in c_attribute(node, "next_functions") or () if fn is not None]
 
 
-def _saved(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
+def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
     """The tensors that a node saves, and the other objects on it."""
     torch: Any = sys.modules["torch"]
     tensors, kept = [], []
@@ -261,12 +261,12 @@ def _saved(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
                 tensors.append(data)
             elif data is not None:  # what a hook has packed it into
                 kept.append((".<packed>", data))
-    kept += [(f".<context>.{name}", value) for name, value in entries(dict_of(node))]
+    kept += [(f".<context>.{name}", value) for name, value in named_entries(instance_dict(node))]
     return tensors, kept
 
 
 def _raw_names(kind: type) -> list[str]:
-    return [name for owner in mro(kind) for name, _ in entries(names_of(owner)) if name.startswith("_raw_saved_")]
+    return [name for owner in mro(kind) for name, _ in named_entries(names_of(owner)) if name.startswith("_raw_saved_")]
 
 
 def _read(node: Any, name: str) -> Any:  # noqa: ANN401

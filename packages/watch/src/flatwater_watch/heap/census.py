@@ -25,7 +25,7 @@ from flatwater_watch.heap.walk import (
     release_objects_,
     strong_object,
 )
-from flatwater_watch.meters.bound import monotonic, thread_seconds
+from flatwater_watch.meters.system_calls import monotonic, thread_seconds
 
 DRAW, FEW = 24, 6
 """Items of a big container that are looked at; the second where the first make the walk long, as figures do."""
@@ -122,7 +122,7 @@ def begin_census(roots: Roots, *, most: int = 200_000, few: bool = False) -> Cen
         most: as of `take_census`.
         few: whether few items are drawn from the beginning, as the walk is known to be long.
     """
-    with _uncollected():
+    with _pause_collector():
         walking = (
             begin_walk(roots, draw=FEW, most=most) if few else begin_walk(roots, draw=DRAW, most=min(FIRST_LOOK, most))
         )
@@ -139,7 +139,7 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
         step: of the program, now.
     """
     began = monotonic()
-    with _uncollected():
+    with _pause_collector():
         counting.walking.step = step
         census = _go_on_(counting, thread_seconds() + seconds)
         if census is None:
@@ -153,7 +153,7 @@ _stopped: list[bool] = []
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _pause_collector() -> Iterator[None]:
     """What the walk allocates must not start a collection, which would free what is to be counted."""
     _stopped.append(gc.isenabled())
     gc.disable()
@@ -176,7 +176,7 @@ def _go_on_(counting: CensusInProgress, until: float) -> Census | None:
         if not continue_walk_(counting.walking, until):
             return None
         if counting.walking.truncated and counting.walking.walk.draw == DRAW:
-            _take_apart(counting.walking)
+            _break_cycles(counting.walking)
             step = counting.walking.step
             counting.walking = begin_walk(counting.roots, draw=FEW, most=counting.most)
             counting.walking.step = step
@@ -186,12 +186,12 @@ def _go_on_(counting: CensusInProgress, until: float) -> Census | None:
     if not _add_up_(counting, walking, until) or not _hand_down_(counting, walking, until):
         return None
     holdings, live = _holdings(walking.records.values())
-    _take_apart(walking)
+    _break_cycles(walking)
     walk = walking.walk
     return Census(holdings, walk.visited, walking.truncated, 0.0, live, dict(walk.unread), walk.draw)
 
 
-def _take_apart(walking: HeapWalk) -> None:
+def _break_cycles(walking: HeapWalk) -> None:
     """Break the cycles between records, so that they go at once and without the collector."""
     for record in walking.records.values():
         record.children.clear()
@@ -206,7 +206,7 @@ def _add_up_(counting: CensusInProgress, walking: HeapWalk, until: float) -> boo
         for at in range(end - 1, first - 1, -1):
             sample = samples.get(at)
             if sample is not None:
-                sizes[at] += sample.whole()
+                sizes[at] += sample.estimate_total()
             holder = holders[at]
             if marks[at] & DRAWN:
                 samples[holder].add(sizes[at])
@@ -286,7 +286,7 @@ class CensusTaker:
         """Whether the last one had to begin again with few items: the next need not be so long."""
 
     @property
-    def under_way(self) -> bool:
+    def is_under_way(self) -> bool:
         """Whether one waits for its next slice."""
         return self._counting is not None and self._counted_whole is None
 
@@ -313,7 +313,7 @@ class CensusTaker:
         census, walk = self._counted_whole, self._counting.walking.walk
         self._few = walk.draw == FEW and walk.visited > FIRST_LOOK * FEW // DRAW
         self.took = self.spent
-        self.drop()
+        self.discard()
         self._counted(self._since, census)
         return self._since, census
 
@@ -324,7 +324,7 @@ class CensusTaker:
             self._counted_whole = continue_census_(self._counting, seconds, self._step)
             self.spent += thread_seconds() - began
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Leave the one that is under way."""
         self._counting = self._counted_whole = None
         self.spent = 0.0

@@ -29,10 +29,10 @@ from flatwater_watch.heap.functions import (
     look_method,
     look_partial,
     look_traceback,
-    results,
+    result_count,
 )
 from flatwater_watch.heap.instances import (
-    attributes,
+    attribute_reader,
     is_opaque_class,
     look_foreign,
     look_instance,
@@ -42,16 +42,25 @@ from flatwater_watch.heap.instances import (
 from flatwater_watch.heap.raw import (
     GC_BYTES,
     c_attribute,
-    dict_of,
-    entries,
+    class_name,
     full_name,
-    loaded,
+    instance_dict,
+    module_namespace,
     mro,
-    name_of,
+    named_entries,
     names_of,
     read_stable,
 )
-from flatwater_watch.heap.view import OPAQUE, Look, Named, OpenedObject, Walk, claim, items, spaced
+from flatwater_watch.heap.view import (
+    OPAQUE,
+    Look,
+    Named,
+    OpenedObject,
+    Walk,
+    claim_bytes,
+    evenly_spaced_slice,
+    item_fields,
+)
 from flatwater_watch.meters.signals import is_program_fault
 
 _ATOMS = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
@@ -83,7 +92,7 @@ def look_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     except Exception as error:  # the edge to a foreign object: one that fails is counted as unread
         if is_program_fault(error):  # a signal came meanwhile, for example
             raise
-        walk.unread[f"{name_of(kind)} ({name_of(type(error))})"] += 1
+        walk.unread[f"{class_name(kind)} ({class_name(type(error))})"] += 1
         return OPAQUE
 
 
@@ -108,19 +117,19 @@ def _of_library(kind: type) -> Look | None:
 
 def _is_what_it_says(kind: type) -> bool:
     module, name = full_name(kind)
-    space = loaded(module)
+    space = module_namespace(module)
     return space is not None and space.get(name) is kind
 
 
 def _with_attributes(opener: Look, kind: type) -> Look:
     """A subclass of a known class: its items and its own attributes."""
-    read = attributes(kind)
+    read = attribute_reader(kind)
 
-    def opened(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+    def open_with_attributes(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         inside = opener(obj, walk)
         return inside._replace(parts=[*inside.parts, *read(obj)])
 
-    return opened
+    return open_with_attributes
 
 
 def _look_opaque(_obj: object, _walk: Walk) -> OpenedObject:
@@ -134,26 +143,26 @@ def _look_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
 
 def _look_list(values: list[Any], walk: Walk) -> OpenedObject:
     count = list.__len__(values)
-    taken = list.__getitem__(values, spaced(count, walk.draw))
-    return OpenedObject("list", list.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+    taken = list.__getitem__(values, evenly_spaced_slice(count, walk.draw))
+    return OpenedObject("list", list.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, taken, count))
 
 
 def _look_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
     count = tuple.__len__(values)
-    taken = tuple.__getitem__(values, spaced(count, walk.draw))
-    return OpenedObject("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+    taken = tuple.__getitem__(values, evenly_spaced_slice(count, walk.draw))
+    return OpenedObject("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, taken, count))
 
 
 def _look_deque(values: deque[Any], walk: Walk) -> OpenedObject:
     count = deque.__len__(values)
     taken = read_stable(_some_of_deque, values, walk.draw)
     size = deque.__sizeof__(values) + GC_BYTES
-    return OpenedObject("deque", size, count, capacity=_maxlen(values), **items(walk, taken, count))
+    return OpenedObject("deque", size, count, capacity=_maxlen(values), **item_fields(walk, taken, count))
 
 
 def _some_of_deque(values: deque[Any], draw: int) -> list[Any]:
     count = deque.__len__(values)
-    return list(map(deque.__getitem__, repeat(values), range(count)[spaced(count, draw)]))
+    return list(map(deque.__getitem__, repeat(values), range(count)[evenly_spaced_slice(count, draw)]))
 
 
 _maxlen = deque.__dict__["maxlen"].__get__
@@ -163,7 +172,7 @@ def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
     taken = read_stable(_some_of_set, builtin, values, walk.draw)
-    return OpenedObject("set", builtin.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+    return OpenedObject("set", builtin.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, taken, count))
 
 
 def _some_of_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:  # noqa: ANN401
@@ -205,18 +214,18 @@ def _look_class(cls: type, walk: Walk) -> OpenedObject:
     made = _made_at_run_time(cls)
     if not walk.is_user_class(cls) and not made:
         return OPAQUE
-    space = entries(names_of(cls))
+    space = named_entries(names_of(cls))
     parts = [(f".{name}", value) for name, value in space if not name.startswith("__") or (made and _is_written(value))]
     tables = sum(dict.__sizeof__(one) for one in gc.get_referents(cls) if type(one) is dict)
     special = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
-    size = claim(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special)
+    size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special)
     return OpenedObject("class", size, len(parts), parts)
 
 
 def _made_at_run_time(cls: type) -> bool:
     """Whether its module does not have it by its name: `make_dataclass` and `namedtuple` give theirs to a caller."""
     module, name = full_name(cls)
-    space = loaded(module)
+    space = module_namespace(module)
     return space is not None and "." not in name and name not in space
 
 
@@ -256,7 +265,7 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
 
 def _look_container(held_by: Any, walk: Walk, *, keeps: ContainerSpec) -> OpenedObject:  # noqa: ANN401
     """A container of a library, through what it keeps its items in."""
-    fields = attributes(type(held_by))(held_by)
+    fields = attribute_reader(type(held_by))(held_by)
     held = dict(fields)
     if f".{keeps.items}" not in held:  # a subclass may keep them in another way
         return OpenedObject("object", object.__sizeof__(held_by) + GC_BYTES, len(fields), parts=fields)
@@ -269,13 +278,13 @@ def _look_container(held_by: Any, walk: Walk, *, keeps: ContainerSpec) -> Opened
     )
 
 
-def items_of(value: Any) -> int:  # noqa: ANN401
+def item_count(value: Any) -> int:  # noqa: ANN401
     """Items of a container or a cache, without a look at one; -1 of other objects."""
     kind = type(value)
     for builtin in (list, dict, set, deque):
         if issubclass(kind, builtin):
             return builtin.__len__(value)
-    return results(value) if kind is Cache else -1
+    return result_count(value) if kind is Cache else -1
 
 
 def inner_container(container: Any) -> Any:  # noqa: ANN401
@@ -283,7 +292,7 @@ def inner_container(container: Any) -> Any:  # noqa: ANN401
     for owner in mro(type(container)):
         keeps = CONTAINERS.get(full_name(owner))
         if keeps is not None and _is_what_it_says(owner):
-            held = dict(attributes(type(container))(container))
+            held = dict(attribute_reader(type(container))(container))
             return held.get(f".{keeps.items}", container)
         if full_name(owner) == ("_queue", "SimpleQueue") and _is_what_it_says(owner):
             return _waiting(container)
@@ -300,13 +309,15 @@ def _look_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Opene
 def _look_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     waiting = _waiting(queue)
     count = len(waiting)
-    taken = waiting[spaced(count, walk.draw)]
-    return OpenedObject("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **items(walk, taken, count))
+    taken = waiting[evenly_spaced_slice(count, walk.draw)]
+    return OpenedObject(
+        "queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **item_fields(walk, taken, count)
+    )
 
 
 def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
     """`queue.SimpleQueue` is written in C: the collector alone sees what waits, between attributes and class."""
-    space = loaded("_queue")
+    space = module_namespace("_queue")
     assert space is not None  # noqa: S101  (it is where the class was found)
     count = space["SimpleQueue"].qsize(queue)
     held = gc.get_referents(queue)
@@ -320,9 +331,9 @@ def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
 def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     """A torch module: parameters, buffers and submodules under the names by which the program reaches them."""
     parts: list[Named] = []
-    for name, value in attributes(type(module))(module):
+    for name, value in attribute_reader(type(module))(module):
         if name in {"._parameters", "._buffers", "._modules"} and issubclass(type(value), dict):
-            parts += [("[*]" if key.isdigit() else f".{key}", held) for key, held in entries(value)]
+            parts += [("[*]" if key.isdigit() else f".{key}", held) for key, held in named_entries(value)]
         else:
             parts.append((name, value))
     return OpenedObject("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
@@ -330,7 +341,7 @@ def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 def _look_columns(table: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     """A polars frame or series: its columns lie outside Python, and say themselves how large they are."""
-    held = dict_of(table)
+    held = instance_dict(table)
     columns = held.get("_df", held.get("_s"))
     size, length = (names_of(type(columns))[name] for name in ("estimated_size", "height" if "_df" in held else "len"))
     return OpenedObject("array", size(columns), length(columns))

@@ -7,22 +7,22 @@ from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
-from flatwater_watch.heap.locals import function_name, locals_of
+from flatwater_watch.heap.locals import frame_locals, function_name
 from flatwater_watch.heap.raw import (
     GC_BYTES,
     POINTER,
     basic_size,
     callable_name,
-    dict_of,
-    entries,
+    class_name,
     full_name,
-    name_of,
+    instance_dict,
+    named_entries,
     names_of,
-    plain,
+    plain_text,
     read_stable,
     referents,
 )
-from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim, spaced
+from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim_bytes, evenly_spaced_slice
 
 
 def look_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
@@ -31,16 +31,18 @@ def look_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
     parts: list[Named] = []
     size = function_size(function, walk)
     for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        size += claim(walk, id(cell), object.__sizeof__(cell) + GC_BYTES)  # functions that are made together share it
+        size += claim_bytes(
+            walk, id(cell), object.__sizeof__(cell) + GC_BYTES
+        )  # functions that are made together share it
         parts += [(f".<closure of {name}>.{variable}", value) for value in gc.get_referents(cell)]
     parts += [(f".<default of {name}>", value) for value in tuple.__iter__(function.__defaults__ or ())]
     globals_ = function.__globals__
     for held in gc.get_referents(function):  # the dict of its attributes, which reading it would create
         if type(held) is tuple:  # cells, defaults, annotations
-            size += claim(walk, id(held), tuple.__sizeof__(held) + GC_BYTES)
+            size += claim_bytes(walk, id(held), tuple.__sizeof__(held) + GC_BYTES)
         elif type(held) is dict and held is not globals_ and "__build_class__" not in held:
             size += dict.__sizeof__(held) + GC_BYTES
-            parts += [(f".<attribute of {name}>.{key}", value) for key, value in entries(held)]
+            parts += [(f".<attribute of {name}>.{key}", value) for key, value in named_entries(held)]
     return OpenedObject("closure", size, len(parts), parts=parts)
 
 
@@ -54,7 +56,7 @@ def function_size(function: object, walk: Walk) -> int:
 def _code_size(code: types.CodeType, walk: Walk) -> int:
     tables = (code.co_consts, code.co_names, code.co_linetable)
     size = code.__sizeof__() + sum(table.__sizeof__() for table in tables) + GC_BYTES * len(tables)
-    return claim(walk, id(code), size)
+    return claim_bytes(walk, id(code), size)
 
 
 def look_code(code: types.CodeType, walk: Walk) -> OpenedObject:
@@ -75,7 +77,7 @@ def look_bound(method: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  metho
     held = method.__self__
     if held is None or issubclass(type(held), (types.ModuleType, type)):
         return OPAQUE
-    parts = [(f".<self of {plain(method.__name__)}>", held)]
+    parts = [(f".<self of {plain_text(method.__name__)}>", held)]
     return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, 1, parts)
 
 
@@ -95,7 +97,7 @@ def look_partial(made: partial[Any], _walk: Walk) -> OpenedObject:
     name = callable_name(function)
     parts = [(f".<partial of {name}>", function)]
     parts += [(f".<argument of {name}>", value) for value in tuple.__iter__(_kept_arguments(made))]
-    parts += [(f".<argument of {name}>.{key}", value) for key, value in entries(_kept_keywords(made))]
+    parts += [(f".<argument of {name}>.{key}", value) for key, value in named_entries(_kept_keywords(made))]
     return OpenedObject("closure", object.__sizeof__(made) + GC_BYTES, len(parts), parts=parts)
 
 
@@ -105,12 +107,12 @@ Cache: Any = type(lru_cache(lambda: None))
 
 def look_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """An `lru_cache`: keys and results, which only the collector's view of it shows."""
-    count, bound = results(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
+    count, bound = result_count(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
     table = _table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
     size += 0 if bound is None else count * _LINK_BYTES
-    function = [(f".<function of {cache_name(wrapper)}>", dict_of(wrapper).get("__wrapped__"))]
-    stored = read_stable(_some_results, wrapper, table, spaced(count, walk.draw))
+    function = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
+    stored = read_stable(_some_results, wrapper, table, evenly_spaced_slice(count, walk.draw))
     named = [named for key, value in stored for named in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
         return OpenedObject("cache", size, count, parts=named + function, capacity=bound)
@@ -119,8 +121,8 @@ def look_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 def cache_name(wrapper: object) -> str:
     """The name of the function whose results are kept; a callable that has none is called by its class."""
-    held = dict_of(wrapper)
-    return plain(held.get("__name__")) or callable_name(held.get("__wrapped__"))
+    held = instance_dict(wrapper)
+    return plain_text(held.get("__name__")) or callable_name(held.get("__wrapped__"))
 
 
 _LINK_BYTES = 56
@@ -129,11 +131,11 @@ _LINK_BYTES = 56
 
 def _table(wrapper: object) -> dict[Any, Any] | None:
     """The dict of results among what a cache refers to; the other one has the attributes of a function."""
-    own = dict_of(wrapper)
+    own = instance_dict(wrapper)
     return next((held for held in gc.get_referents(wrapper) if type(held) is dict and held is not own), None)
 
 
-def results(wrapper: object) -> int:
+def result_count(wrapper: object) -> int:
     """How many results an `lru_cache` keeps."""
     count: int = names_of(Cache)["cache_info"](wrapper).currsize
     return count
@@ -189,7 +191,7 @@ def look_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return OPAQUE
     name = function_name(frame.f_code)
-    parts = [(f".<locals of {name}>.{key}", value) for key, value in locals_of(frame).items()]
+    parts = [(f".<locals of {name}>.{key}", value) for key, value in frame_locals(frame).items()]
     return OpenedObject("frame", frame.__sizeof__() + GC_BYTES, len(parts), parts=parts)
 
 
@@ -205,12 +207,12 @@ def look_generator(generator: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
         frame, code = generator.cr_frame, generator.cr_code
     else:
         frame, code = generator.ag_frame, generator.ag_code
-    held = {} if frame is None else locals_of(frame)
-    name = plain(generator.__name__)
+    held = {} if frame is None else frame_locals(frame)
+    name = plain_text(generator.__name__)
     parts = [(f".<locals of {name}>.{key}", value) for key, value in held.items()]
     known = {id(value) for value in held.values()}
     unnamed = [value for value in referents(generator) if id(type(value)) not in _OF_FRAMES and id(value) not in known]
-    parts += [(f".<locals of {name}>.<{name_of(type(value))}>", value) for value in unnamed]
+    parts += [(f".<locals of {name}>.<{class_name(type(value))}>", value) for value in unnamed]
     # Its own `__sizeof__` reads a number of items that Python 3.11 leaves unset: petabytes.
     places = code.co_nlocals + code.co_stacksize + len(code.co_cellvars) + len(code.co_freevars)
     size = basic_size(type(generator)) + POINTER * places + GC_BYTES

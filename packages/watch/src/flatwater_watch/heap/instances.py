@@ -9,18 +9,18 @@ from contextlib import suppress
 from typing import Any
 
 from flatwater_watch.heap.raw import (
+    class_name,
     count_values,
-    entries,
     full_name,
     made_in_c,
     mro,
-    name_of,
+    named_entries,
     names_of,
-    plain,
+    plain_text,
     referents,
-    sizer,
+    size_reader,
 )
-from flatwater_watch.heap.view import Look, Named, OpenedObject, Walk, claim
+from flatwater_watch.heap.view import Look, Named, OpenedObject, Walk, claim_bytes
 
 FEW = 16
 """Instances of each class whose attributes a census reads without making their dicts."""
@@ -69,7 +69,7 @@ def is_opaque_class(kind: type) -> bool:
     return False
 
 
-def attributes(kind: type) -> Callable[[Any], list[Named]]:
+def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     """How to read the attributes of an instance: of its `__dict__`, and of its slots.
 
     The first few instances of a class keep their values to themselves, where they can, and have no dict afterwards: the
@@ -81,7 +81,9 @@ def attributes(kind: type) -> Callable[[Any], list[Named]]:
         if own_dict is None and type(space.get("__dict__")) is types.GetSetDescriptorType:
             own_dict = space["__dict__"].__get__
         if "__slots__" in space:
-            slots += [(f".{name}", d.__get__) for name, d in entries(space) if type(d) is types.MemberDescriptorType]
+            slots += [
+                (f".{name}", d.__get__) for name, d in named_entries(space) if type(d) is types.MemberDescriptorType
+            ]
 
     dotted = {"[*]": "[*]"}
     """Names as they stand in paths: made once, for there may be a million instances."""
@@ -93,11 +95,11 @@ def attributes(kind: type) -> Callable[[Any], list[Named]]:
         held: list[tuple[str, Any]] | None = None
         if few:
             few -= 1
-            assigned[:] = assigned or _assigned(kind)
+            assigned[:] = assigned or _used_attributes(kind)
             held = _without_dict(obj, kind, assigned)
         if held is None:
             held = [] if own_dict is None else list(dict.items(own_dict(obj)))
-        keyed = ((key if type(key) is str else plain(key, "[*]"), value) for key, value in held)
+        keyed = ((key if type(key) is str else plain_text(key, "[*]"), value) for key, value in held)
         named = [(dotted.get(name) or dotted.setdefault(name, f".{name}"), value) for name, value in keyed]
         for name, get in slots:
             try:
@@ -109,12 +111,12 @@ def attributes(kind: type) -> Callable[[Any], list[Named]]:
     return read
 
 
-def _assigned(kind: type) -> list[str]:
+def _used_attributes(kind: type) -> list[str]:
     """Names of attributes that the class's functions use, those of `__init__` first, and nothing computes."""
     spaces = [names_of(owner) for owner in mro(kind)]
     functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
-    functions.sort(key=lambda function: plain(function.__name__) != "__init__")
-    held = {name: value for space in reversed(spaces) for name, value in entries(space)}
+    functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")
+    held = {name: value for space in reversed(spaces) for name, value in named_entries(space)}
     names = dict.fromkeys(name for function in functions for name in function.__code__.co_names)
     return [name for name in names if name not in held or not _computes(type(held[name]))]
 
@@ -149,10 +151,10 @@ def _hides(kind: type) -> bool:
 
     A class hides its instances' dict, or a slot, where another descriptor has the same name.
     """
-    return any(made_in_c(owner) or _hidden(names_of(owner)) for owner in mro(kind) if owner is not object)
+    return any(made_in_c(owner) or _hides_attributes(names_of(owner)) for owner in mro(kind) if owner is not object)
 
 
-def _hidden(space: Mapping[str, Any]) -> bool:
+def _hides_attributes(space: Mapping[str, Any]) -> bool:
     if "__dict__" in space and type(space["__dict__"]) is not types.GetSetDescriptorType:
         return True
     slots = space.get("__slots__", ())
@@ -171,18 +173,18 @@ def look_instance(kind: type) -> Look | None:
     bases = [owner for owner in mro(kind) if owner is not object]
     if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
         return None
-    read, size_of = attributes(kind), sizer(kind)
+    read, size_of = attribute_reader(kind), size_reader(kind)
     name = next((_KINDS[full] for full in map(full_name, bases) if full in _KINDS), "object")
     hidden = _hides(kind)
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
 
-    def opened(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+    def open_instance(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         parts = read(obj)
         count = len(parts)
         if hidden:
             parts += _referents(obj)
         if id(kind) not in walk.seen and walk.is_user_class(kind):
-            claim(walk, id(kind), 0)  # the instances that are looked at may stand for others, which share it
+            claim_bytes(walk, id(kind), 0)  # the instances that are looked at may stand for others, which share it
             parts.append((".<class>", kind))
         size = size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
         return (
@@ -191,7 +193,7 @@ def look_instance(kind: type) -> Look | None:
             else OpenedObject(name, size, count, parts)
         )
 
-    return opened
+    return open_instance
 
 
 _DICT_BYTES, _ENTRY_BYTES = 64, 8
@@ -204,17 +206,17 @@ def _is_buffer(size: int, parts: int) -> bool:
 
 def look_foreign(kind: type) -> Look:
     """How to open an object of a class written in C: what the collector sees of it, and a buffer that it exports."""
-    size_of = sizer(kind)
+    size_of = size_reader(kind)
     exports = _exports(kind)
 
-    def opened(obj: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
+    def open_foreign(obj: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
         parts = _referents(obj)
         size = max(size_of(obj), _buffer_bytes(obj) if exports else 0)
         if not parts or _is_buffer(size, len(parts)):
             return OpenedObject("bytes", size, size, parts)
         return OpenedObject("object", size, len(parts), parts)
 
-    return opened
+    return open_foreign
 
 
 def look_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
@@ -235,7 +237,7 @@ def look_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
 
 
 def _referents(obj: Any) -> list[Named]:  # noqa: ANN401
-    return [(f".<{name_of(type(held))}>", held) for held in referents(obj)]
+    return [(f".<{class_name(type(held))}>", held) for held in referents(obj)]
 
 
 def _exports(kind: type) -> bool:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from flatwater_watch.heap.children import ATOMS, items_of
+from flatwater_watch.heap.children import ATOMS, item_count
 from flatwater_watch.heap.functions import Cache
 from flatwater_watch.heap.instances import is_opaque_class
-from flatwater_watch.heap.raw import namespace, plain
+from flatwater_watch.heap.raw import namespace, plain_text
 from flatwater_watch.heap.roots import OURS, Roots, user_modules
 from flatwater_watch.heap.view import Named
 
@@ -35,15 +35,15 @@ _FIXED = frozenset({*OURS, "sys", "builtins"})
 
 def global_lengths(roots: Roots) -> dict[str, int]:
     """Items of all containers below each global, by path."""
-    return {path: items for path, _, items in _counted(roots)}
+    return {path: items for path, _, items in _globals_with_counts(roots)}
 
 
 def grown_globals(roots: Roots, before: Mapping[str, int]) -> dict[str, Any]:
     """The globals below which there are more items than before, or that were not there, by path."""
-    return {path: value for path, value, items in _counted(roots) if items > before.get(path, 0)}
+    return {path: value for path, value, items in _globals_with_counts(roots) if items > before.get(path, 0)}
 
 
-def _counted(roots: Roots) -> Iterator[tuple[str, Any, int]]:
+def _globals_with_counts(roots: Roots) -> Iterator[tuple[str, Any, int]]:
     """Each global with the items below it. What several reach counts for the first, in the order of the modules."""
     seen, entered = set[int](), dict[int, bool]()
     for path, value in _globals(roots):
@@ -62,7 +62,7 @@ def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  
     for hop in range(DEEP):
         opened = []
         for each in level:
-            items = items_of(each)
+            items = item_count(each)
             total += max(0, items)
             if items <= OPENED and type(each) is not Cache:
                 opened.append(each)
@@ -98,6 +98,6 @@ def _globals(roots: Roots) -> Iterator[Named]:
             if id(kind) in _FIXED_TYPES or id(value) in seen or issubclass(kind, (*_CODE, tuple)):
                 continue
             seen.add(id(value))
-            said = plain(key, "[*]")
+            said = plain_text(key, "[*]")
             if not said.startswith("__"):
                 yield f"{name}.{said}", value

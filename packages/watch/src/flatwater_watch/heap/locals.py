@@ -10,7 +10,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any, ClassVar
 
-from flatwater_watch.heap.raw import plain
+from flatwater_watch.heap.raw import plain_text
 
 _KEEPS = sys.version_info < (3, 13)
 _FIRST = 3 if sys.version_info < (3, 12) else 5
@@ -33,11 +33,11 @@ class _Frame(ctypes.Structure):
     ]
 
 
-def locals_of(frame: FrameType) -> dict[str, Any]:
+def frame_locals(frame: FrameType) -> dict[str, Any]:
     """The local variables of a function's frame, without leaving references to them behind."""
     if not _KEEPS:
         return dict(frame.f_locals)
-    kept = _kept(frame)
+    kept = _cached_locals(frame)
     before = {} if kept is None else dict.copy(kept)
     now = frame.f_locals
     found = dict(now)
@@ -46,7 +46,7 @@ def locals_of(frame: FrameType) -> dict[str, Any]:
     return found
 
 
-def _kept(frame: FrameType) -> dict[str, Any] | None:
+def _cached_locals(frame: FrameType) -> dict[str, Any] | None:
     """The dict that the frame keeps; None where nobody has asked for its locals yet."""
     seen = _Frame.from_address(id(frame))
     try:
@@ -58,4 +58,4 @@ def _kept(frame: FrameType) -> dict[str, Any] | None:
 
 def function_name(code: CodeType) -> str:
     """Its qualified name without the functions around it: `Agent.act`, `main.step`."""
-    return plain(code.co_qualname).replace("<locals>.", "")
+    return plain_text(code.co_qualname).replace("<locals>.", "")

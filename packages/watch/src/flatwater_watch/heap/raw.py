@@ -40,7 +40,7 @@ _HEAP_TYPE = 1 << 9
 """Set in a class's flags where it was made at run time, as Python's classes are."""
 
 
-def plain(text: object, otherwise: str = "") -> str:
+def plain_text(text: object, otherwise: str = "") -> str:
     """A text without the class that the program may have made of it; `otherwise` where it is none.
 
     Names of functions and of classes, and keys of namespaces, may be of any class that extends `str`.
@@ -51,15 +51,15 @@ def plain(text: object, otherwise: str = "") -> str:
     return str.__str__(text) if issubclass(kind, str) else otherwise
 
 
-def name_of(kind: type) -> str:
+def class_name(kind: type) -> str:
     """The name of a class, past its metaclass."""
-    return plain(_name(kind))
+    return plain_text(_name(kind))
 
 
 def full_name(kind: type) -> tuple[str, str]:
     """Module and qualified name of a class, past its metaclass. The module is empty where it is no text."""
     module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE else _module(kind)
-    return module if type(module) is str else "", plain(_qualname(kind))
+    return module if type(module) is str else "", plain_text(_qualname(kind))
 
 
 def count_values(values: Iterable[H]) -> Counter[H]:
@@ -102,7 +102,7 @@ def c_attribute(obj: object, name: str) -> Any:  # noqa: ANN401
     return None
 
 
-def dict_of(obj: object) -> dict[Any, Any]:
+def instance_dict(obj: object) -> dict[Any, Any]:
     """The `__dict__` in which an instance keeps its attributes; empty where it has none."""
     found = c_attribute(obj, "__dict__")
     return found if issubclass(type(found), dict) else {}
@@ -129,15 +129,15 @@ def read_stable(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: A
     return read(*told)
 
 
-def entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """The entries of a namespace whose keys are names."""
     of_class = type(space) is types.MappingProxyType
     items: Iterable[tuple[Any, Any]] = space.items() if of_class else dict.items(space)  # type: ignore[arg-type]
     held: list[tuple[Any, Any]] = read_stable(list, items)
-    return [(plain(key), value) for key, value in held if issubclass(type(key), str)]
+    return [(plain_text(key), value) for key, value in held if issubclass(type(key), str)]
 
 
-def sizer(kind: type) -> Callable[[Any], int]:
+def size_reader(kind: type) -> Callable[[Any], int]:
     """How to ask objects of a class for their bytes: by the C code of the nearest class that is written in C."""
     for owner in mro(kind):
         method = names_of(owner).get("__sizeof__")
@@ -147,9 +147,9 @@ def sizer(kind: type) -> Callable[[Any], int]:
     raise AssertionError  # object has one
 
 
-def bytes_of(obj: object) -> int:
+def own_size(obj: object) -> int:
     """The bytes of one object, without what it refers to."""
-    return sizer(type(obj))(obj)
+    return size_reader(type(obj))(obj)
 
 
 def referents(obj: object) -> list[Any]:
@@ -160,11 +160,11 @@ def referents(obj: object) -> list[Any]:
 def callable_name(function: object) -> str:
     """The name of a function, or of the class of another callable."""
     if type(function) is types.FunctionType or type(function) is types.BuiltinFunctionType:
-        return plain(function.__name__)
-    return name_of(type(function))
+        return plain_text(function.__name__)
+    return class_name(type(function))
 
 
-def loaded(name: str) -> dict[str, Any] | None:
+def module_namespace(name: str) -> dict[str, Any] | None:
     """The namespace of a loaded module; None where something else stands in its place, as some libraries do."""
     module = sys.modules.get(name)
     return namespace(module) if issubclass(type(module), types.ModuleType) else None  # type: ignore[arg-type]
@@ -172,4 +172,4 @@ def loaded(name: str) -> dict[str, Any] | None:
 
 def thread_name(thread: Thread) -> str:
     """The name of a thread, past a property that may have replaced it."""
-    return plain(dict.get(dict_of(thread), "_name"), name_of(type(thread)))
+    return plain_text(dict.get(instance_dict(thread), "_name"), class_name(type(thread)))

@@ -18,9 +18,17 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from flatwater_watch.heap.locals import function_name, locals_of
-from flatwater_watch.heap.raw import dict_of, entries, loaded, names_of, namespace, plain, thread_name
-from flatwater_watch.heap.tasks import contexts, suspended_frames
+from flatwater_watch.heap.locals import frame_locals, function_name
+from flatwater_watch.heap.raw import (
+    instance_dict,
+    module_namespace,
+    named_entries,
+    names_of,
+    namespace,
+    plain_text,
+    thread_name,
+)
+from flatwater_watch.heap.tasks import context_variables, suspended_frames
 
 _SEPARATORS = tuple({os.sep, os.altsep or os.sep})
 _STDLIB = tuple(sorted({str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib")}))
@@ -75,7 +83,7 @@ def _trainers() -> list[str]:
 
 
 def _folders(package: str) -> list[str]:
-    space = loaded(package) or {}
+    space = module_namespace(package) or {}
     return [os.path.abspath(folder) for folder in space.get("__path__", ())]  # noqa: PTH100
 
 
@@ -103,10 +111,10 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
             found[name] = names
         elif name == top and file is not None and top not in mixed:
             libraries.add(name)  # what lies below it is the library's as well
-    return found | _executed(roots, found, known)
+    return found | _running_globals(roots, found, known)
 
 
-def _executed(roots: Roots, modules: Mapping[str, dict[str, Any]], known: set[int]) -> dict[str, dict[str, Any]]:
+def _running_globals(roots: Roots, modules: Mapping[str, dict[str, Any]], known: set[int]) -> dict[str, dict[str, Any]]:
     """Globals of the user's running code that are no loaded module's namespace, by the name that they have for one.
 
     A program that a profiler or tracer runs calls itself `__main__`, where the tool stands: it takes the tool's place.
@@ -117,9 +125,9 @@ def _executed(roots: Roots, modules: Mapping[str, dict[str, Any]], known: set[in
         if id(names) in known:
             continue
         known.add(id(names))
-        name = plain(names.get("__name__"), Path(file).stem)
+        name = plain_text(names.get("__name__"), Path(file).stem)
         if name in found or (name in modules and not _is_tool(modules[name])):
-            name = _unused(Path(file).stem, (*found, *modules))
+            name = _unused_name(Path(file).stem, (*found, *modules))
         found[name] = names
     return found
 
@@ -130,20 +138,20 @@ def _is_tool(names: Mapping[str, Any]) -> bool:
     return type(file) is str and not is_user_file(file)
 
 
-def _unused(name: str, names: Collection[str]) -> str:
+def _unused_name(name: str, names: Collection[str]) -> str:
     """The name, with a number where another one has it."""
     return next(each for each in chain([name], (f"{name}~{n}" for n in count(2))) if each not in names)
 
 
-def spoken_name(module: str, names: Mapping[str, Any]) -> str:
+def display_module_name(module: str, names: Mapping[str, Any]) -> str:
     """How a path names the module: what has no name of its own by its file, which is the same when it is imported."""
     # Python takes `__file__` away when a script has ended, and leaves its loader.
-    file = names.get("__file__") or dict_of(names.get("__loader__")).get("path")
+    file = names.get("__file__") or instance_dict(names.get("__loader__")).get("path")
     nameless = module == "__main__" or module.startswith("<")
     return Path(file).stem if nameless and type(file) is str else module
 
 
-def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
     """The roots in groups; what a group reaches is its own before the next group begins.
 
     Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
@@ -157,11 +165,11 @@ def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[
     """
     frames = [frame for frame in _running(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
     outermost = _locals(frames[0]) if frames else []
-    yield [*_globals(modules), *outermost, *registries(), *roots.named]
+    yield [*_globals(modules), *outermost, *loaded_registries(), *roots.named]
     for frame in frames[1:]:
         yield _locals(frame)
-    yield _waiting(roots, {id(frame) for frame in frames})
-    yield [(f"context variable {variable.name}", value) for variable, value in contexts()]
+    yield _coroutine_locals(roots, {id(frame) for frame in frames})
+    yield [(f"context variable {variable.name}", value) for variable, value in context_variables()]
     # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
     others = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
     yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in others]
@@ -172,14 +180,14 @@ def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[
 
 def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
     """Each root with its path: "train.HISTORY", "play() in train.py: losses", "pyplot's figures"."""
-    for tier in tiers(roots, user_modules(roots)):
+    for tier in root_tiers(roots, user_modules(roots)):
         yield from tier
 
 
 def _globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
     for module, names in modules.items():
-        spoken = spoken_name(module, names)
-        for name, value in entries(names):
+        spoken = display_module_name(module, names)
+        for name, value in named_entries(names):
             if not name.startswith("__") or name == "__warningregistry__":
                 yield f"{spoken}.{name}", value
 
@@ -212,7 +220,7 @@ def _stack(innermost: FrameType, taken: Callable[[str], bool]) -> list[FrameType
 def _locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
     """Local variables with their paths; the place is the file's name, if no other is given."""
     where = f"{function_name(frame.f_code)}() in {place or Path(frame.f_code.co_filename).name}"
-    return [(f"{where}: {name}", value) for name, value in locals_of(frame).items() if not name.startswith(".")]
+    return [(f"{where}: {name}", value) for name, value in frame_locals(frame).items() if not name.startswith(".")]
 
 
 def _of_libraries(file: str) -> bool:
@@ -225,17 +233,17 @@ def _of_libraries(file: str) -> bool:
 
 def _package(frame: FrameType) -> str:
     """The library that a frame belongs to: "torch", "asyncio"."""
-    return plain(frame.f_globals.get("__name__"), Path(frame.f_code.co_filename).stem).partition(".")[0]
+    return plain_text(frame.f_globals.get("__name__"), Path(frame.f_code.co_filename).stem).partition(".")[0]
 
 
 def is_of_library_call(path: str) -> bool:
     """Whether a path begins at a local variable of a library's function: only while that is called is it there."""
     where, told, _ = path.partition(": ")
     _, called, place = where.rpartition("() in ")
-    return bool(told and called) and loaded(place) is not None
+    return bool(told and called) and module_namespace(place) is not None
 
 
-def _waiting(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:
+def _coroutine_locals(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:
     """Local variables of the user's coroutines that wait. No frame is kept: it would hold them when they have ended."""
     frames = [frame for frame in suspended_frames() if id(frame) not in running]
     users = [frame for frame in frames if is_user_file(frame.f_code.co_filename, roots.packages)]
@@ -281,11 +289,11 @@ def lies_in_registry(path: str) -> bool:
     return path.startswith(_LABELS)
 
 
-def registries() -> list[tuple[str, Any]]:
+def loaded_registries() -> list[tuple[str, Any]]:
     """The registries of those libraries that are loaded."""
     found = []
     for module, dotted, label in _KNOWN:
-        space = loaded(module)
+        space = module_namespace(module)
         value = None if space is None else _read(space, dotted.split("."))
         if value is not None:
             found.append((label, value))
@@ -299,5 +307,5 @@ def _read(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  w
         if name not in space:
             return None
         value = space[name]
-        space = names_of(value) if issubclass(type(value), type) else dict_of(value)
+        space = names_of(value) if issubclass(type(value), type) else instance_dict(value)
     return value

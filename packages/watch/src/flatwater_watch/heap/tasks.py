@@ -14,8 +14,8 @@ from itertools import islice
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
-from flatwater_watch.heap.locals import locals_of
-from flatwater_watch.heap.raw import c_attribute, dict_of, full_name, loaded, plain, read_stable
+from flatwater_watch.heap.locals import frame_locals
+from flatwater_watch.heap.raw import c_attribute, full_name, instance_dict, module_namespace, plain_text, read_stable
 
 MOST, DEEPEST = 2000, 100
 """Tasks that are looked at, and coroutines that wait for each other in one of them."""
@@ -31,7 +31,7 @@ def suspended_frames() -> Iterator[FrameType]:
         yield from _chain(_coroutine(task))
 
 
-def contexts() -> Iterator[tuple[ContextVar[Any], Any]]:
+def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
     """Context variables with their values: of the code that runs now, and of each task."""
     held = (one for task in _tasks() for one in gc.get_referents(task) if type(one) is Context)
     for context in (copy_context(), *held):
@@ -39,8 +39,8 @@ def contexts() -> Iterator[tuple[ContextVar[Any], Any]]:
 
 
 def _tasks() -> list[Any]:
-    space = loaded("asyncio.tasks") or {}
-    known = [dict_of(space[name]).get("data", ()) for name in _SETS if name in space]
+    space = module_namespace("asyncio.tasks") or {}
+    known = [instance_dict(space[name]).get("data", ()) for name in _SETS if name in space]
     held = [alive() for tasks in known for alive in read_stable(_first_of, tasks)]
     tasks = {id(task): task for task in (*_main_tasks(), *held, *_tasks_of_trio()) if task is not None}
     return list(tasks.values())
@@ -55,7 +55,7 @@ def _main_tasks() -> list[Any]:
 
     Its coroutine keeps the other tasks as a rule, and a set of many tasks has no order.
     """
-    builtin: Any = (loaded("_asyncio") or {}).get("Task")
+    builtin: Any = (module_namespace("_asyncio") or {}).get("Task")
     found: list[Any] = []
     frames = {} if builtin is None else sys._current_frames()  # noqa: SLF001  the documented way to see other threads
     while frames:  # no variable has one of them: this very frame is among them, and would keep itself and its callers
@@ -68,15 +68,15 @@ def _tasks_in(innermost: FrameType, builtin: type) -> list[Any]:
     found: list[Any] = []
     frame: FrameType | None = innermost
     while frame is not None:
-        if plain(dict.get(frame.f_globals, "__package__")) == "asyncio":
-            found += [value for value in locals_of(frame).values() if issubclass(type(value), builtin)]
+        if plain_text(dict.get(frame.f_globals, "__package__")) == "asyncio":
+            found += [value for value in frame_locals(frame).values() if issubclass(type(value), builtin)]
         frame = frame.f_back
     return found
 
 
 def _tasks_of_trio() -> list[Any]:
     """Tasks of the run that is under way in this thread."""
-    context: Any = (loaded("trio._core._run") or {}).get("GLOBAL_RUN_CONTEXT")
+    context: Any = (module_namespace("trio._core._run") or {}).get("GLOBAL_RUN_CONTEXT")
     if not issubclass(type(context), threading.local):
         return []
     try:
@@ -89,10 +89,10 @@ def _tasks_of_trio() -> list[Any]:
 
 
 def _coroutine(task: Any) -> Any:  # noqa: ANN401
-    builtin = (loaded("_asyncio") or {}).get("Task")
+    builtin = (module_namespace("_asyncio") or {}).get("Task")
     if builtin is not None and issubclass(type(task), builtin):
         return builtin.get_coro(task)
-    return dict_of(task).get("_coro") or c_attribute(task, "coro")  # a task that is written in Python
+    return instance_dict(task).get("_coro") or c_attribute(task, "coro")  # a task that is written in Python
 
 
 def _chain(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401

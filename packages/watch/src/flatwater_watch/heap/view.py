@@ -55,7 +55,7 @@ OPAQUE = OpenedObject("opaque", 0)
 """Nothing of it is the user's: a module, a library's class, a weak reference, one of our own objects."""
 
 
-def claim(walk: Walk, address: int, size: int) -> int:
+def claim_bytes(walk: Walk, address: int, size: int) -> int:
     """`size` for the first who asks for a storage, 0 for all others."""
     if address in walk.storages:
         return 0
@@ -63,12 +63,12 @@ def claim(walk: Walk, address: int, size: int) -> int:
     return size
 
 
-def spaced(count: int, draw: int) -> slice:
+def evenly_spaced_slice(count: int, draw: int) -> slice:
     """At most `draw` evenly spaced positions of `count`; all where there are no more."""
     return slice(0, count, max(1, -(-count // draw)))
 
 
-def items(walk: Walk, values: Sequence[Any] | Iterable[Any], count: int) -> dict[str, Any]:
+def item_fields(walk: Walk, values: Sequence[Any] | Iterable[Any], count: int) -> dict[str, Any]:
     """The fields of an `OpenedObject` for values of which `count` are there and some were taken."""
     named = [("[*]", value) for value in values]
     return {"parts": named} if count <= walk.draw else {"drawn": named, "of": count}

@@ -20,9 +20,9 @@ from typing import Any
 from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.children import ATOMS, LONG_TEXT, look_object
 from flatwater_watch.heap.raw import full_name, mro
-from flatwater_watch.heap.roots import Roots, tiers, user_modules
+from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
 from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, allocated_size
-from flatwater_watch.meters.bound import thread_seconds
+from flatwater_watch.meters.system_calls import thread_seconds
 
 DEEP = 12
 """Hops from the root after which paths get no longer: a chain of cells, not a place with a name."""
@@ -70,7 +70,7 @@ class ItemSample:
         self.sum += size
         self.most = max(self.most, size)
 
-    def whole(self) -> float:
+    def estimate_total(self) -> float:
         """Bytes of all items, to be asked once all that were looked at are in."""
         whole = estimate(self.sum, self.most, self.taken, self.of)
         self.factor = whole / self.sum if self.sum else 1.0
@@ -163,7 +163,7 @@ def begin_walk(roots: Roots, *, draw: int, most: int) -> HeapWalk:
     """
     modules = user_modules(roots)
     walk = Walk(draw, lambda cls: full_name(cls)[0] in modules, most)
-    return HeapWalk(walk, deque(tiers(roots, modules)))
+    return HeapWalk(walk, deque(root_tiers(roots, modules)))
 
 
 def continue_walk_(walking: HeapWalk, until: float) -> bool:
@@ -210,7 +210,7 @@ def _open_(walking: HeapWalk, until: float) -> bool:
                 walking.truncated = True
                 return True
             obj = objects[at]
-            if type(obj) is Weak:
+            if type(obj) is OwnWeakref:
                 obj = obj()
             inside = look_object(obj, walk)
             sizes.append(allocated_size(inside.size))
@@ -300,7 +300,7 @@ def _unseen_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
 # --- rest ---
 
 
-class Weak(weakref.ref[Any]):
+class OwnWeakref(weakref.ref[Any]):
     """A weak reference of ours: the program's own are objects of its."""
 
     __slots__ = ()
@@ -308,7 +308,7 @@ class Weak(weakref.ref[Any]):
 
 def strong_object(place: Any) -> Any:  # noqa: ANN401
     """The object, where a walk that has rested holds it weakly; None if it is gone."""
-    return place() if type(place) is Weak else place
+    return place() if type(place) is OwnWeakref else place
 
 
 def release_objects_(walking: HeapWalk) -> None:
@@ -317,7 +317,7 @@ def release_objects_(walking: HeapWalk) -> None:
     objects[walking.rested : opened] = [None] * (opened - walking.rested)
     for at in range(max(opened, walking.queued), len(objects)):
         if _is_data(walking, type(objects[at])):
-            objects[at] = Weak(objects[at])
+            objects[at] = OwnWeakref(objects[at])
     first = walking.checked if opened <= walking.checked < len(objects) else opened
     for at, count in enumerate(map(sys.getrefcount, islice(objects, first, first + CHECKED)), first):
         if count <= _SOLE and not _is_ours(objects[at]):
@@ -354,7 +354,7 @@ def _lighter(walking: HeapWalk, obj: Any) -> Any:  # noqa: ANN401
         return obj
     if _references(obj) <= _SOLE_GIVEN:
         return None
-    return Weak(obj) if _is_data(walking, type(obj)) else obj
+    return OwnWeakref(obj) if _is_data(walking, type(obj)) else obj
 
 
 def _references(obj: object) -> int:
@@ -365,24 +365,24 @@ _DATA = {("numpy", "ndarray"), ("torch._C", "TensorBase")}
 
 
 def _is_ours(obj: object) -> bool:
-    return type(obj) is Weak or type(obj) is Graph
+    return type(obj) is OwnWeakref or type(obj) is Graph
 
 
-def _calibrated() -> int:
+def _measure_refcount() -> int:
     """What `getrefcount` counts for an object that only a list holds, under `map`."""
     (count,) = map(sys.getrefcount, [object()])
     return count
 
 
-def _calibrated_given() -> int:
+def _measure_nested_refcount() -> int:
     """The same in `_references`, for an argument of an argument."""
     record = PathRecord("", None, ("", 0), 0)
     record.longest = object()
 
-    def given(obj: object) -> int:
+    def count_given(obj: object) -> int:
         return _references(obj)
 
-    return given(record.longest)
+    return count_given(record.longest)
 
 
-_SOLE, _SOLE_GIVEN = _calibrated(), _calibrated_given()
+_SOLE, _SOLE_GIVEN = _measure_refcount(), _measure_nested_refcount()

@@ -46,7 +46,7 @@ def _lookup() -> "ctypes._FuncPointer | None":
 _traceback_at = _lookup()
 
 
-def frames_of(item: object) -> Frames:
+def allocation_frames(item: object) -> Frames:
     """The lines that allocated an object, or the block of what it holds; nothing where it is not known."""
     known = tracemalloc.get_object_traceback(item)
     if known is not None:

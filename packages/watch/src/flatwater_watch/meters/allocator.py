@@ -7,12 +7,12 @@ import platform
 import re
 from dataclasses import dataclass
 
-from flatwater_watch.meters.bound import read_text, thread_seconds
 from flatwater_watch.meters.mappings import footprint, present_pages, touched_bytes
+from flatwater_watch.meters.system_calls import read_text, thread_seconds
 
 
 @dataclass(frozen=True)
-class Totals:
+class AllocatorTotals:
     """Over all arenas of glibc's malloc. Python's own small objects live outside of it."""
 
     in_use: int
@@ -22,7 +22,7 @@ class Totals:
     whole pages among them are not resident either, and glibc does not say how many these are: `used` asks the kernel.
     """
 
-    def kept_within(self, anonymous: int) -> int:
+    def kept_bytes(self, anonymous: int) -> int:
         """Freed bytes that may be resident: what is resident and not handed out bounds them.
 
         What was handed out and never touched makes that bound too low, so it holds where there is more of both than of
@@ -35,7 +35,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Heap(Totals):
+class AllocatorPages(AllocatorTotals):
     """The same, by pages."""
 
     kept: int
@@ -62,13 +62,13 @@ class Mallinfo2(ctypes.Structure):
     ]
 
 
-def totals() -> Totals | None:
+def allocator_totals() -> AllocatorTotals | None:
     """Totals now; None where there is no glibc 2.33.
 
     Takes 0.5 ms or less, but glibc visits every free chunk: 600,000 take it a tenth of a second and more.
     """
     libc = _libc()
-    return None if libc is None else _asked(libc)[0]
+    return None if libc is None else _ask_mallinfo(libc)[0]
 
 
 SLOWEST = 0.25 / (1 << 30)
@@ -81,7 +81,7 @@ def last_seconds() -> float | None:
     return _took
 
 
-def likely_seconds() -> float:
+def expected_seconds() -> float:
     """CPU seconds that an answer takes: as the last one did, or before it, as one of a heap that is full of holes."""
     heap = main_heap()
     if _took is not None or heap is None:
@@ -96,17 +96,17 @@ def note_seconds(took: float) -> None:
     _took = took
 
 
-def _asked(libc: ctypes.CDLL) -> tuple[Totals, int]:
+def _ask_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
     """The totals, and the address at which the last free chunk of the heap begins."""
     began = thread_seconds()
     found = libc.mallinfo2()
     note_seconds(thread_seconds() - began)
     top: int = found.keepcost
     end = libc.sbrk(0) - top
-    return totals_of(found, touched_bytes(end, top)), end
+    return totals_from_mallinfo(found, touched_bytes(end, top)), end
 
 
-def totals_of(found: Mallinfo2, touched: int) -> Totals:
+def totals_from_mallinfo(found: Mallinfo2, touched: int) -> AllocatorTotals:
     """The totals by an answer of glibc's.
 
     Args:
@@ -114,10 +114,10 @@ def totals_of(found: Mallinfo2, touched: int) -> Totals:
         touched: bytes of the last free chunk of the heap, `keepcost`, that have a page in RAM.
     """
     free = max(0, found.fordblks - found.keepcost + touched)
-    return Totals(in_use=found.uordblks + found.hblkhd, free=free)
+    return AllocatorTotals(in_use=found.uordblks + found.hblkhd, free=free)
 
 
-class _Returned:
+class _TrimmedPages:
     """Pages of the main heap that were resident and are not any more: a trim gave them back to the system.
 
     Those that nothing has touched yet, such as of a large block that was handed out just now, are none of them.
@@ -141,10 +141,10 @@ class _Returned:
         return (self._touched & ~present).bit_count() * mmap.PAGESIZE
 
 
-_returned = _Returned()
+_returned = _TrimmedPages()
 
 
-def used() -> int:
+def used_bytes() -> int:
     """Anonymous resident bytes now, without those that the allocator has freed and keeps resident.
 
     Takes 20 µs, and a millisecond for each GiB of heap. Of the heaps of threads other than the main one all freed bytes
@@ -156,7 +156,7 @@ def used() -> int:
     libc = _libc()
     if libc is None:
         return footprint().anonymous
-    (found, end), first, anonymous = _asked(libc), _beginning_of_heap(), footprint().anonymous
+    (found, end), first, anonymous = _ask_mallinfo(libc), _beginning_of_heap(), footprint().anonymous
     resident = max(0, found.free - _returned.bytes(first, end - first))
     _returned.elsewhere = _returned.elsewhere or resident > anonymous
     if _returned.elsewhere:
@@ -180,13 +180,15 @@ _START_BRK = 44
 """Where proc(5) has it, behind the name of the program."""
 
 
-def heap() -> Heap | None:
+def allocator_pages() -> AllocatorPages | None:
     """The allocator's totals with the freed bytes whose pages are resident (`malloc_info`).
 
     Takes twice as long as `totals`.
     """
-    libc, now = _libc(), totals()
-    return None if libc is None or now is None else Heap(now.in_use, now.free, _kept_bytes(_malloc_info(libc)))
+    libc, now = _libc(), allocator_totals()
+    return (
+        None if libc is None or now is None else AllocatorPages(now.in_use, now.free, _kept_bytes(_malloc_info(libc)))
+    )
 
 
 def _kept_bytes(report: bytes) -> int:

@@ -13,11 +13,11 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from flatwater_watch.meters.allocator import Mallinfo2, likely_seconds, main_heap, totals_of
-from flatwater_watch.meters.bound import monotonic, system
+from flatwater_watch.meters.allocator import Mallinfo2, expected_seconds, main_heap, totals_from_mallinfo
 from flatwater_watch.meters.fork import copy_unsafe_driver
-from flatwater_watch.meters.mappings import in_ram, note_present, pages_of
-from flatwater_watch.meters.proc import ANY_KIND, sleeps
+from flatwater_watch.meters.mappings import decode_page_presence, page_count, write_page_presence
+from flatwater_watch.meters.proc import ANY_KIND, is_waiting
+from flatwater_watch.meters.system_calls import monotonic, system
 
 FLAGS = 0x00000400 | 0x00800000
 """clone(2), CLONE_FILES and CLONE_UNTRACED: a file that the program closes is closed, though the copy lives, and no
@@ -39,7 +39,7 @@ class _Signals(ctypes.Structure):
 _EVERY_SIGNAL = _Signals((ctypes.c_ulong(-1).value,) * 16)
 
 
-class Clone:
+class ProcessCopy:
     """A copy of this process, a child that only who asks for children of any kind sees, as `ps` does.
 
     It hears no signal that can be blocked. If another thread held a lock of malloc when it was made, it waits for ever,
@@ -59,18 +59,18 @@ class Clone:
         if libc is None or heap is None:
             raise OSError("this machine's functions do not answer where they are told to")
         self._owner = system.getpid()
-        self._until = monotonic() + max(PATIENCE, TIMES * likely_seconds())
+        self._until = monotonic() + max(PATIENCE, TIMES * expected_seconds())
         self._seconds: float | None = None
         self._first, self._end = heap
-        self._shared = mmap.mmap(-1, ROOM + pages_of(self._first, self._end - self._first))
+        self._shared = mmap.mmap(-1, ROOM + page_count(self._first, self._end - self._first))
         shared = ctypes.addressof(ctypes.c_char.from_buffer(self._shared))
-        self._noted = note_present(self._first, self._end - self._first, shared + ROOM)
-        self._pid = _begun(libc, shared)
+        self._noted = write_page_presence(self._first, self._end - self._first, shared + ROOM)
+        self._pid = _start_copy(libc, shared)
 
-    def ended(self) -> bool:
+    def is_done(self) -> bool:
         """Whether it is over; one that waits for a lock or takes far too long is killed."""
         self._look()
-        if self._pid and (sleeps(self._pid) or monotonic() >= self._until):
+        if self._pid and (is_waiting(self._pid) or monotonic() >= self._until):
             self.stop()
         return not self._pid
 
@@ -83,7 +83,7 @@ class Clone:
         if self._seconds is None:
             raise RuntimeError("a copy of this process ended without an answer")
         found = Mallinfo2.from_buffer_copy(self._shared)
-        totals = totals_of(found, self._touched(found.keepcost))
+        totals = totals_from_mallinfo(found, self._touched_bytes(found.keepcost))
         return totals.in_use, totals.free, self._seconds
 
     def stop(self) -> None:
@@ -110,15 +110,15 @@ class Clone:
             self._pid = 0
             self._seconds = None if status else spent.ru_utime + spent.ru_stime
 
-    def _touched(self, top: int) -> int:
+    def _touched_bytes(self, top: int) -> int:
         """How much of so many bytes at the end of the heap had a page in RAM."""
         if not self._noted:
             return top
-        pages = pages_of(max(self._first, self._end - top), min(top, self._end - self._first))
-        return min(top, in_ram(self._shared[-pages:] if pages else b"").count(1) * mmap.PAGESIZE)
+        pages = page_count(max(self._first, self._end - top), min(top, self._end - self._first))
+        return min(top, decode_page_presence(self._shared[-pages:] if pages else b"").count(1) * mmap.PAGESIZE)
 
 
-def _begun(libc: ctypes.PyDLL, shared: int) -> int:
+def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
     """The id of a copy that has begun, all signals blocked: a handler of the program's would run in it too.
 
     Args:

@@ -16,9 +16,9 @@ from math import inf
 from statistics import median
 from types import CodeType, FrameType, FunctionType, MethodType
 
-from flatwater_watch.meters.allocator import last_seconds, used
-from flatwater_watch.meters.bound import monotonic
-from flatwater_watch.meters.untraced import run_each_turn, untraced_callable
+from flatwater_watch.meters.allocator import last_seconds, used_bytes
+from flatwater_watch.meters.suspended_tracing import run_each_turn, untraced_callable
+from flatwater_watch.meters.system_calls import monotonic
 
 KEPT = 16
 """Collections that are remembered: the newest, as those of a phase that is over say nothing of the next one."""
@@ -65,7 +65,7 @@ class GcSawtooth:
 class CollectionListener:
     """Hears of the full collections of this process, whichever thread makes them."""
 
-    def __init__(self, run: Callable[[Callable[[], None]], None], read: Callable[[], int] = used) -> None:
+    def __init__(self, run: Callable[[Callable[[], None]], None], read: Callable[[], int] = used_bytes) -> None:
         """Hear nothing yet.
 
         Args:
@@ -81,7 +81,7 @@ class CollectionListener:
         """What was in use at the mark, as if a collection had freed nothing then."""
         self._due = 0.0
         self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
-        self._turns = run_each_turn(self._tell, _hand_on)
+        self._turns = run_each_turn(self._tell, _raise_later)
         next(self._turns)
         self._callback = _of_full(untraced_callable(partial(next, self._turns), _request_all))
         self.over = False
@@ -91,13 +91,13 @@ class CollectionListener:
         """Begin, after all callbacks that there are."""
         self._callbacks.append(self._callback)
 
-    def mark(self) -> None:
+    def reset_baseline(self) -> None:
         """Read what is in use now, with which the next collection is compared. Those before are forgotten."""
         self._run(self._mark)
 
     def _mark(self) -> None:
         self._heard.clear()
-        if _is_dear():
+        if _is_costly():
             return
         now = self._read()
         self._start = (Collection(self._count() - self._first, monotonic(), now, now),)
@@ -125,7 +125,7 @@ class CollectionListener:
     def _hear(self) -> None:
         now, ended, began = monotonic(), self._count(), self._open
         self._open = None
-        if _is_dear():
+        if _is_costly():
             return
         if began is not None and ended > began[0]:
             self._heard.append(Collection(ended - self._first, began[1], began[2], self._read()))
@@ -145,7 +145,7 @@ class CollectionListener:
             OSError: there is no /proc.
         """
         heard = list(self._heard)
-        if len(heard) < fewest or _is_dear():
+        if len(heard) < fewest or _is_costly():
             return None
         known = [*self._start, *heard]
         turns = known[-1].number - known[0].number
@@ -162,7 +162,7 @@ class CollectionListener:
         )
 
 
-def _is_dear() -> bool:
+def _is_costly() -> bool:
     return (last_seconds() or 0.0) > DEAR
 
 
@@ -179,7 +179,7 @@ def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]
     return partial("{0:{1}{2[generation]:c}}".format, asked)
 
 
-class _Raising:
+class _DeferredRaise:
     """Raises in the main thread, between two instructions of the program, what a signal handler of its own has raised.
 
     The interpreter asks whether it is true, as soon as it may. While a callback of the collector is on the stack, it
@@ -212,8 +212,8 @@ class _Raising:
 _ASK = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
 _request = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object)(("Py_AddPendingCall", ctypes.pythonapi))
 """The interpreter holds no reference to the object."""
-_waiting = list[_Raising]()
-_over = deque[_Raising](maxlen=300)
+_waiting = list[_DeferredRaise]()
+_over = deque[_DeferredRaise](maxlen=300)
 """Another request of theirs may be left, before 32 later ones (300 in Python 3.13)."""
 _request_all: Callable[[], None] = partial(
     next, map(deque[int](maxlen=0).extend, map(map, repeat(partial(_request, _ASK)), repeat(_waiting)))
@@ -221,9 +221,9 @@ _request_all: Callable[[], None] = partial(
 """Of C functions alone, as no handler may run after the last turn."""
 
 
-def _hand_on(fault: BaseException) -> None:
+def _raise_later(fault: BaseException) -> None:
     """Raise it as soon as no callback of the collector is on the stack."""
-    _waiting.append(_Raising(fault))
+    _waiting.append(_DeferredRaise(fault))
 
 
 def _code_of(callback: object) -> CodeType | None:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from flatwater_watch.meters.bound import end_process, fork, monotonic, read_file, read_to_end, system
-from flatwater_watch.meters.fork_warnings import hear_again
-from flatwater_watch.meters.proc import cpu_seconds_of
+from flatwater_watch.meters.fork_warnings import remove_filter
+from flatwater_watch.meters.proc import process_cpu_seconds
+from flatwater_watch.meters.system_calls import end_process, fork, monotonic, read_file, read_to_end, system
 
 LONGEST = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
@@ -47,7 +47,7 @@ Work = Callable[[], Any]
 """Returns whatever JSON can hold."""
 
 
-def in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     """Run `work` in a fork and return what it returned, by way of JSON.
 
     The fork has one thread and must not wait for another one's lock: no parallel kernels, no backward pass on data.
@@ -58,7 +58,7 @@ def in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     reads, writes = system.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    child = _forked()
+    child = _fork_quietly()
     if child == 0:
         system.close(reads)
         _answer(work, writes)
@@ -73,7 +73,7 @@ def in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     return _from_json(answer.decode())
 
 
-class Detached:
+class DetachedFork:
     """Work in a fork that this process does not wait for.
 
     The fork is no child of this process, which may wait for its own or count them: a fork between the two ends at once.
@@ -92,7 +92,7 @@ class Detached:
         self._answer = b""
         self._reads, writes = system.pipe()
         try:
-            child = _forked()
+            child = _fork_quietly()
             if child == 0:
                 _detach(work, writes)
         except OSError:
@@ -106,7 +106,7 @@ class Detached:
             system.close(self._reads)
             raise OSError("a fork of this process could not fork")
 
-    def ended(self, seconds: float = 0.0) -> bool:
+    def is_done(self, seconds: float = 0.0) -> bool:
         """Whether the work is done, waiting for it so long at most."""
         until = monotonic() + seconds
         while self._reads >= 0:
@@ -118,12 +118,12 @@ class Detached:
                 self._leave()
         return True
 
-    def worked(self, seconds: float) -> bool:
+    def is_done_within_cpu(self, seconds: float) -> bool:
         """Whether the work is done, waiting until it has had so many CPU seconds, and three times as many at most."""
         until = monotonic() + BUSY * seconds
-        while not self.ended(PAUSE):
-            if monotonic() >= until or cpu_seconds_of(self._pid) >= seconds:
-                return self.ended()
+        while not self.is_done(PAUSE):
+            if monotonic() >= until or process_cpu_seconds(self._pid) >= seconds:
+                return self.is_done()
         return True
 
     def answer(self) -> Any:  # noqa: ANN401  (whatever JSON can hold)
@@ -132,7 +132,7 @@ class Detached:
         Raises:
             RuntimeError: it raised, was killed or stopped.
         """
-        if not self.ended() or not self._answer:
+        if not self.is_done() or not self._answer:
             raise RuntimeError("a fork of this process ended without an answer")
         return _from_json(self._answer.decode())
 
@@ -140,7 +140,7 @@ class Detached:
         """End the work, done or not. In a fork of the process that began it, only forget it."""
         if system.getpid() != self._owner:
             self._leave()
-        elif not self.ended():
+        elif not self.is_done():
             with suppress(ProcessLookupError):
                 system.killpg(self._pid, signal.SIGKILL)  # the forks of its own are in its group
             self._leave()
@@ -167,7 +167,7 @@ def copy_unsafe_driver() -> str | None:
     return next((driver for file, driver in DRIVERS.items() if file in mapped), None)
 
 
-def _forked() -> int:
+def _fork_quietly() -> int:
     """Fork in one call of C: 0 in the child.
 
     Python 3.12 and later warn there of locks that other threads hold; `work` takes none of theirs. The list of filters
@@ -179,14 +179,14 @@ def _forked() -> int:
     try:
         return fork()
     except RuntimeError:  # Python 3.12.0 and 3.12.1 refuse it from the end of the main code on
-        return _forked_at_the_end()
+        return _fork_at_the_end()
     finally:
         with suppress(ValueError):  # a hook of the program may have cleared the list
             filters.remove(_UNHEARD)
-        hear_again()
+        remove_filter()
 
 
-def _forked_at_the_end() -> int:
+def _fork_at_the_end() -> int:
     """Fork as `os.fork` does (Modules/posixmodule.c, `os_fork_impl`), in a process that ends: 0 in the child."""
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
@@ -216,7 +216,7 @@ def _detach(work: Work, pipe: int) -> None:
     """In the first fork: make the one that works, tell its id before it can answer, and end."""
     code = 1
     try:
-        child = _forked()
+        child = _fork_quietly()
         if child == 0:
             _work_apart(work, pipe)
         code = 0

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from flatwater_watch.meters.bound import monotonic, process_id
 from flatwater_watch.meters.proc import threads_here
-from flatwater_watch.meters.untraced import frameless_callable
+from flatwater_watch.meters.suspended_tracing import frameless_callable
+from flatwater_watch.meters.system_calls import monotonic, process_id
 
 _WARNED = re.compile(r"This process \(pid=\d+\) is multi-threaded, use of fork")
 _UNHEARD: Any = ("ignore", _WARNED, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
@@ -40,26 +40,26 @@ def warning_free_work(work: Callable[[], object]) -> Callable[[], None]:
     return run
 
 
-def spare_warnings(run: Callable[[Callable[[], object]], object]) -> None:
+def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
     """From now on, let no fork warn of threads of the watch alone; `run` calls what may not raise."""
     global _hooked  # noqa: PLW0603  (hooks at forks stay for the life of the process)
     version = tuple(sys.version_info)
     if _hooked or version < (3, 12):
         return
     _hooked = True
-    end = frameless_callable(lambda: run(hear_again))
+    end = frameless_callable(lambda: run(remove_filter))
     os.register_at_fork(before=frameless_callable(lambda: run(_hear_nothing)), after_in_child=end)
     if version < (3, 13):  # later ones warn after their hooks
         os.register_at_fork(after_in_parent=end)
 
 
-def hear_later() -> None:
+def remove_filter_later() -> None:
     """Take the filter out where its warning has come."""
     if _since is not None and monotonic() - _since > LONGEST:
-        hear_again()
+        remove_filter()
 
 
-def hear_again() -> None:
+def remove_filter() -> None:
     """Take the filter out.
 
     The list of filters is changed alone: `warnings.filterwarnings` would have each module forget what it warned of.
@@ -73,7 +73,7 @@ def hear_again() -> None:
 
 def _hear_nothing() -> None:
     global _since  # noqa: PLW0603
-    hear_again()
+    remove_filter()
     own = _owners.count(process_id())
     if own and threads_here() == 1 + own:
         cast("list[Any]", warnings.filters).insert(0, _UNHEARD)

@@ -3,11 +3,11 @@
 import resource
 
 from flatwater_watch.meters.cgroup import memory_headroom
-from flatwater_watch.meters.proc import available_bytes, counters_of
+from flatwater_watch.meters.proc import available_bytes, read_kib_counters
 from flatwater_watch.meters.process import resident_bytes
 
 
-def limits() -> dict[str, int]:
+def memory_limits() -> dict[str, int]:
     """Resident bytes at which this process would meet each limit there is, if nothing else on the machine changed.
 
     `RAM` is what it has now and what the system has free. `cgroup` is the tightest control group above it, and
@@ -18,7 +18,7 @@ def limits() -> dict[str, int]:
     group = memory_headroom()
     if group is not None:
         found["cgroup"] = resident + group
-    used_of = counters_of("/proc/self/status")
+    used_of = read_kib_counters("/proc/self/status")
     for name, kind, used in (
         ("ulimit -v", resource.RLIMIT_AS, used_of["VmSize"]),
         ("ulimit -d", resource.RLIMIT_DATA, used_of["VmData"]),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from flatwater_watch.meters.bound import monotonic, names_in, process_id, read_file
-from flatwater_watch.meters.proc import counters_of, descendant_pids, has_children
+from flatwater_watch.meters.proc import descendant_pids, has_children, read_kib_counters
+from flatwater_watch.meters.system_calls import monotonic, names_in, process_id, read_file
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def footprint(pid: int | None = None) -> Footprint:
 
 
 @dataclass(frozen=True)
-class Processes:
+class FamilyMemory:
     """This process and its descendants, pages that they share counted once."""
 
     count: int
@@ -52,31 +52,31 @@ class Processes:
     """Private bytes and a fair part of the shared ones."""
 
 
-def processes() -> Processes:
+def family_memory() -> FamilyMemory:
     """The sum over this process and its workers. Takes 11 to 17 ms per resident GB of each: not for every step."""
-    return _summed([process_id(), *descendant_pids()])
+    return _sum_family([process_id(), *descendant_pids()])
 
 
-def descendants(pid: int | None = None) -> Processes:
+def descendant_memory(pid: int | None = None) -> FamilyMemory:
     """Memory of the descendants of a process (by default this one), without the process itself.
 
     As costly as `processes`.
     """
     if pid is None and not has_children():
-        return Processes(0, 0, 0)
-    return _summed(descendant_pids(pid))
+        return FamilyMemory(0, 0, 0)
+    return _sum_family(descendant_pids(pid))
 
 
-def _summed(family: list[int]) -> Processes:
+def _sum_family(family: list[int]) -> FamilyMemory:
     private = proportional = count = 0
     for pid in family:
         try:
-            found = counters_of(f"/proc/{pid}/smaps_rollup")
+            found = read_kib_counters(f"/proc/{pid}/smaps_rollup")
         except OSError:  # it ended meanwhile
             continue
         own = sum(found.get(name, 0) for name in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
         private, proportional, count = private + own, proportional + found.get("Pss", 0), count + 1
-    return Processes(count, private, proportional)
+    return FamilyMemory(count, private, proportional)
 
 
 @dataclass
@@ -89,7 +89,7 @@ class CostlyMeter(Generic[T]):
     due: float = 0.0
     last: T | None = None
 
-    def now_(self) -> T:
+    def read_if_due_(self) -> T:
         """The last reading."""
         began = monotonic()
         if self.last is None or began >= self.due:
@@ -111,7 +111,7 @@ def threads() -> int:
 
 def peak_bytes() -> int | None:
     """The largest resident memory since the process began or `reset_peak` was called; None where nobody counts it."""
-    return counters_of("/proc/self/status").get("VmHWM")
+    return read_kib_counters("/proc/self/status").get("VmHWM")
 
 
 def reset_peak() -> bool:
@@ -138,29 +138,29 @@ def present_pages(address: int, size: int) -> bytes | None:
     """For each page of a block of memory 1 if it is in RAM, else 0; None where the kernel does not tell."""
     if size == 0:
         return b""
-    first, pages = address // mmap.PAGESIZE, pages_of(address, size)
+    first, pages = address // mmap.PAGESIZE, page_count(address, size)
     present, told = bytearray(min(pages, _AT_ONCE)), []
     into = ctypes.addressof(ctypes.c_ubyte.from_buffer(present))  # an array of ctypes is a class of its own: garbage
     for page in range(0, pages, _AT_ONCE):
         asked = min(_AT_ONCE, pages - page)
-        if not note_present((first + page) * mmap.PAGESIZE, asked * mmap.PAGESIZE, into):
+        if not write_page_presence((first + page) * mmap.PAGESIZE, asked * mmap.PAGESIZE, into):
             return None
-        told.append(in_ram(bytes(present[:asked])))
+        told.append(decode_page_presence(bytes(present[:asked])))
     return b"".join(told)
 
 
-def pages_of(address: int, size: int) -> int:
+def page_count(address: int, size: int) -> int:
     """Pages that a block of memory lies in."""
     return -(-(address + size) // mmap.PAGESIZE) - address // mmap.PAGESIZE
 
 
-def note_present(address: int, size: int, into: int) -> bool:
+def write_page_presence(address: int, size: int, into: int) -> bool:
     """Write a byte for each page of a block of memory to an address, for `in_ram`; False: the kernel does not tell."""
     first = address // mmap.PAGESIZE * mmap.PAGESIZE
     return not _mincore()(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), ctypes.c_void_p(into))
 
 
-def in_ram(noted: bytes) -> bytes:
+def decode_page_presence(noted: bytes) -> bytes:
     """1 for each page that is in RAM, else 0, by what was noted."""
     return noted.translate(_LOWEST_BIT)
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from flatwater_watch.meters.bound import names_in, process_id, read_text, system
+from flatwater_watch.meters.system_calls import names_in, process_id, read_text, system
 
 KIB = 1024
 ANY_KIND = 0x40000000
@@ -17,7 +17,7 @@ _THREADS = 17
 """... and how many threads there are."""
 
 
-def counters_of(path: str) -> dict[str, int]:
+def read_kib_counters(path: str) -> dict[str, int]:
     """The lines `Name: 12 kB` of a file such as `/proc/self/status` in bytes; other lines are left out.
 
     Raises:
@@ -34,7 +34,7 @@ def counters_of(path: str) -> dict[str, int]:
 
 def available_bytes() -> int:
     """What the machine can give without swapping."""
-    return counters_of("/proc/meminfo")["MemAvailable"]
+    return read_kib_counters("/proc/meminfo")["MemAvailable"]
 
 
 def descendant_pids(pid: int | None = None) -> list[int]:
@@ -66,7 +66,7 @@ def has_children() -> bool:
     return True
 
 
-def switches_of(pid: int) -> int | None:
+def context_switches(pid: int) -> int | None:
     """How often the main thread of a process has given its core away; None while it has one, or if nothing tells."""
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
@@ -81,7 +81,7 @@ def threads_here() -> int:
     return int(_status(process_id())[_THREADS])
 
 
-def sleeps(pid: int) -> bool:
+def is_waiting(pid: int) -> bool:
     """Whether the main thread of a process waits for something other than a disk; False where it has ended."""
     try:
         return _status(pid)[0] == "S"
@@ -97,7 +97,7 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def cpu_seconds_of(pid: int) -> float:
+def process_cpu_seconds(pid: int) -> float:
     """CPU seconds that a process has had, with those of its own that have ended; 0 where it has ended itself."""
     try:
         ticks = sum(map(int, _status(pid)[_USER_TICKS:_FOREIGN_TICKS]))
@@ -112,7 +112,7 @@ def _status(pid: int) -> list[str]:
     return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
-def command_of(pid: int) -> list[str]:
+def process_command(pid: int) -> list[str]:
     """The words of its command line; of a process without one its name in brackets, as `ps` shows it.
 
     Raises:
@@ -122,7 +122,7 @@ def command_of(pid: int) -> list[str]:
     return words if words != [""] else [f"[{read_text(f'/proc/{pid}/comm').strip()}]"]
 
 
-def owner_of(pid: int) -> tuple[int, int]:
+def process_owner(pid: int) -> tuple[int, int]:
     """The user and the group that a process acts as. `/proc/PID` itself is root's where it may not be dumped.
 
     Raises:
@@ -132,7 +132,7 @@ def owner_of(pid: int) -> tuple[int, int]:
     return int(lines["Uid"].split()[1]), int(lines["Gid"].split()[1])
 
 
-def ticks_of_cores() -> dict[int, int]:
+def busy_core_ticks() -> dict[int, int]:
     """Ticks since boot that each core was not idle, by its number. Waiting for a disk leaves a core free."""
     busy = {}
     for line in read_text("/proc/stat").splitlines():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from flatwater_watch.meters.cgroup import quota_cores
 from flatwater_watch.meters.mappings import footprint
-from flatwater_watch.meters.proc import ticks_of_cores
+from flatwater_watch.meters.proc import busy_core_ticks
 
 
 def resident_bytes() -> int:
@@ -92,4 +92,4 @@ def load_elsewhere(before: CpuSample, after: CpuSample) -> float:
 def _busy_seconds() -> float:
     """Seconds since boot that the allowed cores were not idle."""
     cores, ticks = allowed_cores(), os.sysconf("SC_CLK_TCK")
-    return sum(busy for core, busy in ticks_of_cores().items() if core in cores) / ticks
+    return sum(busy for core, busy in busy_core_ticks().items() if core in cores) / ticks

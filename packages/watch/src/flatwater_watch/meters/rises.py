@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from flatwater_watch.meters.allocator import last_seconds, totals
-from flatwater_watch.meters.bound import close_file, monotonic, open_file, read_at_beginning
+from flatwater_watch.meters.allocator import allocator_totals, last_seconds
+from flatwater_watch.meters.system_calls import close_file, monotonic, open_file, read_at_beginning
 
 Place = tuple[str, int, str]
 """File, line, and qualified name of the function."""
@@ -31,7 +31,7 @@ _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, c
 _set = ctypes.PYFUNCTYPE(None, _Function, ctypes.py_object)(("PyEval_SetTrace", ctypes.pythonapi))
 
 
-class Rises:
+class RiseRecorder:
     """Notes the lines at which memory rises, in the thread that begins it."""
 
     def __init__(self, is_users: Callable[[str], bool], *, seconds: float, quick: float) -> None:
@@ -60,7 +60,7 @@ class Rises:
         self._before = self._events = self._most = 0
         self._asks = True
         """Whether the allocator answers quickly enough to be asked at each line."""
-        self._function = _Function(self._passed)
+        self._function = _Function(self._on_trace_event)
 
     @property
     def running(self) -> bool:
@@ -83,13 +83,13 @@ class Rises:
         self._file = open_file("/proc/self/statm")
         asking = last_seconds() or 0.0
         if asking < self._quick:  # else it would stop the program five times
-            asking = _seconds(totals)
+            asking = _seconds(allocator_totals)
         self._asks = asking < self._quick
-        self._most = int(self._seconds / _seconds(self.leave_out))
+        self._most = int(self._seconds / _seconds(self.skip_current_gain))
         _set(self._function, self)
         return True
 
-    def leave_out(self) -> None:
+    def skip_current_gain(self) -> None:
         """What was gained since the last line is not the program's."""
         if self._file is not None:
             self._before = self._bytes(self._file)
@@ -104,16 +104,16 @@ class Rises:
             self._file = None
 
     @property
-    def kept(self) -> int:
+    def kept_count(self) -> int:
         """Rises that were not given back."""
         return len(self._kept)
 
     @property
-    def over(self) -> bool:
+    def is_over_budget(self) -> bool:
         """Whether lines have taken as long as they may."""
         return self._events >= self._most
 
-    def place(self, *, mostly: float, fewest: int) -> Place | None:
+    def main_line(self, *, mostly: float, fewest: int) -> Place | None:
         """The line at which most of the memory came; None if there is none, or it came too late.
 
         Args:
@@ -132,7 +132,7 @@ class Rises:
         known = size >= mostly * sum(sizes.values()) and times[place] >= fewest
         return place if known and early[place] >= mostly * size else None
 
-    def _passed(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
+    def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
         """One event of the interpreter: a call, a line, a return, an exception."""
         code = frame.f_code
         users = self._files.get(code.co_filename)
@@ -184,7 +184,7 @@ class Rises:
         """What is handed out, and what is resident beside it and in no file."""
         _, resident, shared, *_ = read_at_beginning(file).split()
         private = (int(resident) - int(shared)) * _PAGE
-        held = totals() if self._asks else None
+        held = allocator_totals() if self._asks else None
         if held is None:
             return private
         beside = private - held.in_use - held.free

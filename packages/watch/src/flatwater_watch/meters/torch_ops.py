@@ -101,17 +101,17 @@ def peak_bytes(run: Callable[[], object]) -> int:
     """
     alive = peak = 0
 
-    def born(_: str, size: int) -> int:
+    def count_new(_: str, size: int) -> int:
         nonlocal alive, peak
         alive += size
         peak = max(peak, alive)
         return size
 
-    def died(size: int) -> None:
+    def count_freed(size: int) -> None:
         nonlocal alive
         alive -= size
 
-    with NewStorages(born, died):
+    with NewStorages(count_new, count_freed):
         run()
     return peak
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, dataclass_transform, overload
 
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import check_fields
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 T = TypeVar("T")
 
@@ -35,7 +35,9 @@ def config(
         removed: settings that there were, with a sentence each for those who still have them in a file: since when
             there is none, and what to change.
     """
-    return _declared(cls, table, removed) if cls is not None else lambda later: _declared(later, table, removed)
+    return (
+        _declare_class(cls, table, removed) if cls is not None else lambda later: _declare_class(later, table, removed)
+    )
 
 
 def removed_settings(cls: type[Any]) -> Mapping[str, str]:
@@ -44,7 +46,7 @@ def removed_settings(cls: type[Any]) -> Mapping[str, str]:
     return found
 
 
-def variant(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
+def variant_class(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
     """The class that is built from these values: one with `__variant__` may have more settings for some of them."""
     has_some = any("__variant__" in vars(each) for each in cls.__mro__)
     found: type[Any] = cls.__variant__(given) if has_some else cls
@@ -58,7 +60,7 @@ def absent_settings(cls: type[Any]) -> Mapping[str, str]:
     return {name: reason for name, reason in found.items() if name not in known}
 
 
-def _declared(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
+def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
     together: Callable[[object], None] | None = next(
         (vars(each)["__post_init__"] for each in cls.__mro__ if "__post_init__" in vars(each)), None
     )
@@ -114,5 +116,5 @@ def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401
         given, default = getattr(config, f.name), getattr(untouched, f.name)
         if given != default:
             raise ConfigError(
-                f"{table}.{f.name} = {shown(given)}: must be left at its default ({shown(default)}) {because}"
+                f"{table}.{f.name} = {short_repr(given)}: must be left at its default ({short_repr(default)}) {because}"
             )

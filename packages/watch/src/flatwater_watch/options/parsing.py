@@ -24,8 +24,8 @@ from tyro.constructors import (
 
 from flatwater_watch.options.bounds import bounds_of, check_values
 from flatwater_watch.options.declare import field_docs
-from flatwater_watch.sanitize import shown
-from flatwater_watch.streams import complaints
+from flatwater_watch.sanitize import short_repr
+from flatwater_watch.streams import error_stream
 from flatwater_watch.terminal import WIDTH, PrintableStream
 
 C = TypeVar("C")
@@ -57,14 +57,14 @@ def read_options(
     # A setting that a file turned on must have a flag that turns it off; a command has no file.
     pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)
     with (
-        contextlib.redirect_stderr(PrintableStream(complaints())),
+        contextlib.redirect_stderr(PrintableStream(error_stream())),
         _terminal_of_tyro(),
     ):  # tyro repeats words that it does not know
         read = tyro.cli(
             interface,
             prog=program,
             args=options,
-            description=_wrapped(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(more)}".strip()),
+            description=_wrap_paragraphs(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(more)}".strip()),
             config=(*markers, *pairs),
             registry=_registry(interface, later),
             default=tyro.MISSING_NONPROP if default is None else default,
@@ -93,7 +93,7 @@ def _terminal_of_tyro() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _wrapped(text: str) -> str:
+def _wrap_paragraphs(text: str) -> str:
     """Paragraphs as wide as the terminal, up to `WIDTH`; tyro wraps everything else itself."""
     width = min(shutil.get_terminal_size().columns, WIDTH)
     # tyro joins lines again, but not those that begin with a space.
@@ -107,14 +107,14 @@ def _wrapped(text: str) -> str:
 
 def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:
     registry = ConstructorRegistry()
-    registry.struct_rule(lambda info: _documented(info, later if info.type is interface else ()))
+    registry.struct_rule(lambda info: _dataclass_spec(info, later if info.type is interface else ()))
     registry.primitive_rule(_number)
     registry.primitive_rule(_path)
     registry.primitive_rule(_optional)
     return registry
 
 
-def _documented(info: StructTypeInfo, later: Collection[str]) -> StructConstructorSpec | None:
+def _dataclass_spec(info: StructTypeInfo, later: Collection[str]) -> StructConstructorSpec | None:
     """A dataclass, each field with its sentences as one paragraph: tyro would keep the breaks of the source."""
     if not is_dataclass(info.type):
         return None
@@ -151,14 +151,14 @@ def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """`--seed 1.5` is told as a person would, not as Python does."""
     if info.type not in _NUMBERS:
         return None
-    return _primitive(info.type.__name__.upper(), lambda word: _parsed(info.type, word))
+    return _primitive(info.type.__name__.upper(), lambda word: _parse_number(info.type, word))
 
 
-def _parsed(kind: type[int] | type[float], word: str) -> float:
+def _parse_number(kind: type[int] | type[float], word: str) -> float:
     try:
         return kind(word)
     except ValueError as wrong:
-        raise ValueError(f"{shown(word)} is not {_NUMBERS[kind]}") from wrong
+        raise ValueError(f"{short_repr(word)} is not {_NUMBERS[kind]}") from wrong
 
 
 def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
@@ -168,7 +168,7 @@ def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 def _local(word: str) -> Path:
     if _URL.match(word):
-        raise ValueError(f"{shown(word)} is a URL, and a path on this machine is wanted here")
+        raise ValueError(f"{short_repr(word)} is a URL, and a path on this machine is wanted here")
     return Path(word)
 
 
@@ -182,7 +182,7 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     def parse(word: str) -> object:
         if word == "None":
             return None
-        return _parsed(int, word) if kind is int else _local(word) if kind is Path else word
+        return _parse_number(int, word) if kind is int else _local(word) if kind is Path else word
 
     return _primitive(kind.__name__.upper(), parse)
 

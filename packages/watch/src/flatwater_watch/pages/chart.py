@@ -116,7 +116,7 @@ class Axis:
     rows: Sequence[str] = ()
     """Names instead of numbers, from below or from the left; marks give a name as their place."""
 
-    def placed(self, values: Sequence[Any]) -> list[Any]:
+    def place_values(self, values: Sequence[Any]) -> list[Any]:
         """Names of rows as their numbers; all others as they are."""
         numbers: dict[Hashable, int] = {name: number for number, name in enumerate(self.rows)}
         return [numbers.get(value, value) for value in values]
@@ -171,7 +171,7 @@ Picture = Sequence[Sequence[Chart | Grid]]
 """Rows of charts."""
 
 
-def asset(name: str) -> str:
+def read_asset(name: str) -> str:
     """A file of `assets/`."""
     return files("flatwater_watch.pages").joinpath("assets", name).read_text(encoding="utf-8")
 
@@ -182,24 +182,24 @@ def round_axis(rounds: Sequence[float], title: str = "round") -> Axis:
     return Axis(kind="round", title=title, span=ends)
 
 
-def ends_of(rounds: Sequence[float]) -> list[float]:
+def axis_ends(rounds: Sequence[float]) -> list[float]:
     """The first and the last place on the axis of rounds, for a line from edge to edge."""
     first, last = round_axis(rounds).span or (0.0, 0.0)
     return [first, last]
 
 
-def finite(values: Iterable[float | None]) -> list[float | None]:
+def finite_or_none(values: Iterable[float | None]) -> list[float | None]:
     """None where there is no number."""
     return [value if value is not None and isfinite(value) else None for value in values]
 
 
-def unit_of(values: Iterable[float]) -> tuple[str, int]:
+def byte_unit(values: Iterable[float]) -> tuple[str, int]:
     """The largest unit in which the largest value is at least 1, with its bytes."""
     most = max((abs(value) for value in values), default=0)
     return next((found for found in UNITS if most >= found[1]), UNITS[-1])
 
 
-def largest(values: dict[str, float], most: int, names: str) -> tuple[list[tuple[str, float]], str]:
+def largest_values(values: dict[str, float], most: int, names: str) -> tuple[list[tuple[str, float]], str]:
     """The largest values, from the smallest of them up, and a sentence on the others.
 
     Args:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from flatwater_watch.pages.blocks import Block, Folded, Section, Text, Tile
-from flatwater_watch.pages.chart import Chart, Grid, asset
+from flatwater_watch.pages.chart import Chart, Grid, read_asset
 from flatwater_watch.pages.plotly_charts import for_plotly
 
 
@@ -35,7 +35,7 @@ def document(
     """
     charts = [chart for part in sections for block in part.blocks for chart in _charts(block)]
     numbers = {id(chart): number for number, chart in enumerate(charts)}
-    scripts = [_script(get_plotlyjs()), _script(asset("page.js"))] if charts else []
+    scripts = [_script(get_plotlyjs()), _script(read_asset("page.js"))] if charts else []
     return (
         _templates()
         .get_template("page.j2")
@@ -47,8 +47,8 @@ def document(
             sections=sections,
             footer=footer,
             policy=_policy(scripts),
-            style=Markup(asset("page.css")),  # noqa: S704  (our own)
-            charts=_embedded([for_plotly(chart) for chart in charts]) if charts else "",
+            style=Markup(read_asset("page.css")),  # noqa: S704  (our own)
+            charts=_embed_json([for_plotly(chart) for chart in charts]) if charts else "",
             scripts=scripts,
             number=lambda chart: numbers[id(chart)],
         )
@@ -98,7 +98,7 @@ def _policy(scripts: Sequence[Markup]) -> str:
     )
 
 
-def _embedded(value: object) -> Markup:
+def _embed_json(value: object) -> Markup:
     """JSON that can stand in a script element, whatever text it holds: no `<` begins a tag there."""
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("&", "\\u0026")
     return Markup(text)  # noqa: S704  (the line above)

@@ -20,7 +20,7 @@ from flatwater_watch.files.content import is_number
 from flatwater_watch.forms import is_specification
 from flatwater_watch.pages.blocks import Block, Card, Cards, Folded, Heading, Lines, Listing, Paragraph, Piece, Table
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Spans
-from flatwater_watch.sanitize import printable, shown
+from flatwater_watch.sanitize import escape_controls, short_repr
 
 NAME, DATE = "is", "date"
 KINDS: Mapping[str, type] = {
@@ -64,7 +64,7 @@ def _inside(value: object) -> Any:  # noqa: ANN401  (JSON)
         return {NAME: type(value).__name__} | kept
     if isinstance(value, Iterable):
         return [to_plain(each) for each in value]
-    raise TypeError(f"{shown(value)}: expected a block of flatwater.reports, got a {type(value).__name__}")
+    raise TypeError(f"{short_repr(value)}: expected a block of flatwater.reports, got a {type(value).__name__}")
 
 
 def _is_default(each: "Field[Any]", given: Mapping[str, object]) -> bool:
@@ -85,7 +85,7 @@ def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSO
         return _one_of(content, get_args(hint))
     if origin is not None:
         return _generic(content, origin, get_args(hint))
-    return _built(hint, content) if hint in KINDS.values() else _leaf(content, hint)
+    return _build_block(hint, content) if hint in KINDS.values() else _leaf(content, hint)
 
 
 def _generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
@@ -95,19 +95,19 @@ def _generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
         return [from_plain(each, kinds[0]) for each in content]
     if origin is tuple and isinstance(content, list) and len(content) == len(kinds):
         return tuple(from_plain(each, kind) for each, kind in zip(content, kinds, strict=True))
-    raise ValueError(f"{shown(content)}: expected {shown(kinds)}")
+    raise ValueError(f"{short_repr(content)}: expected {short_repr(kinds)}")
 
 
 def _leaf(content: object, kind: Any) -> object:  # noqa: ANN401  (a type)
     if kind is float and is_number(content) and not isinstance(content, bool):
         return content
     if kind is str and isinstance(content, str):
-        return printable(content)
+        return escape_controls(content)
     if kind is types.NoneType and content is None:
         return None
     if kind in {bool, int} and type(content) is kind and is_number(content):
         return content
-    raise ValueError(f"{shown(content)}: expected {kind.__name__}")
+    raise ValueError(f"{short_repr(content)}: expected {kind.__name__}")
 
 
 def _scalar(content: object) -> object:
@@ -129,15 +129,15 @@ def _one_of(content: object, kinds: Sequence[Any]) -> object:
             except ValueError:
                 if ours:  # what is wrong inside of it says more
                     raise
-    raise ValueError(f"{shown(content)}: expected a block, or a part of one")
+    raise ValueError(f"{short_repr(content)}: expected a block, or a part of one")
 
 
-def _built(kind: type[Any], content: object) -> object:
+def _build_block(kind: type[Any], content: object) -> object:
     if not isinstance(content, dict) or content.get(NAME) != kind.__name__:
-        raise ValueError(f"{shown(content)}: expected a {kind.__name__}")
+        raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
     hints, given = _hints(kind.__name__), {name: each for name, each in content.items() if name != NAME}
     if strange := given.keys() - hints.keys():
-        raise ValueError(f"{shown(min(strange))}: {kind.__name__} has no such field")
+        raise ValueError(f"{short_repr(min(strange))}: {kind.__name__} has no such field")
     values = {name: from_plain(each, hints[name]) for name, each in given.items()}
     try:
         found = kind(**values)
@@ -195,4 +195,4 @@ def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], others: Sequence[
 
 def _require(holds: bool, name: str, given: object) -> None:  # noqa: FBT001  (a condition, as assert has it)
     if not holds:
-        raise ValueError(f"{name} = {shown(given)}: cannot be drawn")
+        raise ValueError(f"{name} = {short_repr(given)}: cannot be drawn")

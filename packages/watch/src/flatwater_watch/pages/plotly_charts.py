@@ -9,7 +9,7 @@ from datetime import date
 from html import escape
 from typing import Any
 
-from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Line, Mark, Spans, finite
+from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Line, Mark, Spans, finite_or_none
 
 FEW = 8
 """Rounds of which each has its own mark on the axis."""
@@ -24,9 +24,15 @@ Trace = dict[str, Any]
 
 def for_plotly(chart: Chart) -> dict[str, Any]:
     """The chart as the browser gets it."""
-    traces = [_closed(mark, trace) for mark in chart.marks for trace in _traces(mark, chart)]
+    traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _traces(mark, chart)]
     lying = [mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.across)]
-    above = [value for mark in chart.marks if isinstance(mark, Line) for value in finite(mark.y) if value and value > 0]
+    above = [
+        value
+        for mark in chart.marks
+        if isinstance(mark, Line)
+        for value in finite_or_none(mark.y)
+        if value and value > 0
+    ]
     layout = {
         "xaxis": _axis(chart.x),
         "yaxis": _axis(chart.y, decades=max(above, default=1.0) > DECADES * min(above, default=1.0)),
@@ -35,12 +41,12 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
         "bargap": 0.12 if chart.x.kind == "round" else 0.3,
         "shapes": [_upright(place) for place in chart.uprights],
     }
-    return {"data": traces, "layout": _escaped(layout)}
+    return {"data": traces, "layout": _escape_texts(layout)}
 
 
-def _closed(mark: Mark, trace: Trace) -> Trace:
+def _complete_trace(mark: Mark, trace: Trace) -> Trace:
     """The trace with what all have, and every text escaped."""
-    known = {key: _escaped(_plain(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
+    known = {key: _escape_texts(_plain(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
     return trace | known | {"name": escape(mark.name), "meta": mark.name}
 
 
@@ -60,8 +66,8 @@ def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
             yield _line(mark, chart)
         case Band():
             shape = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": mark.x}
-            yield shape | {"y": finite(mark.low), "showlegend": False}
-            yield shape | {"y": finite(mark.high), "fill": "tonexty", "fillcolor": mark.colour}
+            yield shape | {"y": finite_or_none(mark.low), "showlegend": False}
+            yield shape | {"y": finite_or_none(mark.high), "fill": "tonexty", "fillcolor": mark.colour}
         case Dots():
             size = 11 if mark.symbol == "up" else 8  # seen below one that points down at the same place
             marker = {"color": mark.colour, "size": size, "symbol": SYMBOLS[mark.symbol]}
@@ -69,7 +75,7 @@ def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
                 "type": "scatter",
                 "mode": "markers",
                 "x": mark.x,
-                "y": finite(mark.y),
+                "y": finite_or_none(mark.y),
                 "text": mark.said,
                 "marker": marker | {"line": {"color": "--card", "width": 1}},
                 "cliponaxis": False,
@@ -82,7 +88,7 @@ def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
 
 
 def _line(mark: Line, chart: Chart) -> Trace:
-    values = finite(mark.y)
+    values = finite_or_none(mark.y)
     alone = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
     common: Trace = {"x": mark.x, "y": values, "text": mark.said}
     common["hovertemplate"] = f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_more(mark.said)}"
@@ -99,7 +105,7 @@ def _line(mark: Line, chart: Chart) -> Trace:
 
 def _bars(mark: Bars, chart: Chart) -> Iterator[Trace]:
     along, places = (chart.x, chart.y) if mark.across else (chart.y, chart.x)
-    at, values = places.placed(mark.at), finite(mark.values)
+    at, values = places.place_values(mark.at), finite_or_none(mark.values)
     trace: Trace = {"type": "bar", "text": mark.labels, "marker": {"color": mark.colour, "line": {"width": 0}}}
     trace |= {"x": values, "y": at, "orientation": "h"} if mark.across else {"x": at, "y": values}
     if mark.labels:
@@ -112,15 +118,19 @@ def _bars(mark: Bars, chart: Chart) -> Iterator[Trace]:
         trace[f"error_{value}"] = {
             "type": "data",
             "symmetric": False,
-            "arrayminus": finite(None if low is None or middle is None else middle - low for low, middle, _ in ends),
-            "array": finite(None if high is None or middle is None else high - middle for _, middle, high in ends),
+            "arrayminus": finite_or_none(
+                None if low is None or middle is None else middle - low for low, middle, _ in ends
+            ),
+            "array": finite_or_none(
+                None if high is None or middle is None else high - middle for _, middle, high in ends
+            ),
             "color": "--ink",
             "thickness": 1.2,
             "width": 3,
         }
         trace["textposition"] = "none"
         # Beside the end of the interval, not on it.
-        spot = {"x": finite(mark.high), "y": at} if mark.across else {"x": at, "y": finite(mark.high)}
+        spot = {"x": finite_or_none(mark.high), "y": at} if mark.across else {"x": at, "y": finite_or_none(mark.high)}
         side = {"mode": "text", "textposition": "middle right" if mark.across else "top center", "cliponaxis": False}
         yield {"type": "scatter", "text": mark.labels, "hoverinfo": "skip", "showlegend": False} | side | spot
     yield trace
@@ -134,7 +144,7 @@ def _spans(mark: Spans, chart: Chart) -> Trace:
     return {
         "type": "bar",
         "orientation": "h",
-        "y": chart.y.placed(mark.rows),
+        "y": chart.y.place_values(mark.rows),
         "base": mark.starts,
         "x": lengths,
         "width": mark.thick,
@@ -178,12 +188,12 @@ def _axis(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
     return found
 
 
-def _escaped(item: object) -> object:
+def _escape_texts(item: object) -> object:
     match item:
         case str():
             return escape(item)
         case Mapping():
-            return {key: _escaped(value) for key, value in item.items()}
+            return {key: _escape_texts(value) for key, value in item.items()}
         case list() | tuple():
-            return [_escaped(value) for value in item]
+            return [_escape_texts(value) for value in item]
     return item

@@ -108,12 +108,12 @@ class ReadingHistory:
             if rate > 0:
                 self.costs.setdefault(phase, Series()).add(step, 1 / rate)
 
-    def due(self, turn: int) -> bool:
+    def is_due(self, turn: int) -> bool:
         """Whether a series is to be judged now; long ones take turns, as nothing much changes from one reading on."""
         return self.readings <= SOON or self.readings % TURNS == turn % TURNS
 
     @property
-    def swing(self) -> float:
+    def swing_bytes(self) -> float:
         """Bytes between the most and the least that nothing accounts for."""
         return max(self.unaccounted.values) - min(self.unaccounted.values)
 

@@ -66,7 +66,7 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
         for j in range(i + 1, n)
         if steps[i] != steps[j]
     )
-    ties = sum(_ties(k) for series in (steps, values) for k in _tied(series))
+    ties = sum(_ties(k) for series in (steps, values) for k in _tie_counts(series))
     deviation = sqrt(max(0, _ties(n) - ties) / 18)
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * deviation
     first = max(0, round((len(slopes) - reach) / 2) - 1)
@@ -176,7 +176,7 @@ def rising_lately(values: Sequence[float], least: float) -> bool:
     if n < DRIFT.fewest:
         return False
     parts = [values[-DRIFT.fewest :]] + ([thin_evenly(values[n // 2 :], DRIFT.fewest)] if n > 2 * DRIFT.fewest else [])
-    rising = [part for part in parts if part[-1] - part[0] >= least / 2 and _ordered(part)]
+    rising = [part for part in parts if part[-1] - part[0] >= least / 2 and _is_rising(part)]
     if not rising:
         return False
     usual = median(abs(later - earlier) for earlier, later in pairwise(values))
@@ -189,7 +189,7 @@ def thin_evenly(series: Sequence[float], most: int = POINTS) -> Sequence[float]:
     return series if n <= most else [series[i * (n - 1) // (most - 1)] for i in range(most)]
 
 
-def _ordered(values: Sequence[float]) -> bool:
+def _is_rising(values: Sequence[float]) -> bool:
     """Whether all pairs but one rise."""
     pairs = [values[j] > values[i] for i in range(len(values)) for j in range(i + 1, len(values))]
     return sum(pairs) >= len(pairs) - 1
@@ -232,5 +232,5 @@ def _ties(k: int) -> int:
     return k * (k - 1) * (2 * k + 5)
 
 
-def _tied(series: Sequence[float]) -> list[int]:
+def _tie_counts(series: Sequence[float]) -> list[int]:
     return [k for k in count_values(series).values() if k > 1]

@@ -31,7 +31,7 @@ class Game:
         """Tokens that a simulator has room for, for each agent: it stops where what is seen does not fit."""
         rules = _rules(config, self.tokens)
         self._size = config.size
-        self._compiled, agents = _compiled(rules)
+        self._compiled, agents = _compile_rules(rules)
         inside = (config.size - 2) ** 2
         counts = {MINE: config.mines, DEPOT: config.depots, WALL: config.walls}
         placed = [name for name, count in counts.items() for _ in range(count)] + agents
@@ -100,7 +100,7 @@ def _rules(config: ForagingConfig, tokens: int) -> GameConfig:
     )
 
 
-def _compiled(rules: GameConfig) -> tuple[CompiledConfig, list[str]]:
+def _compile_rules(rules: GameConfig) -> tuple[CompiledConfig, list[str]]:
     """The simulator's own configuration, and what a map calls each of its agents."""
     compiled, names = convert_to_cpp_game_config(rules)
     return compiled, list(names.get("agent.agent", ["agent.agent"]))  # one agent alone keeps its name

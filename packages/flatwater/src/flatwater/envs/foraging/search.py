@@ -43,7 +43,7 @@ class SearchTeacher:
     def __init__(self, world: ForagingWorld) -> None:
         self._spaces = world.spaces
         agents = self._spaces.envs * self._spaces.agents
-        self._eyes = _Eyes(world)
+        self._eyes = _TokenReader(world)
         self._side = world.window + 2
         self._middle = (self._side // 2) * (self._side + 1)
         """The cell of the agent itself."""
@@ -75,7 +75,7 @@ class SearchTeacher:
         agents = np.repeat(which, self._spaces.agents)
         self._knows[agents] = False
         self._dice[agents] = self._starts[agents]
-        self._turn_(np.flatnonzero(agents))
+        self._explore_elsewhere_(np.flatnonzero(agents))
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:
         """Write the first move of each agent's way."""
@@ -85,9 +85,9 @@ class SearchTeacher:
         targets = seen.cells == wanted
         blind = ~targets.any(1)
         self._head_for_(targets, blind, seen)
-        side = wave(targets, seen.cells == ELSEWHERE, self._beside, self._prefers, self._side)
+        side = first_cell_reached(targets, seen.cells == ELSEWHERE, self._beside, self._prefers, self._side)
         lost = np.flatnonzero(side < 0)
-        self._turn_(lost)
+        self._explore_elsewhere_(lost)
         side[lost] = TOWARDS[self._heading[lost]]
         actions_out[...] = self._move[side].reshape(actions_out.shape)
 
@@ -117,16 +117,16 @@ class SearchTeacher:
         knows = self._knows[agents, wanted]
         place = np.where(knows[:, None], self._place[agents, wanted], self._goal[agents])
         distance = np.abs(self._row - place[:, :1]) + np.abs(self._column - place[:, 1:])
-        distance[~reachable(seen.cells[agents] == ELSEWHERE, self._middle, self._side)] = NOWHERE
+        distance[~reachable_cells(seen.cells[agents] == ELSEWHERE, self._middle, self._side)] = NOWHERE
         nearest = distance.argmin(1)
         targets[agents, nearest] = True
         is_nearer = distance[np.arange(len(agents)), nearest] < np.abs(place).sum(1)
         self._patience[agents] -= 1
         gives_up = ~is_nearer | (self._patience[agents] < 0)
         self._knows[agents[gives_up], wanted[gives_up]] = False
-        self._turn_(agents[gives_up])
+        self._explore_elsewhere_(agents[gives_up])
 
-    def _turn_(self, which: Array) -> None:
+    def _explore_elsewhere_(self, which: Array) -> None:
         """Have agents, of these numbers, explore elsewhere: what they have headed for leads no further."""
         if not len(which):
             return
@@ -138,7 +138,7 @@ class SearchTeacher:
         self._goal[which] = COMPASS[self._heading[which]] * far[:, None]
 
 
-class _Eyes:
+class _TokenReader:
     """Reads cells, ore and movement from tokens."""
 
     def __init__(self, world: ForagingWorld) -> None:
@@ -172,7 +172,7 @@ class _Eyes:
         return AgentView(cells, has_ore.any(1), self._steps[action] * moved[:, None])
 
 
-def wave(targets: Array, free: Array, beside: Array, prefers: Array, side: int) -> Array:
+def first_cell_reached(targets: Array, free: Array, beside: Array, prefers: Array, side: int) -> Array:
     """Which of the cells beside an agent a wave from its targets comes to first.
 
     Args:
@@ -185,24 +185,24 @@ def wave(targets: Array, free: Array, beside: Array, prefers: Array, side: int) 
     Returns:
         int [N], 0 to 3, or -1 where it comes to none.
     """
-    rows = _spread(targets, free, side)
+    rows = _wave_fronts(targets, free, side)
     agents, cells = targets.shape
     bit = (np.arange(agents) * cells)[:, None] + beside
-    packed = _packed(rows, targets.size)
+    packed = _pack_bits(rows, targets.size)
     steps = len(rows) - (packed[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
     first = (steps * 8 - prefers).argmin(1)
     return np.where(steps.min(1) < len(rows), first, -1)
 
 
-def reachable(free: Array, middle: int, side: int) -> Array:
+def reachable_cells(free: Array, middle: int, side: int) -> Array:
     """Bool [N, C]: the cells of `free` to which a way leads from the agents, who stand in the cell `middle`."""
     start = np.zeros_like(free)
     start[:, middle] = True
-    last = _packed(_spread(start, free, side)[-1:], free.size)[0]
+    last = _pack_bits(_wave_fronts(start, free, side)[-1:], free.size)[0]
     return np.unpackbits(last, count=free.size, bitorder="little").reshape(free.shape).view(np.bool_) & free
 
 
-def _spread(start: Array, free: Array, side: int) -> list[int]:
+def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
     """Where waves are after each step, until they stand still.
 
     All cells of all agents are bits of one integer, so a step of all waves is four shifts of it.
@@ -219,7 +219,7 @@ def _bits(cells: Array) -> int:
     return int.from_bytes(np.packbits(cells, bitorder="little").tobytes(), "little")
 
 
-def _packed(rows: list[int], count: int) -> Array:
+def _pack_bits(rows: list[int], count: int) -> Array:
     """uint8 [rows, bytes for `count` bits]."""
     size = -(-count // 8)
     return np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(len(rows), size)

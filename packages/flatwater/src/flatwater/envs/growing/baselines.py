@@ -22,22 +22,28 @@ STARTS_AT, LEARNS_FOR, WEAK = 2, 2, 0.6
 """The heuristic: the step of the first seed, steps of a seed's training, accuracy below which a host needs more."""
 
 
-def wait(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
+def wait_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
     """Train the hosts as they are."""
     return torch.zeros(len(envs.seed), len(HEADS), dtype=torch.int64, device=envs.seed.device)
 
 
-def random(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:
+def random_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:
     """Any possible operation, each as likely as the others, and any of the choices that it leaves."""
     assert noise is not None  # noqa: S101  (it is one of `DRAWS`)
     hosts = torch.arange(len(envs.seed), device=envs.seed.device)
     clocks = torch.split(noise, [masks.given[head].shape[-1] for head in HEADS], dim=1)
-    operation = _draw(masks.operation, clocks[0])
-    others = [_draw(masks.given[h][hosts, operation], clock) for h, clock in zip(HEADS[SLOT:], clocks[1:], strict=True)]
+    operation = _draw_choice(masks.operation, clocks[0])
+    others = [
+        _draw_choice(masks.given[h][hosts, operation], clock) for h, clock in zip(HEADS[SLOT:], clocks[1:], strict=True)
+    ]
     return torch.stack((operation, *others), 1)
 
 
-def heuristic(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
+def heuristic_policy(
+    envs: GrowingEnvs,
+    masks: OperationMasks,  # noqa: ARG001
+    noise: Float[Tensor, "E N"] | None,  # noqa: ARG001
+) -> Int[Tensor, "E 5"]:
     """In weak hosts grow a full seed in each slot, one after another: train it, blend it in, keep it if it helps.
 
     Of the slots whose seed is ready for something, the first is served; a seed that holds and does not help is pruned.
@@ -64,7 +70,7 @@ def heuristic(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E 
     return action
 
 
-BASELINES: dict[str, Baseline] = {"wait": wait, "random": random, "heuristic": heuristic}
+BASELINES: dict[str, Baseline] = {"wait": wait_policy, "random": random_policy, "heuristic": heuristic_policy}
 
 
 DRAWS = frozenset(("random",))
@@ -77,6 +83,6 @@ def draw_noise(hosts: int, sizes: Sequence[int], rng: torch.Generator, device: t
     return torch.cat(clocks, dim=1)
 
 
-def _draw(possible: Bool[Tensor, "E choices"], clock: Float[Tensor, "E choices"]) -> Int[Tensor, " E"]:
+def _draw_choice(possible: Bool[Tensor, "E choices"], clock: Float[Tensor, "E choices"]) -> Int[Tensor, " E"]:
     """One of the possible choices of each row, all alike: a race of exponential clocks, as in torch.multinomial."""
     return (possible.float() / clock).argmax(-1)

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from flatwater.envs.growing.config import FitConfig
 from flatwater.envs.growing.task import Task
-from flatwater.envs.growing.weights import StackedWeights, differentiable, differentiate_, update_
+from flatwater.envs.growing.weights import StackedWeights, graph_weights, step_optimizer_, write_gradients_
 from flatwater.nets.hosts import Host
 from flatwater.nets.slots import SlotGates
 from flatwater.nets.stack import views
@@ -25,7 +25,7 @@ class ValidationResult(NamedTuple):
     """Accuracy with each slot's seed minus accuracy without it."""
 
 
-def fit_(
+def fit_hosts_(
     host: StackedWeights,
     seeds: Sequence[StackedWeights],
     net: Host,
@@ -43,21 +43,21 @@ def fit_(
     """
     parts, layouts = (host, *seeds), (net.layout, *net.seeds)
     with torch.enable_grad():
-        own, *grown = weights = [differentiable(*pair) for pair in zip(parts, layouts, strict=True)]
-        loss = losses(net.logits(own, grown, gates, task.train_images[rows]), task.train_labels[rows]).sum()
-    differentiate_(parts, layouts, weights, loss)
-    update_(host, lr=config.lr, learns=torch.ones_like(learns[:, 0]))
+        own, *grown = weights = [graph_weights(*pair) for pair in zip(parts, layouts, strict=True)]
+        loss = host_losses(net.logits(own, grown, gates, task.train_images[rows]), task.train_labels[rows]).sum()
+    write_gradients_(parts, layouts, weights, loss)
+    step_optimizer_(host, lr=config.lr, learns=torch.ones_like(learns[:, 0]))
     for slot, seed in enumerate(seeds):
-        update_(seed, lr=config.seed_lr, learns=learns[:, slot])
+        step_optimizer_(seed, lr=config.seed_lr, learns=learns[:, slot])
 
 
-def losses(logits: Float[Tensor, "B E K"], labels: Int[Tensor, "B E"]) -> Float[Tensor, " E"]:
+def host_losses(logits: Float[Tensor, "B E K"], labels: Int[Tensor, "B E"]) -> Float[Tensor, " E"]:
     """Mean cross-entropy of each host."""
     each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return each.view(labels.shape).mean(0)
 
 
-def validate(
+def validate_hosts(
     host: StackedWeights, seeds: Sequence[StackedWeights], net: Host, gates: SlotGates, task: Task
 ) -> ValidationResult:
     """All validation images through every host, with all its seeds and without each of them, in one pass."""
@@ -65,4 +65,4 @@ def validate(
     logits = net.ablations(views(host.weights, net.layout), named, gates, task.valid_images)
     labels = task.valid_labels[:, None].expand(logits.shape[1:3])
     accuracy = (logits.argmax(-1) == labels).float().mean(1)
-    return ValidationResult(losses(logits[0], labels), accuracy[0], (accuracy[0] - accuracy[1:]).T)
+    return ValidationResult(host_losses(logits[0], labels), accuracy[0], (accuracy[0] - accuracy[1:]).T)

@@ -129,7 +129,7 @@ def possible_operations(slots: Slots, tables: LifecycleTables, config: Lifecycle
     return OperationMasks(operation, given)
 
 
-def act_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, "E 5"]) -> OperationEffect:
+def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, "E 5"]) -> OperationEffect:
     """Carry out one operation in each host, and let time pass in all slots that it left alone.
 
     Args:
@@ -145,10 +145,10 @@ def act_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, "E 5"]) -> O
     germinated, pruned = acted & is_germinate, acted & (operation == Operation.PRUNE)
     sets_pace = acted & tables.relevant[operation, TEMPO]
 
-    put_(slots.blueprint, germinated, action[:, BLUEPRINT, None])
-    put_(slots.alpha_target, germinated, tables.alpha_targets[-1])
-    put_(slots.alpha_target, acted & is_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
-    put_(slots.pace, sets_pace, tables.paces[action[:, TEMPO, None]])
+    write_where_(slots.blueprint, germinated, action[:, BLUEPRINT, None])
+    write_where_(slots.alpha_target, germinated, tables.alpha_targets[-1])
+    write_where_(slots.alpha_target, acted & is_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
+    write_where_(slots.pace, sets_pace, tables.paces[action[:, TEMPO, None]])
     slots.germinations.add_(germinated)
     pass_time_(slots, tables, acted=acted, leads_to=leads_to)
     slots.alpha.masked_fill_(pruned, 0)
@@ -165,7 +165,7 @@ def pass_time_(
     moved = slots.alpha + torch.minimum(way.abs(), slots.pace) * way.sign()
     # Rounding must not keep a ramp of six sixths from its end.
     moved = torch.where(way.abs() <= slots.pace * (1 + 1e-4), slots.alpha_target, moved)
-    put_(slots.alpha, is_blending, moved)
+    write_where_(slots.alpha, is_blending, moved)
 
     over = torch.where(
         is_blending, slots.alpha == slots.alpha_target, slots.in_stage + 1 >= tables.patience[slots.stage]
@@ -181,6 +181,6 @@ def leads_to_seed(leads_to: Int[Tensor, "E S"], acted: Bool[Tensor, "E S"]) -> B
     return ~(acted & (leads_to == SlotStage.GERMINATED))
 
 
-def put_(values: Tensor, where: Bool[Tensor, "E S"], new: Tensor) -> None:
+def write_where_(values: Tensor, where: Bool[Tensor, "E S"], new: Tensor) -> None:
     """Write `new`, which may broadcast, to some places."""
     values.copy_(torch.where(where, new, values))

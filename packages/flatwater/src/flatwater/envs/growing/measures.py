@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.growing.fitting import ValidationResult
-from flatwater.envs.growing.lifecycle import OperationEffect, put_
-from flatwater.state.tree import derived, state
+from flatwater.envs.growing.lifecycle import OperationEffect, write_where_
+from flatwater.state.tree import derived_field, state
 
 
 @state
@@ -39,7 +39,7 @@ class Measures:
     operation: Int[Tensor, " E"]
     """Of the last step."""
     success: Bool[Tensor, " E"]
-    chance: float = derived()
+    chance: float = derived_field()
     """Accuracy of a host that was never validated."""
 
 
@@ -78,7 +78,7 @@ def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: O
     """What was done; a seed that is new or gone has not been measured."""
     measures.operation.copy_(operation)
     measures.success.copy_(changed.success)
-    put_(measures.started_from, changed.germinated, last_accuracy(measures)[:, None])
+    write_where_(measures.started_from, changed.germinated, last_accuracy(measures)[:, None])
     anew = changed.germinated | changed.pruned
     for known in (measures.contribution, measures.before, measures.contributions, measures.grad_norm, measures.graded):
         known.masked_fill_(anew, 0)
@@ -98,13 +98,13 @@ def note_worth_(
     was pruned) is taken back once, not for ever.
     """
     for history, new in ((measures.loss, worth.loss), (measures.accuracy, worth.accuracy)):
-        put_(history, good[:, None], torch.cat((new[:, None], history[:, :-1]), 1))
+        write_where_(history, good[:, None], torch.cat((new[:, None], history[:, :-1]), 1))
     measures.validations.add_(good)
     measured = measured & good[:, None]
-    put_(measures.before, measured, measures.contribution)
-    put_(measures.contribution, measured, worth.contribution)
+    write_where_(measures.before, measured, measures.contribution)
+    write_where_(measures.contribution, measured, worth.contribution)
     measures.contributions.add_(measured)
-    put_(measures.good_loss, good, worth.loss)
+    write_where_(measures.good_loss, good, worth.loss)
     measures.good_loss.masked_fill_(~good, torch.inf)
     measures.rollbacks.add_(~good)
     torch.logical_not(good, out=measures.rolled_back)
@@ -113,5 +113,5 @@ def note_worth_(
 def note_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, learnt: Bool[Tensor, "E S"]) -> None:
     """Write the gradients' norms down, where a seed has learnt and the norm is a number."""
     known = learnt & norm.isfinite()
-    put_(measures.grad_norm, known, norm)
+    write_where_(measures.grad_norm, known, norm)
     measures.graded.logical_or_(known)

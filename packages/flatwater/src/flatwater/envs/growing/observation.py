@@ -26,7 +26,7 @@ def observation_size(config: GrowingConfig, slots: int) -> int:
     return host + slots * (len(SlotStage) + BLUEPRINTS + len(_OF_A_SLOT))
 
 
-def observation(
+def host_observation(
     step: Int[Tensor, " E"], slots: Slots, measures: Measures, tables: LifecycleTables, config: GrowingConfig
 ) -> Float[Tensor, "E D"]:
     """All that `host_columns` and `slot_columns` say."""

@@ -18,7 +18,7 @@ from flatwater.nets.own_host import OwnHost, make_network
 from flatwater.nets.slots import SlotGates
 from flatwater.nets.stack import init_, views
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 WANTED = (
     "a class of torch.nn.Module, made from (channels, height, width, classes), whose forward takes images [N, C, H, W] "
@@ -56,27 +56,27 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
     """
     if name is None:
         return build_host(config, images)
-    given = f"host = {shown(name)}"
+    given = f"host = {short_repr(name)}"
     if ":" not in name:
         raise ConfigError(f"{given}: must be package.module:Class. The hosts that ship are named by env.host.kind")
     build = find_object(name, given=f"{given}: it", wanted="package.module:Class of a torch.nn.Module")
     try:
-        return _tried(build, images, config.rank, device)
+        return _try_host(build, images, config.rank, device)
     except ConfigError as wrong:
         raise ConfigError(f"{given}: {wrong}") from wrong
 
 
-def _tried(build: Any, images: Images, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
+def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
     slots = _check_class(build, images)
     one, again, other = (make_network(build, images, seed) for seed in (SEEDS[0], *SEEDS))
     _check_weights(one, again)
     rng = torch.Generator().manual_seed(0)
     shown_ = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
     before = {name: buffer.clone() for name, buffer in one.named_buffers()}
-    alone = [_alone(network, slots, shown_) for network in (one, other)]
+    alone = [_run_alone(network, slots, shown_) for network in (one, other)]
     _check_constants(before, one, other)
     _check_logits(alone[0].logits, images)
-    grafts = {slot: _graft(slot, outputs, rank) for slot, outputs in alone[0].outputs.items()}
+    grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in alone[0].outputs.items()}
     constants = {name: buffer.to(device) for name, buffer in before.items()}
     host = OwnHost(build, images, again.to("meta"), grafts, before)
     try:
@@ -102,10 +102,10 @@ def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401
     slots = inspect.getattr_static(build, "slots", None)
     if not isinstance(slots, tuple | list) or not slots or not all(isinstance(slot, str) for slot in slots):
         raise ConfigError(
-            f'its `slots` are {shown(slots)}: wanted are names of submodules, such as slots = ("conv1", "conv2")'
+            f'its `slots` are {short_repr(slots)}: wanted are names of submodules, such as slots = ("conv1", "conv2")'
         )
     if len({*slots}) < len(slots):
-        raise ConfigError(f"its `slots` {shown(tuple(slots))} name a submodule twice: one seed grows behind each")
+        raise ConfigError(f"its `slots` {short_repr(tuple(slots))} name a submodule twice: one seed grows behind each")
     try:
         inspect.signature(build).bind(images.channels, images.height, images.width, images.classes)
     except TypeError as wrong:
@@ -131,13 +131,13 @@ def _check_weights(one: nn.Module, again: nn.Module) -> None:
             )
 
 
-def _alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> ForwardTrace:
+def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> ForwardTrace:
     """One network on some images, and what passed its slots."""
     places, outputs = dict(network.named_modules()), {slot: list[Any]() for slot in slots}
     for slot, seen in outputs.items():
         if not slot or slot not in places:
             known = ", ".join(name for name in places if name)
-            raise ConfigError(f"its slot {shown(slot)} is no submodule: it has {known}")
+            raise ConfigError(f"its slot {short_repr(slot)} is no submodule: it has {known}")
         places[slot].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
     with torch.no_grad():
         return ForwardTrace(network(images), outputs)
@@ -164,7 +164,7 @@ def _check_logits(logits: Any, images: Images) -> None:  # noqa: ANN401  (whatev
         raise ConfigError(f"from images {seen} its forward returns {found}: wanted are logits, float32 {wanted}")
 
 
-def _graft(slot: str, outputs: list[Any], rank: int) -> Graft:
+def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
     if len(outputs) != 1:
         raise ConfigError(f"its slot {slot} is called {len(outputs)} times in a forward: wanted is once")
     (features,) = outputs
@@ -182,7 +182,7 @@ def _graft(slot: str, outputs: list[Any], rank: int) -> Graft:
 def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor], images: Tensor) -> None:
     """Two networks at once compute what each computes alone, and all their weights learn."""
     hosts, flat = len(networks), images.flatten(1)
-    own, seeds, gates = _arena(host, hosts)
+    own, seeds, gates = _example_arena(host, hosts)
     stacked = host.logits(own, seeds, gates, flat[:, None].expand(-1, hosts, -1))
     for row, wanted in enumerate(alone):
         if not torch.allclose(stacked[:, row], wanted, rtol=0, atol=NEAR * float(wanted.abs().max())):
@@ -197,7 +197,7 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor]
     host.ablations(own, seeds, gates, flat)
 
 
-def _arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], SlotGates]:
+def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], SlotGates]:
     """Weights of a few hosts and seeds, and gates that shut these out."""
     slots, layouts = len(host.grafts), (host.layout, *host.seeds)
     blocks = [torch.zeros(hosts, layout.size) for layout in layouts]

@@ -12,7 +12,7 @@ from flatwater.envs.growing.config import GrowRewardConfig
 from flatwater.state.tree import state
 
 
-def credit(
+def seed_credit(
     contribution: Float[Tensor, "E S"],
     *,
     accuracy: Float[Tensor, " E"],

@@ -15,12 +15,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
-from flatwater.envs.growing.fitting import fit_, validate
+from flatwater.envs.growing.fitting import fit_hosts_, validate_hosts
 from flatwater.envs.growing.lifecycle import (
     LifecycleTables,
     OperationMasks,
     Slots,
-    act_,
+    apply_operation_,
     build_slots,
     build_tables,
     possible_operations,
@@ -34,17 +34,17 @@ from flatwater.envs.growing.measures import (
     note_operation_,
     note_worth_,
 )
-from flatwater.envs.growing.observation import observation
-from flatwater.envs.growing.reward import UngrownAccuracy, accuracy_alone, build_alone, credit, step_reward
+from flatwater.envs.growing.observation import host_observation
+from flatwater.envs.growing.reward import UngrownAccuracy, accuracy_alone, build_alone, seed_credit, step_reward
 from flatwater.envs.growing.stages import SlotStage
-from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, image_numbers, key
+from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, image_numbers, stream_key
 from flatwater.envs.growing.task import Task
-from flatwater.envs.growing.weights import StackedWeights, build_part, forget_
+from flatwater.envs.growing.weights import StackedWeights, build_part, reset_moments_
 from flatwater.nets.host_mlp import MLPHost
 from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Host, Images
 from flatwater.nets.own_host import OwnHost
 from flatwater.nets.slots import SlotGates
-from flatwater.state.tree import derived, leaves, state
+from flatwater.state.tree import derived_field, leaves, state
 from flatwater_watch.errors import ConfigError
 
 
@@ -67,13 +67,13 @@ class GrowingEnvs:
     """Taps of each host's kernels that exist."""
     alone: UngrownAccuracy
     """What hosts reach in which nothing is grown. The same for all episodes: a reset leaves it."""
-    constants: dict[str, Tensor] = derived()
+    constants: dict[str, Tensor] = derived_field()
     """What a host of the user's computes with besides weights."""
-    seed_share: Float[Tensor, "S 3"] = derived()
+    seed_share: Float[Tensor, "S 3"] = derived_field()
     """Weights of a seed as a share of the host's own, by slot and blueprint."""
-    tables: LifecycleTables = derived()
-    task: Task = derived()
-    config: GrowingConfig = derived()
+    tables: LifecycleTables = derived_field()
+    task: Task = derived_field()
+    config: GrowingConfig = derived_field()
 
 
 @cache
@@ -84,7 +84,7 @@ def build_host(config: HostConfig, images: Images) -> Host:
     return MLPHost(images, config.hidden, config.rank)
 
 
-def net_of(envs: GrowingEnvs) -> Host:
+def pool_host(envs: GrowingEnvs) -> Host:
     """What computes with the weights of the pool's hosts."""
     return _nets[envs]
 
@@ -176,7 +176,7 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
     envs.step.zero_()
     envs.drawn.zero_()
     envs.seed.copy_(seeds)
-    net, start = net_of(envs), key(seeds, WEIGHTS)
+    net, start = pool_host(envs), stream_key(seeds, WEIGHTS)
     impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
     is_centre = torch.arange(TAPS, device=seeds.device) == CENTRE
     envs.kernel.copy_(~(impaired & net.has_kernels)[:, None] | is_centre)
@@ -203,16 +203,16 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
         raise ConfigError(
             f"action {tuple(action.shape)}: must be {wanted}, hosts by heads. Build the envs for this batch."
         )
-    changed = act_(envs.slots, envs.tables, action)
+    changed = apply_operation_(envs.slots, envs.tables, action)
     note_operation_(envs.measures, action[:, 0], changed)
-    plant_(envs, germinated=changed.germinated, pruned=changed.pruned)
-    train_(envs)
-    accuracy, mixed_in = measure_(envs)
+    plant_seeds_(envs, germinated=changed.germinated, pruned=changed.pruned)
+    train_hosts_(envs)
+    accuracy, mixed_in = measure_hosts_(envs)
     envs.step.add_(1)
     measures, slots = envs.measures, envs.slots
     share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
     alone = accuracy_alone(envs.alone, impaired=impaired_hosts(envs), step=envs.step)
-    credits_ = credit(measures.contribution, accuracy=accuracy, started_from=measures.started_from, alone=alone)
+    credits_ = seed_credit(measures.contribution, accuracy=accuracy, started_from=measures.started_from, alone=alone)
     return step_reward(
         envs.config.reward,
         credits_=credits_ * mixed_in,
@@ -223,52 +223,52 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     )
 
 
-def plant_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: Bool[Tensor, "E S"]) -> None:
+def plant_seeds_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: Bool[Tensor, "E S"]) -> None:
     """Draw new seeds, and remove pruned ones with their optimizers."""
-    layouts = net_of(envs).seeds
+    layouts = pool_host(envs).seeds
     for slot, (part, layout) in enumerate(zip(envs.seeds, layouts, strict=True)):
         new, gone = germinated[:, slot], pruned[:, slot]
-        start = key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
+        start = stream_key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
         draw_weights_(part.weights, layout, start, new)
         part.weights.masked_fill_(gone[:, None], 0)
         # A rollback must bring back neither the seed that was here nor the time before this one.
         part.good.copy_(torch.where((new | gone)[:, None], part.weights, part.good))
-        forget_(part, new | gone)
+        reset_moments_(part, new | gone)
 
 
-def gates_of(envs: GrowingEnvs) -> SlotGates:
+def host_gates(envs: GrowingEnvs) -> SlotGates:
     """What tells the hosts apart now."""
     slots = envs.slots
     return SlotGates(envs.kernel, slots.blueprint, slots.alpha, (slots.stage == SlotStage.TRAINING).float())
 
 
-def train_(envs: GrowingEnvs) -> None:
+def train_hosts_(envs: GrowingEnvs) -> None:
     """The step's updates of every host and of its live seeds."""
     config, stage = envs.config.fit, envs.slots.stage
-    net, gates = net_of(envs), gates_of(envs)
+    net, gates = pool_host(envs), host_gates(envs)
     learns = envs.tables.hosted[stage] & (stage != SlotStage.GERMINATED)
     images, wanted = len(envs.task.train_labels), config.updates * config.batch_size
     drawn = image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images)
     envs.drawn.add_(wanted)
     for rows in torch.split(drawn, config.batch_size):
-        fit_(envs.host, envs.seeds, net, gates, task=envs.task, rows=rows, learns=learns, config=config)
+        fit_hosts_(envs.host, envs.seeds, net, gates, task=envs.task, rows=rows, learns=learns, config=config)
     norm = torch.stack([torch.linalg.vector_norm(part.grad, dim=1) for part in envs.seeds], 1)
     note_gradients_(envs.measures, norm, learnt=learns)
 
 
-def measure_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"]]:
+def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"]]:
     """Validate; keep the weights of hosts that are well, and take the others back to the last ones that were.
 
     Returns:
         Accuracies, and which seeds can change them.
     """
-    worth = validate(envs.host, envs.seeds, net_of(envs), gates_of(envs), envs.task)
+    worth = validate_hosts(envs.host, envs.seeds, pool_host(envs), host_gates(envs), envs.task)
     mixed_in = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
     good = is_good(envs.measures, worth, envs.config.fit.spike)
     for part in (envs.host, *envs.seeds):
         part.good.copy_(torch.where(good[:, None], part.weights, part.good))
         part.weights.copy_(part.good)
-        forget_(part, ~good)
+        reset_moments_(part, ~good)
     note_worth_(envs.measures, worth, good=good, measured=mixed_in)
     return last_accuracy(envs.measures), mixed_in
 
@@ -280,7 +280,7 @@ def impaired_hosts(envs: GrowingEnvs) -> Bool[Tensor, " E"]:
 
 def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:
     """What an agent sees of each host."""
-    return observation(envs.step, envs.slots, envs.measures, envs.tables, envs.config)
+    return host_observation(envs.step, envs.slots, envs.measures, envs.tables, envs.config)
 
 
 def masks(envs: GrowingEnvs) -> OperationMasks:

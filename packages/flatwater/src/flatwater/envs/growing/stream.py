@@ -30,24 +30,24 @@ _CHUNK = 1 << 15
 """Weights of one env drawn at a time: 64-bit integers of all weights at once would be larger than the arena."""
 
 
-def mix(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+def mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     """`lowbias32`, of 32-bit numbers in int64 (whose products wrap at 64 bits and keep their lower 32)."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK
     x = ((x ^ (x >> 15)) * 0x846CA68B) & _MASK
     return x ^ (x >> 16)
 
 
-def fold(first: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
+def hash_sequence(first: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """A 32-bit hash of a sequence of 32-bit numbers, elementwise (see the formula above)."""
-    folded = mix(first ^ _GOLDEN)
+    folded = mix_bits(first ^ _GOLDEN)
     for word in words:
-        folded = mix(((folded + _GOLDEN) & _MASK) ^ word)
+        folded = mix_bits(((folded + _GOLDEN) & _MASK) ^ word)
     return folded
 
 
-def key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | int) -> Int[Tensor, " E"]:
+def stream_key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | int) -> Int[Tensor, " E"]:
     """The hash that all numbers of one use of a 64-bit env seed start from."""
-    return fold(seed & _MASK, (seed >> 32) & _MASK, use, *words)
+    return hash_sequence(seed & _MASK, (seed >> 32) & _MASK, use, *words)
 
 
 def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, wanted: int, images: int) -> Int[Tensor, "B E"]:
@@ -61,8 +61,8 @@ def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, wanted: 
     """
     at = drawn + torch.arange(wanted, device=seed.device)[:, None]
     epoch, k = at // images, at % images
-    stream = fold(key(seed, DATA), epoch)
-    slope, offset = 1 + fold(stream, 0) % (images - 1), fold(stream, 1) % images
+    stream = hash_sequence(stream_key(seed, DATA), epoch)
+    slope, offset = 1 + hash_sequence(stream, 0) % (images - 1), hash_sequence(stream, 1) % images
     for _ in range(longest_search(images)):
         slope = slope + (torch.gcd(slope, torch.full_like(slope, images)) != 1)
     return (slope * k + offset) % images
@@ -97,7 +97,7 @@ def draw_weights_(
         for low in range(0, flat.shape[1] if weight.fan_in else 0, _CHUNK):
             part = flat[:, low : low + _CHUNK]
             index = torch.arange(at + low, at + low + part.shape[1], device=block.device)
-            bits = fold(start[:, None], index) >> 8
+            bits = hash_sequence(start[:, None], index) >> 8
             drawn = (bits.to(block.dtype) * 2**-23 - 1) * weight.fan_in**-0.5
             part.copy_(torch.where(chosen[:, None], drawn, part))
         at += flat.shape[1]

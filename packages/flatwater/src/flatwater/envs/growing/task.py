@@ -13,7 +13,7 @@ from flatwater.named_imports import find_object
 from flatwater.nets.hosts import Images
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 SHIPPED = {"digits": "flatwater.envs.growing.digits:digits"}
 """Tasks that have a short name."""
@@ -52,19 +52,21 @@ def load_task(name: str, device: torch.device) -> Task:
     """
     where = SHIPPED.get(name, name)
     if ":" not in where:
-        raise ConfigError(f"task = {shown(name)}: must be {', '.join(SHIPPED)}, or package.module:function, {WANTED}")
-    made = find_object(where, given=f"task = {shown(name)}: it", wanted="package.module:function")
+        raise ConfigError(
+            f"task = {short_repr(name)}: must be {', '.join(SHIPPED)}, or package.module:function, {WANTED}"
+        )
+    made = find_object(where, given=f"task = {short_repr(name)}: it", wanted="package.module:function")
     if not callable(made):
-        raise ConfigError(f"task = {shown(name)}: it is a {type(made).__name__}. Wanted is {WANTED}")
-    with Border(f"task {shown(name)}", made, wanted="a function without arguments"):
+        raise ConfigError(f"task = {short_repr(name)}: it is a {type(made).__name__}. Wanted is {WANTED}")
+    with Border(f"task {short_repr(name)}", made, wanted="a function without arguments"):
         given = cast("Callable[[], Any]", made)()
     try:
-        return task_of(given, device)
+        return make_task(given, device)
     except ConfigError as wrong:
-        raise ConfigError(f"task = {shown(name)}: {wrong}") from wrong
+        raise ConfigError(f"task = {short_repr(name)}: {wrong}") from wrong
 
 
-def task_of(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whatever a function returned)
+def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whatever a function returned)
     """Check what a function returned, and put it on a device.
 
     Args:
@@ -89,11 +91,11 @@ def task_of(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whateve
     if not 2 <= count <= MOST_CLASSES:  # noqa: PLR2004
         raise ConfigError(f"there are {count} classes: wanted are 2 to {MOST_CLASSES:,}, numbered from 0")
     return Task(
-        train_images=_put(train, device),
+        train_images=_pixels_to_device(train, device),
         train_labels=torch.tensor(train_labels.astype(np.int64), device=device),
-        valid_images=_put(valid, device),
+        valid_images=_pixels_to_device(valid, device),
         valid_labels=torch.tensor(valid_labels.astype(np.int64), device=device),
-        images=_images(train.shape[1:], count),
+        images=_image_shape(train.shape[1:], count),
     )
 
 
@@ -123,14 +125,14 @@ def _check(part: str, images: np.ndarray, labels: np.ndarray) -> None:
         raise ConfigError(f"images to {part} are {images.dtype}, or not all finite: wanted are uint8 or finite numbers")
 
 
-def _put(images: np.ndarray, device: torch.device) -> Tensor:
+def _pixels_to_device(images: np.ndarray, device: torch.device) -> Tensor:
     """Pixels in a row; bytes become shares of 255."""
     flat = images.reshape(len(images), -1)
     scaled = flat / np.float32(255) if flat.dtype == np.uint8 else flat
     return torch.tensor(scaled, dtype=torch.float32, device=device)
 
 
-def _images(shape: tuple[int, ...], classes: int) -> Images:
+def _image_shape(shape: tuple[int, ...], classes: int) -> Images:
     """A vector is an image of one row."""
     channels, height, width = (1,) * (3 - len(shape)) + shape
     return Images(channels, height, width, classes)

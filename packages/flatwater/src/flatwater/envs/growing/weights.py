@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.nets.stack import Layout, Params, views
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import derived_field, state
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 MOMENTUM = 0.9
@@ -33,7 +33,7 @@ class StackedWeights:
     good: Float[Tensor, "E n"]
     """The weights after the last step whose losses were good."""
     moments: StackedMoments
-    grad: Float[Tensor, "E n"] = derived()
+    grad: Float[Tensor, "E n"] = derived_field()
     """Of the last update."""
 
 
@@ -50,12 +50,12 @@ def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) 
     return StackedWeights(weights=zeros(hosts, size), good=zeros(hosts, size), moments=moments, grad=zeros(hosts, size))
 
 
-def differentiable(part: StackedWeights, layout: Layout) -> dict[str, Tensor]:
+def graph_weights(part: StackedWeights, layout: Layout) -> dict[str, Tensor]:
     """The weights by name, on the same storage, for a graph of their own."""
     return {name: weight.detach().requires_grad_() for name, weight in views(part.weights, layout).items()}
 
 
-def differentiate_(
+def write_gradients_(
     parts: Sequence[StackedWeights], layouts: Sequence[Layout], weights: Sequence[Params], loss: Tensor
 ) -> None:
     """Write the gradients of a loss to each part's `grad`."""
@@ -65,7 +65,7 @@ def differentiate_(
             place.copy_(next(found))
 
 
-def forget_(part: StackedWeights, chosen: Bool[Tensor, " E"]) -> None:
+def reset_moments_(part: StackedWeights, chosen: Bool[Tensor, " E"]) -> None:
     """Zero the moments of the chosen hosts."""
     moments = part.moments
     moments.exp_avg.masked_fill_(chosen[:, None], 0)
@@ -73,7 +73,7 @@ def forget_(part: StackedWeights, chosen: Bool[Tensor, " E"]) -> None:
     moments.updates.masked_fill_(chosen, 0)
 
 
-def update_(part: StackedWeights, *, lr: float, learns: Bool[Tensor, " E"]) -> None:
+def step_optimizer_(part: StackedWeights, *, lr: float, learns: Bool[Tensor, " E"]) -> None:
     """One optimizer update of every row, by torch's fused kernels, which need no memory of their own.
 
     Rows that do not learn have zero gradients and zero moments, which both kernels turn into a step of exactly zero.

@@ -82,7 +82,7 @@ def check_info(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
     return given
 
 
-def unlike(env: object, method: str, wrong: Exception, when: str = "") -> UserCodeError:
+def interface_error(env: object, method: str, wrong: Exception, when: str = "") -> UserCodeError:
     """What a method gave is not what Gymnasium's interface says."""
     parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
     said = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)

@@ -14,9 +14,9 @@ from flatwater.envs.wrapped.checks import (
     check_flag,
     check_info,
     check_reward,
+    interface_error,
     not_finite_error,
     source_location,
-    unlike,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.spaces import MASK, make_action_spec, make_reader, write_mask
@@ -55,7 +55,7 @@ class GymnasiumWorld:
         """
 
         def make() -> gymnasium.Env[Any, Any]:
-            return named_env(name) if isinstance(name, str) else _made(name)
+            return named_env(name) if isinstance(name, str) else _make_env(name)
 
         self.copies: list[gymnasium.Env[Any, Any]] = [make() for _ in range(envs)]
         """The environments, wrapped as Gymnasium does."""
@@ -116,24 +116,24 @@ class GymnasiumWorld:
             observation, info = given
             return observation, check_info(info)
         except (TypeError, ValueError) as wrong:
-            raise unlike(self._own, "reset", wrong) from wrong
+            raise interface_error(self._own, "reset", wrong) from wrong
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds."""
-        self.beginnings.note_(which)
+        self.beginnings.record_starts_(which)
         for env in np.flatnonzero(which):
             observation, info = self._reset(self.copies[env], int(seeds[env]) % 2**32)
             self._check_spaces(self.copies[env])
             try:
                 self._reader.write(observation, obs[env, 0])
             except REFUSED as wrong:
-                raise unlike(self._own, "reset", wrong, f"with seed {int(seeds[env]) % 2**32}") from wrong
+                raise interface_error(self._own, "reset", wrong, f"with seed {int(seeds[env]) % 2**32}") from wrong
             if legal is not None:
                 write_mask(info, legal[env, 0], self._name)
         self.executed[which] = NOTHING
         self._limit.begin_(which, seeds)
         if self._looks:
-            self._look(obs, "reset")
+            self._check_finite(obs, "reset")
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
         self,
@@ -159,22 +159,22 @@ class GymnasiumWorld:
                 write(seen, obs[env, 0])
                 check_info(info)
             except REFUSED as wrong:
-                raise unlike(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
+                raise interface_error(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
             if legal is not None:
                 legal[env] = True
                 if not (terminated[env, 0] or truncated[env, 0]):
                     write_mask(info, legal[env, 0], self._name)
         if self._looks:
-            self._look(obs, "step")
+            self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)
 
-    def _look(self, obs: Array, method: str) -> None:
+    def _check_finite(self, obs: Array, method: str) -> None:
         """Refuse numbers that are none, all copies at once."""
         if np.isfinite(obs).all():
             return
         env, _, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
-        wrong = not_finite_error(self._reader.part(number), obs[env, 0, number])
-        raise unlike(self._own, method, wrong, self._limit.place(env, method))
+        wrong = not_finite_error(self._reader.part_name(number), obs[env, 0, number])
+        raise interface_error(self._own, method, wrong, self._limit.place(env, method))
 
     def close(self) -> None:
         """Close the copies."""
@@ -183,7 +183,7 @@ class GymnasiumWorld:
                 copy.close()
 
 
-def _made(name: type[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
+def _make_env(name: type[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
     wanted = "a class that is made without arguments"
     with Border(f"environment {dotted_name(name)}", name, "__init__", call=f"{name.__name__}()", wanted=wanted):
         return name()

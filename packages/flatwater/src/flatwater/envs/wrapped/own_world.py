@@ -50,7 +50,7 @@ class OwnWorld:
         with self._beginning:
             self.inner.begin_(which, seeds, obs, *legal)
         if self._looks_at[1]:
-            self._look("begin_", "observation", obs)
+            self._check_finite("begin_", "observation", obs)
 
     def step_(
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, *legal: Array
@@ -59,9 +59,9 @@ class OwnWorld:
         with self._stepping:
             self.inner.step_(actions, obs, reward, terminated, truncated, *legal)
         if self._looks_at[0]:
-            self._look("step_", "reward", reward)
+            self._check_finite("step_", "reward", reward)
         if self._looks_at[1]:
-            self._look("step_", "observation", obs)
+            self._check_finite("step_", "observation", obs)
 
     def state_dict(self) -> Any:  # noqa: ANN401  (of the class)
         """What the world keeps over episodes."""
@@ -88,7 +88,7 @@ class OwnWorld:
         with self._closing:
             self.inner.close()
 
-    def _look(self, method: str, name: str, written: Array) -> None:
+    def _check_finite(self, method: str, name: str, written: Array) -> None:
         if np.isfinite(written).all():
             return
         place = tuple(int(number) for number in np.argwhere(~np.isfinite(written))[0])

@@ -7,7 +7,14 @@ import numpy as np
 from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.checks import REFUSED, check_flag, check_info, check_reward, not_finite_error, unlike
+from flatwater.envs.wrapped.checks import (
+    REFUSED,
+    check_flag,
+    check_info,
+    check_reward,
+    interface_error,
+    not_finite_error,
+)
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import MOST_STEPS
 from flatwater.envs.wrapped.spaces import MASK, make_action_spec, make_reader, write_mask
@@ -42,7 +49,7 @@ class PettingZooWorld:
         if not self._agents:
             raise ConfigError(f"world pettingzoo:{module}: there is no agent in possible_agents")
         seen, done = (
-            _common(each, name, module) for each, name in zip(spaces, ("observations", "actions"), strict=True)
+            _common_space(each, name, module) for each, name in zip(spaces, ("observations", "actions"), strict=True)
         )
         self._reader = make_reader(seen, module, config.form)
         self._actions = make_action_spec(done, first.unwrapped, module)
@@ -75,18 +82,18 @@ class PettingZooWorld:
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds."""
         self._over[:, which] = False
-        self.beginnings.note_(which)
+        self.beginnings.record_starts_(which)
         for env in np.flatnonzero(which):
             seen, infos = self._reset(self._copies[env], int(seeds[env]) % 2**32)
             try:
                 self._write_(obs[env], seen)
             except REFUSED as wrong:
-                raise unlike(self._own, "reset", wrong, f"with seed {int(seeds[env]) % 2**32}") from wrong
+                raise interface_error(self._own, "reset", wrong, f"with seed {int(seeds[env]) % 2**32}") from wrong
             if legal is not None:
                 self._write_legal_(legal[env], infos, self._copies[env].agents)
         self._limit.begin_(which, seeds)
         if self._looks:
-            self._look(obs, "reset")
+            self._check_finite(obs, "reset")
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
         self,
@@ -111,11 +118,11 @@ class PettingZooWorld:
                     self._over[0, env, at] |= check_flag("terminated", ended.get(agent, False))
                     self._over[1, env, at] |= check_flag("truncated", cut.get(agent, False))
             except REFUSED as wrong:
-                raise unlike(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
+                raise interface_error(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
             if legal is not None:
                 self._write_legal_(legal[env], infos, copy.agents)
         if self._looks:
-            self._look(obs, "step")
+            self._check_finite(obs, "step")
         terminated[...], truncated[...] = self._over
         self._limit.truncate_(terminated, truncated)
 
@@ -132,15 +139,15 @@ class PettingZooWorld:
             seen, infos = given
             return check_info(seen), check_info(infos)
         except (TypeError, ValueError) as wrong:
-            raise unlike(self._own, "reset", wrong) from wrong
+            raise interface_error(self._own, "reset", wrong) from wrong
 
-    def _look(self, obs: Array, method: str) -> None:
+    def _check_finite(self, obs: Array, method: str) -> None:
         """Refuse numbers that are none, all copies and agents at once."""
         if np.isfinite(obs).all():
             return
         env, agent, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
-        wrong = not_finite_error(f"{self._agents[agent]}'s {self._reader.part(number)}", obs[env, agent, number])
-        raise unlike(self._own, method, wrong, self._limit.place(env, method))
+        wrong = not_finite_error(f"{self._agents[agent]}'s {self._reader.part_name(number)}", obs[env, agent, number])
+        raise interface_error(self._own, method, wrong, self._limit.place(env, method))
 
     def _write_(self, obs: Array, seen: dict[str, Any]) -> None:
         for at, agent in enumerate(self._agents):
@@ -171,7 +178,7 @@ def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships
         return found.parallel_env()
 
 
-def _common(spaces: dict[str, Any], what: str, module: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
+def _common_space(spaces: dict[str, Any], what: str, module: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
     """The space that all agents have."""
     first, *others = spaces
     for other in others:

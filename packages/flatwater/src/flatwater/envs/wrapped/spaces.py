@@ -42,7 +42,7 @@ class ObservationReader(NamedTuple):
     keys: tuple[tuple[int, str], ...] = ()
     """Where each part of a vector ends, and how an observation is asked for it: `['speed']`."""
 
-    def part(self, number: int) -> str:
+    def part_name(self, number: int) -> str:
         """Which number of an observation stands at a place of the vector: `observation['speed'][2]`."""
         begins = 0
         for end, key in self.keys:
@@ -69,7 +69,7 @@ def make_reader(space: gym.Space[Any], name: str, form: Form = "auto") -> Observ
         ConfigError: if they cannot be.
     """
     if form == "tokens":
-        return _as_they_are(space, name)
+        return _plain_tokens(space, name)
     if form == "vector":
         return _vector(space, name)
     if form == "auto" and _may_be_tokens(space):
@@ -91,7 +91,7 @@ def _may_be_tokens(space: gym.Space[Any]) -> bool:
     return _is_image(space) and len(space.shape or ()) == TOKEN_AXES and (space.shape or ())[1] == TOKEN
 
 
-def _as_they_are(space: gym.Space[Any], name: str) -> ObservationReader:
+def _plain_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
     """Tokens that the environment itself gives."""
     shape = space.shape or ()
     if not isinstance(space, gym.Box) or space.dtype != np.uint8 or len(shape) != TOKEN_AXES or shape[1] != TOKEN:
@@ -117,7 +117,7 @@ def _vector(space: gym.Space[Any], name: str) -> ObservationReader:
     if size == 0:
         raise ConfigError(f"{name}: observations of {space} hold no number: there is nothing to see")
     parts = [*_parts(space, "", lambda observation: observation, 0)]
-    measures = tuple(np.flatnonzero(_measured(space)).tolist())
+    measures = tuple(np.flatnonzero(_float_mask(space)).tolist())
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
         for part in parts:
@@ -146,11 +146,11 @@ def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: in
         inside = space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
         for name, each in inside:
 
-            def asked(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
+            def read_part(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
                 return of(observation)[name]
 
             size = gym.flatdim(each)
-            yield from _parts(each, f"{key}[{name!r}]", asked, begins)
+            yield from _parts(each, f"{key}[{name!r}]", read_part, begins)
             begins += size
     elif size := gym.flatdim(space):
         yield _VectorPart(key, of, begins, begins + size, _writer(space))
@@ -172,10 +172,10 @@ def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
     return write_box if isinstance(space, gym.Box) else write_flat
 
 
-def _measured(space: gym.Space[Any]) -> Array:
+def _float_mask(space: gym.Space[Any]) -> Array:
     """Which numbers of a vector are of a Box of floats, whose scale is its own: neither places nor pixels."""
     if isinstance(space, gym.Dict | gym.Tuple):
-        return np.concatenate([_measured(each) for each in _inside(space)])
+        return np.concatenate([_float_mask(each) for each in _child_spaces(space)])
     floats = isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
     return np.full(gym.flatdim(space), floats)
 
@@ -202,7 +202,7 @@ def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
     legal[:] = row
 
 
-class Actions(NamedTuple):
+class ActionSpec(NamedTuple):
     """What an agent can do."""
 
     names: tuple[str, ...]
@@ -223,13 +223,13 @@ class Actions(NamedTuple):
 
 
 @runtime_checkable
-class NamesActions(Protocol):
+class HasActionNames(Protocol):
     """An environment that says what its actions are called, as MiniGrid's do."""
 
     actions: EnumType
 
 
-def make_action_spec(space: gym.Space[Any], env: object, name: str) -> Actions:
+def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpec:
     """The actions, with the environment's own names, if it has an enum of them, or numbers.
 
     Raises:
@@ -239,7 +239,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> Actions:
         bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
         if not bounds:
             raise ConfigError(f"{name}: actions of {space} hold no number: there is nothing to do")
-        return Actions(tuple(str(number) for number in range(len(bounds))), 0, bounds)
+        return ActionSpec(tuple(str(number) for number in range(len(bounds))), 0, bounds)
     if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
         return _choices(space)
     if not isinstance(space, gym.Discrete):
@@ -249,18 +249,18 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> Actions:
             "gymnasium.wrappers.TransformAction"
         )
     numbers = range(int(space.start), int(space.start + space.n))
-    members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, NamesActions) else []
+    members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, HasActionNames) else []
     if [each.value for each in members] == list(numbers):
-        return Actions(tuple(each.name for each in members), numbers.start)
-    return Actions(tuple(str(number) for number in numbers), numbers.start)
+        return ActionSpec(tuple(each.name for each in members), numbers.start)
+    return ActionSpec(tuple(str(number) for number in numbers), numbers.start)
 
 
-def _choices(space: gym.MultiDiscrete | gym.MultiBinary) -> Actions:
+def _choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
     """A choice for each place of the action."""
     sizes = space.nvec if isinstance(space, gym.MultiDiscrete) else np.full(space.shape, 2)
     start = space.start if isinstance(space, gym.MultiDiscrete) else np.zeros(space.shape)
     choices = tuple(int(size) for size in sizes)
-    return Actions(tuple(str(number) for number in range(len(choices))), start.astype(space.dtype), choices=choices)
+    return ActionSpec(tuple(str(number) for number in range(len(choices))), start.astype(space.dtype), choices=choices)
 
 
 def _is_image(space: gym.Space[Any] | None) -> bool:
@@ -269,10 +269,10 @@ def _is_image(space: gym.Space[Any] | None) -> bool:
 
 def _has_words(space: gym.Space[Any]) -> bool:
     """Whether flattening would make numbers of letters."""
-    return isinstance(space, gym.Text) or any(_has_words(each) for each in _inside(space))
+    return isinstance(space, gym.Text) or any(_has_words(each) for each in _child_spaces(space))
 
 
-def _inside(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
+def _child_spaces(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
     """The spaces of a Dict or a Tuple, as flattening orders them."""
     if isinstance(space, gym.Dict):
         return space.values()

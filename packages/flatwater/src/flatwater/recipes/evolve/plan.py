@@ -14,7 +14,7 @@ from flatwater.envs.worlds import build_world
 from flatwater.memory.planner import Plan
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.runs.planning import META, Alternative, planned, with_advice
+from flatwater.runs.planning import META, Alternative, make_plan, with_advice
 from flatwater.state.tree import nbytes
 from flatwater.trainers.evolve.play import bind_learning
 from flatwater.trainers.evolve.state import EvolveSetup, Population, build_population, build_setup
@@ -76,15 +76,15 @@ def plan_population(config: EvolveRunConfig, worlds: EvolveWorlds, device: torch
         worlds: built for it; they say what is seen and done.
         device: where the run will compute: its memory is what counts.
     """
-    setup, run = outline(config, worlds)
+    setup, run = build_on_meta(config, worlds)
     owners = nbytes(run)
-    plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
+    plan = make_plan(owners, lambda: phase_transients(setup, run), config=config, device=device)
     return with_advice(
-        plan, _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other))[1])
+        plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, build_worlds(other))[1])
     )
 
 
-def outline(config: EvolveRunConfig, worlds: EvolveWorlds) -> tuple[EvolveSetup, Population]:
+def build_on_meta(config: EvolveRunConfig, worlds: EvolveWorlds) -> tuple[EvolveSetup, Population]:
     """The run on the meta device."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
@@ -92,10 +92,10 @@ def outline(config: EvolveRunConfig, worlds: EvolveWorlds) -> tuple[EvolveSetup,
     return setup, build_population(setup)
 
 
-def transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
+def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
     learn_, own = bind_learning(setup, run), setup.config.learner.own
-    run.learner.tally.updates = own.cycle - 1
+    run.learner.tally.updates = own.updates_per_cycle - 1
     actors = views(run.learner.actor, setup.nets.actor.layout)
     rows = len(run.learner.actor)
     return {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from flatwater.envs.world import Array
 from flatwater.nets.mlp import MLPActor
-from flatwater.nets.stack import joined, views
+from flatwater.nets.stack import join_weights, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable, observation_rows
@@ -20,7 +20,7 @@ from flatwater_watch.files.content import convert_to
 Bounds = tuple[tuple[float, float], ...]
 
 
-def policy_of(run: EvolveRun, _folder: RunFolder | None = None) -> "Champion":
+def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> "Champion":
     """The champion of a run that was restored; it keeps a copy of its weights, and nothing else of the run."""
     setup = run.trainer.setup
     actor = setup.nets.actor
@@ -108,4 +108,4 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     """The champion of a .safetensors file."""
     said = convert_to(dict(header), _ChampionHeader)
     actor = MLPActor(said.obs, len(said.bounds), said.hidden, drawn=said.drawn)
-    return Champion(actor, said.bounds, joined(tensors, actor.layout))
+    return Champion(actor, said.bounds, join_weights(tensors, actor.layout))

@@ -1,11 +1,11 @@
 """The recipe `evolve`: a population of members in any environment with continuous actions."""
 
-from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, format_whole
+from flatwater.metrics.console import BUFFER, WHOLE, Column, TableLayout, format_whole
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import OF_RETURNS, Headline, Recipe, lazy_function
 from flatwater.recipes.evolve.config import EvolveRunConfig
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     round="generation",
     short="gen",
     columns=(
@@ -33,7 +33,7 @@ EVOLVE = Recipe(
     """,
     plan=lazy_function("flatwater.recipes.evolve.run:plan"),
     compose=lazy_function("flatwater.recipes.evolve.run:compose"),
-    policy=lazy_function("flatwater.recipes.evolve.policy:policy_of"),
+    policy=lazy_function("flatwater.recipes.evolve.policy:make_champion"),
     rebuild=lazy_function("flatwater.recipes.evolve.policy:rebuild_champion"),
     layout=LAYOUT,
     curves={"fitness, mean": "fitness/mean", "champion": "champion/return"},

@@ -8,7 +8,7 @@ from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.alarms import Alarm, array_alarms, not_finite_metrics, skipped_steps
+from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_steps
 from flatwater.recipes.evolve.config import EvolveRunConfig
 from flatwater.recipes.evolve.plan import build_run_world, build_worlds, plan_population
 from flatwater.recipes.evolve.score import as_json, score_champion
@@ -67,7 +67,7 @@ class EvolveRun(WorldRun):
         taken = config.steps * config.learner.own.updates * len(learner.trained)
         return [
             *array_alarms(round_, weights),
-            *not_finite_metrics(round_, dict(metrics)),
+            *metric_alarms(round_, dict(metrics)),
             *skipped_steps(round_, skipped, taken),
         ]
 

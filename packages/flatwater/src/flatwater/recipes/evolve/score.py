@@ -9,7 +9,7 @@ from flatwater.envs.split_seeds import NOTES
 from flatwater.envs.worlds import build_teacher
 from flatwater.metrics.figures import finite_or_none
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.runs.fingerprint import versions
+from flatwater.runs.fingerprint import version_facts
 from flatwater.trainers.evolve.round import EvolveTrainer
 
 CHAMPION, RANDOM = "champion", "random"
@@ -29,13 +29,13 @@ def score_champion(trainer: EvolveTrainer, first_seed: int) -> dict[str, Returns
     random = build_teacher("random", stage.world, rng)
     seeds = first_seed + np.arange(trainer.setup.trial.envs, dtype=np.int64)
 
-    def played(step_: Callable[[], None]) -> Returns:
+    def play_steps(step_: Callable[[], None]) -> Returns:
         stage.begin_(seeds)
         for _ in range(steps):
             step_()
         return run.trial.paid.double().numpy().copy()
 
-    players = {CHAMPION: played(stage.champion_step_), RANDOM: played(lambda: stage.random_step_(random))}
+    players = {CHAMPION: play_steps(stage.champion_step_), RANDOM: play_steps(lambda: stage.random_step_(random))}
     rng.set_state(before)
     return players
 
@@ -68,6 +68,6 @@ def as_json(
         "updates": run.learner.tally.updates,
         "seed": config.seed,
         "threads": config.threads,
-        "versions": versions(),
+        "versions": version_facts(),
         "note": NOTES[split],
     }

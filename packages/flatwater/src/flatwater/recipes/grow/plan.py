@@ -7,14 +7,14 @@ import torch
 
 from flatwater.cluster.share import Span
 from flatwater.envs.growing.own_host import torch_error_text
-from flatwater.envs.growing.simulator import GrowingEnvs, measure_, sub_pool, train_
+from flatwater.envs.growing.simulator import GrowingEnvs, measure_hosts_, sub_pool, train_hosts_
 from flatwater.envs.growing.stream import image_numbers
 from flatwater.envs.growing.task import load_task
 from flatwater.memory.nodes import worker_capacity
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig, split_environments
 from flatwater.recipes.grow.exchange import measure_wire_bytes
-from flatwater.runs.planning import META, Alternative, planned, with_advice
+from flatwater.runs.planning import META, Alternative, make_plan, with_advice
 from flatwater.runs.team import place_workers
 from flatwater.state.tree import nbytes
 from flatwater.trainers.grow.round import build_trainer
@@ -22,7 +22,7 @@ from flatwater.trainers.grow.state import GrowSetup, GrowState, build_grow, buil
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.meters.torch_ops import peak_bytes
-from flatwater_watch.sanitize import shown
+from flatwater_watch.sanitize import short_repr
 
 
 def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
@@ -32,14 +32,14 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         config: the run's; `budget` is taken from it.
         device: where the run will compute: its memory is what counts.
     """
-    setup, run = outline(config)
-    owners, dealt, exchange = nbytes(run), dealt_of(config), {}
+    setup, run = build_on_meta(config)
+    owners, dealt, exchange = nbytes(run), environment_shares(config), {}
     if dealt:
         found = measure_wire_bytes(setup, run, dealt)
         exchange = {"round": found.collected, "evaluation": found.evaluated, "largest": found.largest}
-    plan = planned(
+    plan = make_plan(
         owners,
-        lambda: transients(setup, run) | (messages(run) if dealt else {}),
+        lambda: phase_transients(setup, run) | (message_bytes(run) if dealt else {}),
         config=config,
         device=device,
         workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in dealt],
@@ -51,10 +51,10 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         room = worker_capacity(plan.nodes)
         if not isinstance(config.workers, int) and room < len(dealt):
             return plan_grow(replace(config, workers=max(1, room)), device)
-    return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(outline(other)[1]))
+    return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other)[1]))
 
 
-def dealt_of(config: GrowRunConfig) -> list[Span]:
+def environment_shares(config: GrowRunConfig) -> list[Span]:
     """The environments of each worker; empty where this process computes alone."""
     workers = config.workers
     if not isinstance(workers, int):
@@ -63,14 +63,14 @@ def dealt_of(config: GrowRunConfig) -> list[Span]:
     return found if len(found) > 1 else []
 
 
-def outline(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
+def build_on_meta(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
     """The run on the meta device."""
     task = load_task(config.task, META)
     setup = build_setup(config, task.images, META)
     return setup, build_grow(setup, task)
 
 
-def transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
+def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device.
 
     Raises:
@@ -79,25 +79,25 @@ def transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
     group = sub_pool(run.envs, *max(setup.config.groups, key=lambda span: span[1] - span[0]))
     update_ = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}["update"]
 
-    def worked() -> None:
+    def train_and_measure() -> None:
         """Training and validation: the rest of a step works in chunks or on a few numbers for each host."""
-        train_(group)
-        measure_(group)
+        train_hosts_(group)
+        measure_hosts_(group)
 
     try:
-        step = _drawn(group) + peak_bytes(worked)
+        step = _image_number_bytes(group) + peak_bytes(train_and_measure)
     except RuntimeError as refused:
         if setup.config.host is None:
             raise
         raise ConfigError(
-            f"host = {shown(setup.config.host)}: it computes on the CPU alone: {torch_error_text(refused)}. What its "
-            "forward makes must lie where its input does, as in torch.arange(n, device=x.device); what is always the "
-            "same is a buffer (register_buffer)"
+            f"host = {short_repr(setup.config.host)}: it computes on the CPU alone: {torch_error_text(refused)}. What "
+            "its forward makes must lie where its input does, as in torch.arange(n, device=x.device); what is always "
+            "the same is a buffer (register_buffer)"
         ) from refused
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
 
 
-def messages(run: GrowState) -> dict[str, int]:
+def message_bytes(run: GrowState) -> dict[str, int]:
     """Bytes of the pool's rows that have come home in messages, before they are written into the state."""
     return {"exchange": sum(leaf.nbytes for _, leaf in env_rows(run.envs, run.memory))}
 
@@ -106,7 +106,7 @@ TRIED = 8
 """Updates of a step that are tried out at the most: they are alike, and thousands would take minutes."""
 
 
-def _drawn(envs: GrowingEnvs) -> int:
+def _image_number_bytes(envs: GrowingEnvs) -> int:
     """Bytes of the image numbers of a step with more updates than are tried out, which are limited to those."""
     fit, images = envs.config.fit, len(envs.task.train_labels)
     if fit.updates <= TRIED:

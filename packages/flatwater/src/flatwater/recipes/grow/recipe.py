@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flatwater.metrics.console import WHOLE, Column, Layout, format_percent
+from flatwater.metrics.console import WHOLE, Column, TableLayout, format_percent
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater.recipes.grow.config import GrowRunConfig
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     round="batch",
     short="batch",
     columns=(

@@ -22,7 +22,7 @@ from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import CrewRun
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer, episodes_record
 from flatwater.trainers.grow.state import build_grow, build_setup
-from flatwater_watch.forms import count_phrase, noun_of
+from flatwater_watch.forms import count_phrase, noun_form
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class GrowRun(CrewRun):
         task = f"{len(envs.task.train_labels):,} {size} in {seen.classes} classes to learn"
         kind = config.host or config.env.host.kind
         workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
-        hosts = f"{config.envs} {kind} {noun_of(config.envs, 'host')}"
+        hosts = f"{config.envs} {kind} {noun_form(config.envs, 'host')}"
         return f"{hosts} of up to {weights:,} weights, {task}, batches of one episode{workers}"
 
     def data(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
 from flatwater.metrics.figures import finite_or_none
 from flatwater.recipes.grow.lives import Lives, write_lives
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.fingerprint import versions
+from flatwater.runs.fingerprint import version_facts
 from flatwater.trainers.grow.collect import noise_for
 from flatwater.trainers.grow.executor import POLICY, GroupExecutor
 from flatwater.trainers.grow.round import GrowTrainer, local_executor
@@ -43,20 +43,20 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
     """
     rng = trainer.run.generators["held out"]
     before = rng.get_state()
-    tables = {player: lives_of(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
+    tables = {player: play_lives(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
     rng.set_state(before)
     columns = list(next(iter(tables.values())))
     steps = {name: len(table["step"]) for name, table in tables.items()}
     return GrowScore(
         first_seed=first_seed,
         episodes=trainer.setup.config.held_out_turns * trainer.setup.config.envs,
-        players={name: numbers_of(table) for name, table in tables.items()},
+        players={name: player_means(table) for name, table in tables.items()},
         lives={"player": np.repeat(list(steps), list(steps.values()))}
         | {column: np.concatenate([table[column] for table in tables.values()]) for column in columns},
     )
 
 
-def lives_of(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
+def play_lives(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
     """A player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
     config, device = trainer.setup.config, trainer.setup.device
     crew = local_executor(trainer.setup, trainer.run)
@@ -91,7 +91,7 @@ def _step_(
     return {name: column.cpu().numpy().copy() for name, column in columns.items()}
 
 
-def numbers_of(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
+def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
     """Means over a player's episodes; accuracies after the last step, also of two kinds of hosts apart if there are."""
     steps = int(table["step"].max()) + 1
     returns = table["reward"].reshape(-1, steps).sum(1, dtype=np.float64)
@@ -142,6 +142,6 @@ def as_json(trainer: GrowTrainer, score: GrowScore, split: str, *, threads: int)
         "envs": config.envs,
         "seed": config.seed,
         "threads": threads,
-        "versions": versions(),
+        "versions": version_facts(),
         "note": NOTES[split],
     }

@@ -41,7 +41,7 @@ LIVES = 8
 
 def growth_sections(run: RunRecords) -> Sections:
     """Title -> blocks."""
-    return {"Learning": learning(run), "Growth": growth(run)}
+    return {"Learning": learning_section(run), "Growth": growth_section(run)}
 
 
 def growth_picture(run: RunRecords) -> Picture:
@@ -51,7 +51,7 @@ def growth_picture(run: RunRecords) -> Picture:
     return [above] if lives is None or not len(lives["player"]) else [above, [lives_grid(lives)]]
 
 
-def learning(run: RunRecords) -> Iterator[Block]:
+def learning_section(run: RunRecords) -> Iterator[Block]:
     """Returns against the baselines, and what the policy does."""
     if not run.metrics.get("round"):
         yield missing_paragraph("batch", "metrics.jsonl", run.state, "after each batch")
@@ -60,7 +60,7 @@ def learning(run: RunRecords) -> Iterator[Block]:
     yield operations_chart(run)
 
 
-def growth(run: RunRecords) -> Iterator[Block]:
+def growth_section(run: RunRecords) -> Iterator[Block]:
     """The policy against the baselines, and its episodes slot by slot."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
@@ -134,12 +134,12 @@ def lives_grid(table: Lives) -> Grid:
         title="What the policy grows",
         reading="An episode each: a row is a slot of the host, from its first step to its last; the line is the host's "
         "accuracy, 0 to 100 %." + " Capable hosts see 3 x 3 pixels, impaired ones single pixels." * kinds,
-        charts=[life({name: column[rows] for name, column in table.items()}, kinds=kinds) for rows in episodes],
+        charts=[life_chart({name: column[rows] for name, column in table.items()}, kinds=kinds) for rows in episodes],
         height=170 * (1 + (len(seeds) > LIVES // 2)),
     )
 
 
-def life(episode: Lives, *, kinds: bool) -> Chart:
+def life_chart(episode: Lives, *, kinds: bool) -> Chart:
     """One episode: its slots' stages by colour, and the host's accuracy.
 
     Args:

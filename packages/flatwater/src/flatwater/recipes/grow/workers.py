@@ -16,7 +16,7 @@ from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig, split_environments
 from flatwater.recipes.grow.data import fingerprints
 from flatwater.recipes.grow.exchange import WireBytes
-from flatwater.runs.fingerprint import versions
+from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, to_tensors
 from flatwater.trainers.grow.executor import Columns, LocalGroupExecutor
 from flatwater.trainers.grow.state import GrowSetup, GrowState, build_setup, build_share, env_rows
@@ -47,12 +47,12 @@ class GrowService(WorkerService):
 
     def begin(self, policy: Arrays, alone: Arrays, seeds: np.ndarray) -> None:
         """An episode of this policy on these seeds."""
-        self._know_(policy, alone)
+        self._receive_policy_(policy, alone)
         self._here.begin_(torch.from_numpy(seeds))
 
     def load(self, policy: Arrays, alone: Arrays, rows: Arrays) -> None:
         """The episode has come to here."""
-        self._know_(policy, alone)
+        self._receive_policy_(policy, alone)
         for name, leaf in env_rows(self._share.envs, self._share.memory):
             leaf.copy_(torch.from_numpy(rows[name]))
 
@@ -65,7 +65,7 @@ class GrowService(WorkerService):
         """The environments as they are."""
         return {name: leaf.numpy() for name, leaf in env_rows(self._share.envs, self._share.memory)}
 
-    def _know_(self, policy: Arrays, alone: Arrays) -> None:
+    def _receive_policy_(self, policy: Arrays, alone: Arrays) -> None:
         acting, known = self._share.policy, self._share.envs.alone
         acting.block.copy_(torch.from_numpy(policy["block"]))
         for name, statistic in acting.statistics.items():
@@ -100,13 +100,13 @@ class GrowWorkers(WorkerPool):
         self._setup, self._run, self._exchange = setup, run, exchange
         self.shares = split_environments(config, len(plan.workers))
         super().__init__(
-            config, plan, DESK, [Assignment(config, share, fingerprint, versions(), ()) for share in self.shares]
+            config, plan, DESK, [Assignment(config, share, fingerprint, version_facts(), ()) for share in self.shares]
         )
         self._seeds: Tensor | None = None
         self._played: list[tuple[str, Tensor | None]] = []
         self._stale = True
 
-    def formula(self) -> int:
+    def expected_bytes(self) -> int:
         """Of the batch that has ended."""
         return self._exchange.round_bytes(self._run.progress.round, self._setup.config.evaluation.every)
 
@@ -115,9 +115,9 @@ class GrowWorkers(WorkerPool):
         self.ready_()
         self._seeds, self._played, self._stale = seeds.clone(), [], False
         for worker in self.workers:
-            worker.post("begin", *self._known(), self._of(worker, seeds))
+            worker.post("begin", *self._known_arrays(), self._worker_rows(worker, seeds))
         for worker in self.workers:
-            worker.take()
+            worker.take_answer()
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
         """All shares at once; after the last step of an episode its environments come home."""
@@ -127,8 +127,8 @@ class GrowWorkers(WorkerPool):
                 self._load_(worker)
             self._stale = False
         for worker in self.workers:
-            worker.post("step", player, self._of(worker, noise))
-        found = [to_tensors(worker.take()) for worker in self.workers]
+            worker.post("step", player, self._worker_rows(worker, noise))
+        found = [to_tensors(worker.take_answer()) for worker in self.workers]
         self._played.append((player, noise))
         if self._progress_ends():
             self.gather_()
@@ -152,10 +152,10 @@ class GrowWorkers(WorkerPool):
     def _progress_ends(self) -> bool:
         return (self._run.progress.step + 1) % self._setup.config.env.steps == 0
 
-    def _of(self, worker: Worker, values: Tensor | None) -> np.ndarray | None:
+    def _worker_rows(self, worker: Worker, values: Tensor | None) -> np.ndarray | None:
         return None if values is None else values[slice(*self.shares[worker.number])].numpy()
 
-    def _known(self) -> tuple[Arrays, Arrays]:
+    def _known_arrays(self) -> tuple[Arrays, Arrays]:
         """The policy, and what hosts left alone reach."""
         learner, alone = self._run.learner, self._run.envs.alone
         policy = {"block": learner.block, **learner.statistics}
@@ -167,13 +167,13 @@ class GrowWorkers(WorkerPool):
     def _load_(self, worker: Worker) -> None:
         low, high = self.shares[worker.number]
         rows = {name: leaf[low:high].numpy() for name, leaf in env_rows(self._run.envs, self._run.memory)}
-        worker.ask("load", *self._known(), rows)
+        worker.ask("load", *self._known_arrays(), rows)
 
-    def tell_(self, worker: Worker) -> None:
+    def restore_worker_(self, worker: Worker) -> None:
         """Another process takes a dead one's place: the episode is played again from where the state tree has it."""
         if self._seeds is None:
             self._load_(worker)
         else:
-            worker.ask("begin", *self._known(), self._of(worker, self._seeds))
+            worker.ask("begin", *self._known_arrays(), self._worker_rows(worker, self._seeds))
         for player, noise in self._played:
-            worker.ask("step", player, self._of(worker, noise))
+            worker.ask("step", player, self._worker_rows(worker, noise))

@@ -13,7 +13,7 @@ from flatwater.envs.world import World
 from flatwater.envs.worlds import build_world
 from flatwater.memory.planner import Plan
 from flatwater.recipes.ppo.config import BlocksRunConfig
-from flatwater.runs.planning import META, Alternative, planned, with_advice
+from flatwater.runs.planning import META, Alternative, make_plan, with_advice
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.round import bind_learning
 from flatwater.trainers.blocks.state import BlocksSetup, BlocksState, build_blocks, build_setup
@@ -65,32 +65,35 @@ def plan_blocks(config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.dev
         device: where the run will compute: its memory is what counts.
         taught: whether there is a teacher.
     """
-    setup, run = outline(config, worlds, taught=taught)
+    setup, run = build_on_meta(config, worlds, taught=taught)
     owners = nbytes(run)
-    plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
+    plan = make_plan(owners, lambda: phase_transients(setup, run), config=config, device=device)
     return with_advice(
-        plan, _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other), taught=taught)[1])
+        plan,
+        _alternatives(config),
+        owners,
+        lambda other: nbytes(build_on_meta(other, build_worlds(other), taught=taught)[1]),
     )
 
 
-def outline(config: BlocksRunConfig, worlds: BlocksWorlds, *, taught: bool) -> tuple[BlocksSetup, BlocksState]:
+def build_on_meta(config: BlocksRunConfig, worlds: BlocksWorlds, *, taught: bool) -> tuple[BlocksSetup, BlocksState]:
     """The run on the meta device."""
     setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, META, taught=taught)
     return setup, build_blocks(setup)
 
 
-def transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
+def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
 
-    def acted(obs: torch.Tensor, memory: torch.Tensor) -> None:
+    def step_student(obs: torch.Tensor, memory: torch.Tensor) -> None:
         starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
         forward_step(setup.student, bound_weights(setup.student, run.learner), obs=obs, memory=memory, starts=starts)
 
     learn_ = bind_learning(setup, run)
-    played = peak_bytes(lambda: acted(run.held_out.obs, run.held_out.memory))
+    played = peak_bytes(lambda: step_student(run.held_out.obs, run.held_out.memory))
     return {
         "baselines": played,
-        "collect": peak_bytes(lambda: acted(run.coming, run.memory)),
+        "collect": peak_bytes(lambda: step_student(run.coming, run.memory)),
         "update": peak_bytes(lambda: learn_(0)),
         "evaluate": played,
     }

@@ -14,7 +14,7 @@ from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Array, Spaces
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, build_statistics
-from flatwater.nets.stack import Layout, Weight, joined, views
+from flatwater.nets.stack import Layout, Weight, join_weights, views
 from flatwater.nets.student import Student, token_rows
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
@@ -24,7 +24,7 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to
 
 
-def policy_of(run: BlocksRun, _folder: RunFolder | None = None) -> "TrainedPolicy":
+def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> "TrainedPolicy":
     """The policy of a run that was restored; it keeps a copy of the weights, and nothing else of the run."""
     setup = run.trainer.setup
     weights = bound_weights(setup.student, run.trainer.run.learner)
@@ -65,7 +65,7 @@ class PolicyModule(nn.Module):
         """What the network is shown [1, B, O]: of tokens the same sum, in operations that a program can hold."""
         student = self._student
         if not student.sees_tokens:
-            return student.read(weights, obs.unsqueeze(0))
+            return student.embed_observation(weights, obs.unsqueeze(0))
         rows = token_rows(obs, student.config.rows, student.padding)
         summed = (weights["tokens"][rows] * (rows != student.config.rows).unsqueeze(-1)).sum(1)
         return layer_norm(summed, summed.shape[-1:]).relu().unsqueeze(0)
@@ -208,5 +208,5 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     statistics = build_statistics(spaces.obs[0], student.measures, torch.device("cpu")) if student.measures else {}
     moments = {name: Weight(spaces.obs, 0) for name in (MEAN, VARIANCE) if statistics}
     layout = Layout(dict(student.layout.weights) | moments)
-    named = views(joined(tensors, layout), layout)
+    named = views(join_weights(tensors, layout), layout)
     return TrainedPolicy(student, spaces, statistics | {name: weight[0] for name, weight in named.items()})

@@ -1,11 +1,11 @@
 """The recipe `ppo`."""
 
-from flatwater.metrics.console import WHOLE, Column, Layout, format_percent
+from flatwater.metrics.console import WHOLE, Column, TableLayout, format_percent
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import OF_RETURNS, Headline, Recipe, lazy_function
 from flatwater.recipes.ppo.config import PpoRunConfig
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     round="block",
     short="block",
     columns=(
@@ -33,7 +33,7 @@ PPO = Recipe(
     """,
     plan=lazy_function("flatwater.recipes.ppo.run:plan"),
     compose=lazy_function("flatwater.recipes.ppo.run:compose"),
-    policy=lazy_function("flatwater.recipes.ppo.policy:policy_of"),
+    policy=lazy_function("flatwater.recipes.ppo.policy:make_trained_policy"),
     rebuild=lazy_function("flatwater.recipes.ppo.policy:rebuild_policy"),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/policy"},

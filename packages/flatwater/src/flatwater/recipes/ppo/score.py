@@ -8,7 +8,7 @@ import numpy as np
 from flatwater.envs.split_seeds import HELD_OUT, NOTES
 from flatwater.metrics.figures import finite_or_none
 from flatwater.recipes.ppo.config import BlocksRunConfig
-from flatwater.runs.fingerprint import versions
+from flatwater.runs.fingerprint import version_facts
 from flatwater.trainers.blocks.round import BlocksTrainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER
 
@@ -76,6 +76,6 @@ def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: PlayersScore
         "agent_steps": trainer.run.agent_steps,
         "seed": config.seed,
         "threads": config.threads,
-        "versions": versions(),
+        "versions": version_facts(),
         "note": NOTES[split],
     }

@@ -1,10 +1,10 @@
 """The recipe `teach`."""
 
-from flatwater.metrics.console import WHOLE, Column, Layout, format_percent
+from flatwater.metrics.console import WHOLE, Column, TableLayout, format_percent
 from flatwater.recipe import OF_RETURNS, Headline, Number, Recipe, lazy_function
 from flatwater.recipes.teach.config import TeachRunConfig
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     round="block",
     short="block",
     columns=(
@@ -33,7 +33,7 @@ TEACH = Recipe(
     """,
     plan=lazy_function("flatwater.recipes.teach.run:plan"),
     compose=lazy_function("flatwater.recipes.teach.run:compose"),
-    policy=lazy_function("flatwater.recipes.ppo.policy:policy_of"),
+    policy=lazy_function("flatwater.recipes.ppo.policy:make_trained_policy"),
     rebuild=lazy_function("flatwater.recipes.ppo.policy:rebuild_policy"),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/student"},

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from flatwater.algorithms.ppo import bound_weights, build
-from flatwater.checkpoints.reader import newest_intact, restore_
+from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.config.toml import load_config
 from flatwater.envs.exact import WorldPlayer
 from flatwater.envs.world import Array, Teacher, World, describe_spaces
@@ -68,7 +68,7 @@ class TeachRun(BlocksRun):
 
 def compose(config: TeachRunConfig) -> TeachRun:
     """Build the worlds and allocate the run whole."""
-    device, worlds = find_device(config.device), worlds_of(config)
+    device, worlds = find_device(config.device), build_teach_worlds(config)
     plan, setup, run = allocate(config, worlds, device, taught=True)
     draws = run.generators
     teacher = find_teacher(config.teacher, worlds.training, draws["teacher"], device)
@@ -81,12 +81,12 @@ def compose(config: TeachRunConfig) -> TeachRun:
 
 def plan(config: TeachRunConfig) -> Plan:
     """What a run would hold."""
-    device, worlds = find_device(config.device), worlds_of(config)
+    device, worlds = find_device(config.device), build_teach_worlds(config)
     find_teacher(config.teacher, worlds.training, generator(config.seed, "teacher", torch.device("cpu")), device)
     return plan_blocks(config, worlds, device, taught=True)
 
 
-def worlds_of(config: TeachRunConfig) -> BlocksWorlds:
+def build_teach_worlds(config: TeachRunConfig) -> BlocksWorlds:
     """The worlds to learn in and to be judged in.
 
     Raises:
@@ -133,7 +133,7 @@ class StudentTeacher:
         intact = newest_intact(folder.checkpoints, say=lambda _: None)
         if intact is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: there is no intact checkpoint in {folder.checkpoints}")
-        restore_({"block": learner.block, "statistics": learner.statistics}, intact, below="learner")
+        restore_state_({"block": learner.block, "statistics": learner.statistics}, intact, below="learner")
         self._policy = TrainedPolicy(student, world.spaces, bound_weights(student, learner))
 
     def begin_(self, which: Array) -> None:

@@ -35,7 +35,7 @@ TITLES = ("part of a step", "µs an agent step", "share")
 
 def teaching_sections(run: RunRecords) -> Sections:
     """Title -> blocks."""
-    return {"Learning": learning(run), "Profile": profile(run)}
+    return {"Learning": learning_section(run), "Profile": profile_section(run)}
 
 
 def teaching_picture(run: RunRecords) -> Picture:
@@ -44,7 +44,7 @@ def teaching_picture(run: RunRecords) -> Picture:
     return [[learned_chart(run), handover_chart(run)], [*paid, profile_chart(run)]]
 
 
-def learning(run: RunRecords) -> Iterator[Block]:
+def learning_section(run: RunRecords) -> Iterator[Block]:
     """Returns against teacher and random actions, and the hand-over."""
     if not run.metrics.get("round"):
         yield missing_paragraph("block", "metrics.jsonl", run.state, "after each block")
@@ -63,7 +63,7 @@ def learning(run: RunRecords) -> Iterator[Block]:
     yield from holdout_blocks(run)
 
 
-def profile(run: RunRecords) -> Iterator[Block]:
+def profile_section(run: RunRecords) -> Iterator[Block]:
     """The parts of a step: medians over the run, and their course."""
     rows = profile_rows(run.metrics)
     if not rows:

@@ -10,7 +10,7 @@ from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.rollouts.block import write_step_
 from flatwater.trainers.blocks.state import COMING, CPU, BlocksSetup, BlocksState
-from flatwater.trainers.episodes import begin_, show_, step_
+from flatwater.trainers.episodes import begin_, show_teacher_, step_
 from flatwater.trainers.profile import Profile
 from flatwater_watch.errors import RunError
 
@@ -61,37 +61,37 @@ class Collector:
         if t == 0:
             profile.clear_()
             self._begin_block_()
-        taught = self._teach_(t)
+        taught = self._teacher_actions_(t)
         action = self._act_(t, taught)
         if taught is not None:
             write_step_(run.rollout, t, taught=taught, led=run.led)
-        profile.mark_("student")
+        profile.end_part_("student")
         chosen = action.reshape(*self._grid, *action.shape[1:])
         if (legal := self._legal[t]) is not None:
             check_actions(self._setup.spaces, legal, chosen, of="the policy")
         coming = self._seen[t + 1], self._outcomes[t]
         ended = step_(self.world, run.episodes, chosen, *coming, legal=self._legal[t + 1])
-        profile.mark_("env")
+        profile.end_part_("env")
         self._starts[...] = False
         run.agent_steps += len(action)
         profile.steps += len(action)
         last = t == len(self._outcomes) - 1
         if last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
-            self._value_(t)
+            self._write_next_value_(t)
         if last:
             self._end_block_()
         if np.count_nonzero(ended):
             self._end_(ended, t + 1)
-        profile.mark_("store")
+        profile.end_part_("store")
 
-    def _teach_(self, t: int) -> Tensor | None:
+    def _teacher_actions_(self, t: int) -> Tensor | None:
         """What the teacher would do in step `t`."""
         if self.teacher is None:
             return None
-        taught = ask_(self.teacher, self._seen[t], self._taught, legal=self._legal[t]).flatten()
+        taught = ask_teacher_(self.teacher, self._seen[t], self._taught, legal=self._legal[t]).flatten()
         if (legal := self._legal[t]) is not None:
             check_actions(self._setup.spaces, legal, self._taught.numpy(), of="the teacher")
-        self._profile.mark_("teacher")
+        self._profile.end_part_("teacher")
         return taught
 
     def _act_(self, t: int, taught: Tensor | None) -> Array:
@@ -126,7 +126,7 @@ class Collector:
             drawn = torch.rand(len(run.led), generator=run.generators["lead"])
             torch.lt(drawn, config.learner.lead.value_at(run.agent_steps), out=run.led)
 
-    def _value_(self, t: int) -> None:
+    def _write_next_value_(self, t: int) -> None:
         """What follows step `t`, before any episode begins anew."""
         run, setup = self._run, self._setup
         following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
@@ -145,13 +145,13 @@ class Collector:
         if self.teacher is not None:
             run.ended[2].add_((rollout["led"] & rollout["alive"]).sum())
 
-    def renew_(self) -> None:
+    def restart_episodes_(self) -> None:
         """Begin new episodes where the run is, because its world cannot come back: those under way are cut there."""
         run, progress = self._run, self._run.progress
         collecting = progress.phase == COLLECT and progress.step > 0
         if collecting:
             last = progress.step - 1
-            self._value_(last)  # of what was seen there, before new episodes are
+            self._write_next_value_(last)  # of what was seen there, before new episodes are
             terminated, truncated = (run.rollout[name][last] for name in ("terminated", "truncated"))
             truncated.logical_or_(terminated.logical_not())
         counted = run.ended.clone()  # an episode that was cut so is none that has ended
@@ -175,14 +175,14 @@ COLLECT = 1
 """Place of the phase in a round."""
 
 
-def ask_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
+def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
     """What a teacher would do, written into `actions` [E, A, *action]; `legal` says what it may.
 
     Raises:
         RunError: it left slots unwritten; an array that is used again would show an older action there.
     """
     actions.fill_(POISON)
-    show_(teacher, obs, actions.numpy(), legal)
+    show_teacher_(teacher, obs, actions.numpy(), legal)
     if int(actions.min()) == POISON:
         left = (actions == POISON).nonzero().tolist()
         env, agent = left[0]

@@ -7,7 +7,7 @@ from torch import Tensor
 from flatwater.algorithms.ppo import bound_weights
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
-from flatwater.trainers.blocks.collect import ask_
+from flatwater.trainers.blocks.collect import ask_teacher_
 from flatwater.trainers.blocks.state import CPU, HELD, BlocksSetup, BlocksState
 from flatwater.trainers.episodes import begin_, build_outcome, step_counted_
 
@@ -54,7 +54,7 @@ class HeldOutEvaluator:
         """
         held = self._run.held_out
         if player in self.teachers:
-            return ask_(self.teachers[player], self.obs, self._taught, legal=self._legal).numpy()
+            return ask_teacher_(self.teachers[player], self.obs, self._taught, legal=self._legal).numpy()
         if first:
             held.memory.zero_()
         obs = held.obs.to(self._setup.device)
@@ -65,11 +65,11 @@ class HeldOutEvaluator:
         masks = self._run.legal.get(HELD)
         legal = None if masks is None else masks.to(self._setup.device)
         policy = self._setup.student.actions.distribution(choice.logits, legal)
-        chosen = policy.sample(self._drawn()) if self._setup.taught else policy.mode()
+        chosen = policy.sample(self._draw_noise()) if self._setup.taught else policy.mode()
         action = chosen.to(CPU)
         return action.view(*self._grid, *action.shape[1:]).numpy()
 
-    def _drawn(self) -> Tensor:
+    def _draw_noise(self) -> Tensor:
         return self._setup.student.actions.noise_(self._noise, self._run.generators["held out actions"])
 
     def _begin_(self, which: Array) -> None:

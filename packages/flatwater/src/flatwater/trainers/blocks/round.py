@@ -55,7 +55,7 @@ def build_trainer(
     def learn_(number: int) -> None:
         profile.begin_()
         update_(number)
-        profile.mark_("update")
+        profile.end_part_("update")
 
     def evaluation_due() -> int:
         return steps if (run.progress.round + 1) % config.evaluation.every == 0 else 0
@@ -108,7 +108,7 @@ def read_numbers_(setup: BlocksSetup, run: BlocksState, profile: Profile) -> dic
             "weight/supervision": config.learner.supervision.value_at(run.agent_steps),
             "weight/reinforcement": config.learner.reinforcement.value_at(run.agent_steps),
         }
-    numbers["critic/explained"] = _explained(run)
+    numbers["critic/explained"] = _explained_variance(run)
     if episodes:
         numbers["return/mean"] = paid / episodes
     for player in setup.players[1:]:
@@ -119,7 +119,7 @@ def read_numbers_(setup: BlocksSetup, run: BlocksState, profile: Profile) -> dic
     return numbers | _profile(profile, config.block * setup.agents)
 
 
-def _explained(run: BlocksState) -> float:
+def _explained_variance(run: BlocksState) -> float:
     rollout = run.rollout
     target, missed = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
     return 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12))
@@ -163,7 +163,7 @@ def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
             why = _bring_(*given, run.generators["teacher"])
         if why or not exact:
             give_back_(collector.world, run.episodes)
-            collector.renew_()
+            collector.restart_episodes_()
     playing = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
     between = progress.step == 0 or playing not in {"baselines", "evaluate"}
     if between and not is_begun(held_out):

@@ -106,10 +106,10 @@ def build_setup(
 def build_student(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
     """The network for what a world's agents see and do."""
     measures = spaces.measures if config.observations == "stretched" else ()
-    return Student(spaces.obs, actions_of(spaces, device), PADDING, config, device, measures)
+    return Student(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures)
 
 
-def actions_of(spaces: Spaces, device: torch.device) -> Actions:
+def policy_actions(spaces: Spaces, device: torch.device) -> Actions:
     """What the policy's numbers say."""
     if spaces.bounds is not None:
         return ContinuousActions(spaces.bounds, device)

@@ -57,9 +57,9 @@ class PopulationCollector:
         if run.transitions == 0:
             self._begin_(np.ones(len(run.coming), np.bool_))
         action = self._act()
-        profile.mark_("actor")
+        profile.end_part_("actor")
         ended = step_(self.world, run.episodes, self._scale(action)[:, None], self.seen, self._outcome)
-        profile.mark_("env")
+        profile.end_part_("env")
         reward, terminated, truncated = (torch.from_numpy(each[:, 0]) for each in self._outcome)
         append_(run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming)
         run.transitions += len(action)
@@ -69,11 +69,11 @@ class PopulationCollector:
             run.ended[1].add_(run.episodes.returns[which].double().sum())
             self._begin_(ended)
         profile.steps += len(action)
-        profile.mark_("store")
+        profile.end_part_("store")
         if run.transitions >= config.replay.warmup:
             for _ in range(config.learner.own.updates):
                 self._learn_()
-        profile.mark_("update")
+        profile.end_part_("update")
 
     def _act(self) -> Float[Tensor, "N A"]:
         """What members do, so that something can be learned from it; any action before the first update."""
@@ -89,7 +89,7 @@ class PopulationCollector:
         check_made(config.learner, "explorer", action, (*obs.shape[:2], len(setup.spaces.actions)))
         return action.flatten(0, 1)
 
-    def renew_(self) -> None:
+    def restart_episodes_(self) -> None:
         """Begin new episodes everywhere, because the world cannot come back: those under way are cut there."""
         self._begin_(np.ones(len(self._run.coming), np.bool_))
 
@@ -108,11 +108,11 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     shape = (config.population.size, config.learner.micro_batches, config.learner.own.batch_size)
 
     def micro_batch(drawn: Drawn, g: int) -> Draw:
-        def gathered(low: int, high: int) -> Batch:
+        def gather_rows(low: int, high: int) -> Batch:
             weight = None if drawn.weight is None else drawn.weight[low:high, g]
             return gather(run.ring, drawn.index[low:high, g], weight)
 
-        return gathered
+        return gather_rows
 
     def learn_() -> None:
         drawn = draw(run.ring, shape, run.generators["replay"])

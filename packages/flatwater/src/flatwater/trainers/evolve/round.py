@@ -89,7 +89,7 @@ def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
         why = replay_episodes_(player.world, None, run.episodes, player.seen) if exact else ""
         if why or not exact:
             give_back_(player.world, run.episodes)
-            player.renew_()
+            player.restart_episodes_()
     between = progress.step == 0 or trainer.phases[progress.phase].name != "evaluate"
     if between and not is_begun(run.trial.episodes):
         return why

@@ -56,7 +56,7 @@ def steps_of_all(setup: GrowSetup) -> int:
     return setup.config.held_out_turns * setup.config.env.steps
 
 
-def play_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, player: str, number: int) -> None:
+def play_held_out_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, player: str, number: int) -> None:
     """Step `number` of a player's held-out episodes; its rewards are added to their returns."""
     returns = run.scores.policy if player == POLICY else run.scores.baselines[player]
     turn, t = divmod(number, setup.config.env.steps)

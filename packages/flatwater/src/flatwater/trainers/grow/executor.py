@@ -48,18 +48,18 @@ class GroupExecutor(executor.Executor, Protocol):
 
 
 @dataclass(frozen=True)
-class Group:
+class HostGroup:
     """Environments that are computed at once."""
 
     envs: GrowingEnvs
     memory: Float[Tensor, "2 g M"]
 
 
-def grouped(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Sequence[Span]) -> list[Group]:
+def split_groups(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Sequence[Span]) -> list[HostGroup]:
     """The groups of a pool, in its storage."""
     if len(spans) == 1:
-        return [Group(envs, memory)]
-    return [Group(sub_pool(envs, *span), memory[:, slice(*span)]) for span in spans]
+        return [HostGroup(envs, memory)]
+    return [HostGroup(sub_pool(envs, *span), memory[:, slice(*span)]) for span in spans]
 
 
 class LocalGroupExecutor(executor.LocalExecutor):
@@ -82,7 +82,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
             memory: what the policy remembers of its episodes.
             spans: the groups.
         """
-        self._setup, self._spans, self._groups = setup, spans, grouped(envs, memory, spans)
+        self._setup, self._spans, self._groups = setup, spans, split_groups(envs, memory, spans)
         self._weights = bound_weights(setup.student, policy)
         self._act = make_act(setup.config.learner, setup.student, policy, masked=True)
 
@@ -100,7 +100,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
         ]
         return found[0] if len(found) == 1 else {name: torch.cat([each[name] for each in found]) for name in found[0]}
 
-    def _step_(self, player: str, group: Group, noise: Tensor | None) -> Columns:
+    def _step_(self, player: str, group: HostGroup, noise: Tensor | None) -> Columns:
         if player == EXPLORER:
             return self._explore_(group, noise)
         if player == POLICY:
@@ -119,9 +119,9 @@ class LocalGroupExecutor(executor.LocalExecutor):
             "alpha": slots.alpha,
         }
 
-    def _explore_(self, group: Group, noise: Tensor | None) -> Columns:
+    def _explore_(self, group: HostGroup, noise: Tensor | None) -> Columns:
         envs, memory = group.envs, group.memory
-        obs, legal = observe(envs), legality(masks(envs))
+        obs, legal = observe(envs), legal_rows(masks(envs))
         acted = self._act(obs=obs, memory=memory, starts=envs.step == 0, noise=noise, legal=legal)
         assert acted.log_prob is not None  # noqa: S101  (the policy remembers)
         assert acted.value is not None  # noqa: S101  (same)
@@ -139,16 +139,16 @@ class LocalGroupExecutor(executor.LocalExecutor):
             "rolled_back": envs.measures.rolled_back,
         }
 
-    def _likeliest_(self, group: Group) -> Int[Tensor, "g A"]:
+    def _likeliest_(self, group: HostGroup) -> Int[Tensor, "g A"]:
         """What the policy takes for best, without the draws and the floor that it learns with."""
         student, envs, memory = self._setup.student, group.envs, group.memory
         starts = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
         with torch.no_grad():
             choice = student.choose(self._weights, observe(envs), memory, starts)
         memory.copy_(choice.memory)
-        return student.actions.distribution(choice.logits, legality(masks(envs))).mode()
+        return student.actions.distribution(choice.logits, legal_rows(masks(envs))).mode()
 
 
-def legality(found: OperationMasks) -> Bool[Tensor, "E R"]:
+def legal_rows(found: OperationMasks) -> Bool[Tensor, "E R"]:
     """What is legal, in the form of the policy's rows of logits (`nets.actions`)."""
     return torch.cat([found.operation, *(found.given[head].flatten(1) for head in HEADS[1:])], dim=1)

@@ -12,7 +12,7 @@ from flatwater.envs.growing.spaces import Operation
 from flatwater.envs.growing.stages import SlotStage
 from flatwater.nets.policy import update_running_stats_
 from flatwater.rollouts.block import Rollout
-from flatwater.trainers.grow.collect import collect_, leave_alone_, play_, steps_of_all
+from flatwater.trainers.grow.collect import collect_, leave_alone_, play_held_out_, steps_of_all
 from flatwater.trainers.grow.executor import POLICY, GroupExecutor, LocalGroupExecutor
 from flatwater.trainers.grow.state import GrowSetup, GrowState
 from flatwater.trainers.loop import Phase, Progress
@@ -63,7 +63,7 @@ def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None =
         return whole if (run.progress.round + 1) % config.evaluation.every == 0 else 0
 
     phases = (
-        Phase("baselines", baselines_due, lambda number: compare_(setup, run, crew, number)),
+        Phase("baselines", baselines_due, lambda number: play_baselines_(setup, run, crew, number)),
         Phase("collect", lambda: config.env.steps, lambda t: collect_(setup, run, crew, t)),
         Phase("update", lambda: updates, lambda number: learn_(setup, run, update_, number)),
         Phase("evaluate", evaluation_due, lambda number: evaluate_(setup, run, crew, number)),
@@ -71,14 +71,14 @@ def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None =
     return GrowTrainer(setup, run, phases, crew)
 
 
-def compare_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
+def play_baselines_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
     """One step of what growing is compared with: hosts left alone, by which it is paid, then baseline by baseline."""
     turn, step = divmod(number, steps_of_all(setup))
     if turn == 0:
         leave_alone_(setup, run, crew, step)
         return
     name = list(BASELINES)[turn - 1]
-    play_(setup, run, crew, name, step)
+    play_held_out_(setup, run, crew, name, step)
 
 
 def learn_(setup: GrowSetup, run: GrowState, update_: Callable[[int], None], number: int) -> None:
@@ -93,7 +93,7 @@ def learn_(setup: GrowSetup, run: GrowState, update_: Callable[[int], None], num
 
 def evaluate_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
     """One step of the policy's held-out episodes."""
-    play_(setup, run, crew, POLICY, number)
+    play_held_out_(setup, run, crew, POLICY, number)
 
 
 def read_numbers_(setup: GrowSetup, run: GrowState) -> dict[str, float]:

@@ -119,7 +119,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
     """Allocate a run whole. On the meta device this is its plan."""
     config, student, device = setup.config, setup.student, setup.device
 
-    def unplayed() -> Tensor:
+    def nan_returns() -> Tensor:
         return torch.full((config.held_out_turns * config.envs,), torch.nan, device=device)
 
     initial = generator(config.seed, "initial weights", device)
@@ -139,7 +139,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
         envs=build_envs(config.env, count=config.envs, data=data, device=device, net=setup.net),
         memory=torch.empty(2, config.envs, student.policy.cells, device=device).fill_(0),
         begun=torch.empty(1, 2, config.envs, student.policy.cells, device=device).fill_(0),
-        scores=HeldOutScores(policy=unplayed(), baselines={name: unplayed() for name in BASELINES}),
+        scores=HeldOutScores(policy=nan_returns(), baselines={name: nan_returns() for name in BASELINES}),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},
     )
 

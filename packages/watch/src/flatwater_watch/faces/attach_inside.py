@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flatwater_watch.agent import handover, spool
+from flatwater_watch.agent import runner_protocol, spool
 from flatwater_watch.errors import FlatwaterError, until_interrupted
-from flatwater_watch.faces.folder import masked_summary, notes_in, read_spools, sentences_in, watch_folder
-from flatwater_watch.meters.proc import command_of, counters_of, owner_of
+from flatwater_watch.faces.folder import masked_summary, read_notes, read_sentences, read_spools, watch_folder
+from flatwater_watch.meters.proc import process_command, process_owner, read_kib_counters
 
 STOPPED_SECONDS = 30.0
 """How long gdb may take to look up symbols and make two calls."""
@@ -41,7 +41,7 @@ def watch_inside(
     limit: int | None = None,
     *,
     looked: Callable[[float], None] = lambda _: None,
-    reports: spool.Reports | None = None,
+    reports: spool.PeriodicReports | None = None,
 ) -> dict[str, Any]:
     """Watch a running process from inside for some seconds, or until it ends or Ctrl-C is pressed.
 
@@ -58,17 +58,17 @@ def watch_inside(
     Raises:
         CannotEnterError: there is no gdb, it may not enter, or the program's main thread runs no Python.
     """
-    words = command_of(pid)
+    words = process_command(pid)
     with _folders(pid) as (ours, theirs):
-        (ours / handover.PAGE).write_text(str(_enter(pid, ours, theirs, limit)))
+        (ours / runner_protocol.PAGE).write_text(str(_enter(pid, ours, theirs, limit)))
 
-        def known() -> list[dict[str, Any]]:
+        def read_summaries() -> list[dict[str, Any]]:
             return [masked_summary(found, words) for found in read_spools(theirs)]
 
         def look(at: float) -> None:
             looked(at / seconds)
             if reports is not None:
-                reports.look(at, known)
+                reports.report_if_due(at, read_summaries)
 
         found = _wait(pid, ours, theirs, seconds, look)
     found.pop("ended", None)
@@ -85,13 +85,13 @@ def _folders(pid: int) -> Iterator[tuple[Path, Path]]:
     """
     with watch_folder() as ours:
         theirs = ours / "notes"
-        (ours / handover.STAY).touch()
+        (ours / runner_protocol.STAY).touch()
         here = os.open(ours, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             theirs.mkdir(0o700)
             given = os.open(theirs.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
             try:
-                user, group = owner_of(pid)
+                user, group = process_owner(pid)
                 if user != os.geteuid():
                     os.fchmod(here, 0o755)
                     with suppress(PermissionError):  # then gdb may not enter either, and says so
@@ -109,16 +109,20 @@ def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
     if gdb is None:
         raise CannotEnterError("gdb is not installed, by which a process is entered: apt-get install gdb")
     package = Path(__file__).parents[1]
-    told = {handover.FOLDER: str(theirs), handover.RUNNER: str(ours), handover.UNIT: handover.IN_TIME}
+    told = {
+        runner_protocol.FOLDER: str(theirs),
+        runner_protocol.RUNNER: str(ours),
+        runner_protocol.UNIT: runner_protocol.IN_TIME,
+    }
     if limit is not None:
-        told[handover.LIMIT] = str(limit)
+        told[runner_protocol.LIMIT] = str(limit)
     _try(gdb)
     script, line = ours / "enter.py", ours / "line"
     script.write_text(_SCRIPT.format(told=told, package=str(package), fault=str(theirs / "enter.fault")))
     line.write_bytes(_LINE.format(script=str(script)).encode() + b"\0")
     script.chmod(0o644)
     asked = [
-        f"set $page = ((void*(*)(void*, long, int, int, int, long))mmap)(0, {handover.PAGE_BYTES}, 3, 0x22, -1, 0)",
+        f"set $page = {_MMAP}(0, {runner_protocol.PAGE_BYTES}, 3, 0x22, -1, 0)",
         f"restore {line} binary $page",
         "print/d $page",
         "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
@@ -159,6 +163,7 @@ def _answers(gdb: str, pid: int, asked: Sequence[str]) -> tuple[list[int], str]:
 
 
 _SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
+_MMAP = "((void*(*)(void*, long, int, int, int, long))mmap)"
 _LIBRARIES = ("sharedlibrary libc.so", "sharedlibrary ld-musl", "sharedlibrary libpython")
 """Whose symbols gdb reads, where they are there. With those of all libraries it stops a program with torch for 4.7 s,
 with these alone for 0.2 s."""
@@ -203,13 +208,13 @@ def _refusal(said: str) -> str:
 def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
     began = time.monotonic()
     with until_interrupted():  # what was read is told
-        while (at := time.monotonic() - began) < seconds and _lives(pid):
+        while (at := time.monotonic() - began) < seconds and _is_alive(pid):
             look(at)
             time.sleep(min(LOOK_SECONDS, seconds))
             _check(theirs, at)
-    (ours / handover.STAY).unlink(missing_ok=True)
+    (ours / runner_protocol.STAY).unlink(missing_ok=True)
     ends = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < ends and _lives(pid) and not any(told.get("ended") for told in read_spools(theirs)):
+    while time.monotonic() < ends and _is_alive(pid) and not any(told.get("ended") for told in read_spools(theirs)):
         time.sleep(LOOK_SECONDS / 5)
     _check(theirs, ANSWER_SECONDS)
     found = read_spools(theirs)
@@ -220,17 +225,17 @@ def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[fl
 
 def _check(theirs: Path, waited: float) -> None:
     """Find out whether the watch has begun, and whether it failed."""
-    for sentence in sentences_in(theirs, "fault"):
+    for sentence in read_sentences(theirs, "fault"):
         raise CannotEnterError(sentence)
-    if waited >= ANSWER_SECONDS and not notes_in(theirs, handover.CLAIM) and not read_spools(theirs):
+    if waited >= ANSWER_SECONDS and not read_notes(theirs, runner_protocol.CLAIM) and not read_spools(theirs):
         raise CannotEnterError(
             f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. Try again "
             "when it works"
         )
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
-        return bool(counters_of(f"/proc/{pid}/status").get("VmRSS"))
+        return bool(read_kib_counters(f"/proc/{pid}/status").get("VmRSS"))
     except (OSError, KeyError):
         return False

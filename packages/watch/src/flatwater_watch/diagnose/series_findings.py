@@ -31,26 +31,26 @@ def judge_series(record: ReadingHistory, reading: Reading, unit: str) -> list[Fi
     unheld: list[tuple[Verdict, Series]] = [("retention", record.free), ("mapped", record.file_mapped)]
     for turn, (verdict, series) in enumerate(unheld):
         if (
-            record.due(turn)
+            record.is_due(turn)
             and (slope := _sure_drift(record, verdict, series, least=reading.material_bytes)) is not None
         ):
             found.append(judge_unowned(verdict, slope, record.growth(reading, unit)))
-    if record.due(len(unheld)):
+    if record.is_due(len(unheld)):
         _sure_drift(record, "native", record.unaccounted, least=reading.material_bytes)
-    if record.due(len(unheld) + 1):
+    if record.is_due(len(unheld) + 1):
         found += _grown_leaves(record, reading, unit)
     return found + _slower_phases(record, reading, unit)
 
 
 def _sure_drift(record: ReadingHistory, name: str, series: Series, *, least: float) -> Slope | None:
-    return _again(record, name, _unheld_drift(series.steps, series.values, least))
+    return _repeated_result(record, name, _unheld_drift(series.steps, series.values, least))
 
 
 def _unheld_drift(steps: Sequence[float], values: Sequence[float], least: float) -> Slope | None:
     return drift_slope(steps, values, least=least, fewest=DRIFT.unheld, confidence=DRIFT.sure)
 
 
-def _again(record: ReadingHistory, name: str, found: T | None) -> T | None:
+def _repeated_result(record: ReadingHistory, name: str, found: T | None) -> T | None:
     """What a judgement found, where those before it found something as well."""
     record.drifted[name] = 0 if found is None else record.drifted[name] + 1
     return found if record.drifted[name] >= DRIFT.again else None
@@ -76,8 +76,10 @@ def _slower_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[
     found = []
     for turn, phase in enumerate(reading.rates):
         series = record.costs.get(phase)
-        if series is not None and (len(series.steps) <= COSTS_SOON or record.due(turn)):  # not every reading has rates
-            slower = _again(record, f"phase {phase}", find_slowdown(series))
+        if series is not None and (
+            len(series.steps) <= COSTS_SOON or record.is_due(turn)
+        ):  # not every reading has rates
+            slower = _repeated_result(record, f"phase {phase}", find_slowdown(series))
             if slower is not None:
                 found.append(judge_phase(phase, slower, record.growth(reading, unit)))
     return found

@@ -29,12 +29,12 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
         Where they are passed, by kind: each may be granted some of which `count` is not told.
     """
     set_listener(count)
-    after_import({name: prepare for name, prepare in _PREPARED.items() if name not in _known})
+    prepare_on_import({name: prepare for name, prepare in _PREPARED.items() if name not in _known})
     _known.update(_PREPARED)
     return {kind: gate for kind, gate in _GATES.items() if kind != REQUEST}
 
 
-def after_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
+def prepare_on_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
     """Prepare modules by name: at once where they are loaded, else when they have been."""
     waiting = {}
     for name, prepare in prepared.items():
@@ -92,10 +92,10 @@ def _run_after(found: object, prepare: Callable[[ModuleType], None]) -> None:
 
 def _prepare_optimizers(module: ModuleType) -> None:
     if "register_optimizer_step_post_hook" in vars(module):  # torch 2.0 and later
-        vars(module)["register_optimizer_step_post_hook"](_updated)
+        vars(module)["register_optimizer_step_post_hook"](_on_optimizer_step)
 
 
-def _updated(_optimizer: object, _given: object, _named: object) -> None:
+def _on_optimizer_step(_optimizer: object, _given: object, _named: object) -> None:
     _GATES["update"].count_call()
 
 
@@ -134,7 +134,7 @@ def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # no
         if counts(cls):
             _wrap(cls)
 
-    for cls in _below(parent):
+    for cls in _all_subclasses(parent):
         wrap(cls)
     inherited = parent.__dict__.get("__init_subclass__")
 
@@ -148,10 +148,10 @@ def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # no
     parent.__init_subclass__ = classmethod(__init_subclass__)
 
 
-def _below(parent: Any) -> list[Any]:  # noqa: ANN401
+def _all_subclasses(parent: Any) -> list[Any]:  # noqa: ANN401
     found = []
     for cls in parent.__subclasses__():
-        found += [cls, *_below(cls)]
+        found += [cls, *_all_subclasses(cls)]
     return found
 
 
@@ -201,12 +201,12 @@ def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Calla
     """
     outermost, pass_ = _Outermost(cls, name), _GATES[kind].count_call
 
-    def told(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+    def count_outermost_call(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
         if outermost[type(self)]:
             pass_()
         return method(self, *given, **named)
 
-    return _like(told, method)
+    return _like(count_outermost_call, method)
 
 
 def _like(told: Any, method: Any) -> Callable[..., Any]:  # noqa: ANN401
@@ -234,11 +234,11 @@ def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
         if type(method) is not FunctionType:
             return
 
-        def told(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        def count_request(*given: Any, **named: Any) -> Any:  # noqa: ANN401
             _GATES[REQUEST].count_call()
             return method(*given, **named)
 
-        setattr(cls, name, functools.update_wrapper(told, method))
+        setattr(cls, name, functools.update_wrapper(count_request, method))
 
     return prepare
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 CHUNK = 1 << 16
 
 
-def _again(name: str) -> dict[str, Any]:
+def _fresh_module_names(name: str) -> dict[str, Any]:
     """The names of a builtin module that is made anew; `sys.modules` keeps the one that it has."""
     importer: Any = BuiltinImporter  # a class that is its own instance
     module = module_from_spec(ModuleSpec(name, importer, origin="built-in"))
@@ -23,7 +23,7 @@ def _again(name: str) -> dict[str, Any]:
     return vars(module)
 
 
-_TIME, _SYSTEM = _again("time"), _again("posix")
+_TIME, _SYSTEM = _fresh_module_names("time"), _fresh_module_names("posix")
 
 # `perf_counter` is CLOCK_MONOTONIC as well, and time-machine leaves its C function alone.
 monotonic: Callable[[], float] = _TIME["perf_counter"]

@@ -11,10 +11,10 @@ from types import CodeType, FrameType, FunctionType, MethodType
 
 from flatwater_watch.agent.boundaries import TICK_SECONDS
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.meters.bound import monotonic, process_id, sleep
-from flatwater_watch.meters.fork_warnings import hear_later, spare_warnings, warning_free_work
-from flatwater_watch.meters.proc import switches_of
-from flatwater_watch.meters.untraced import frameless_callable
+from flatwater_watch.meters.fork_warnings import filter_fork_warnings, remove_filter_later, warning_free_work
+from flatwater_watch.meters.proc import context_switches
+from flatwater_watch.meters.suspended_tracing import frameless_callable
+from flatwater_watch.meters.system_calls import monotonic, process_id, sleep
 
 IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
 """Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
@@ -48,9 +48,9 @@ def start_ticking(
 
     def pass_() -> None:
         nonlocal needed
-        hear_later()
+        remove_filter_later()
         # The documented way to see the frames of the main thread from any other.
-        needed = max(1, give_way() if _busy(sys._current_frames().get(main)) else step(passed))  # noqa: SLF001
+        needed = max(1, give_way() if _forbids_reading(sys._current_frames().get(main)) else step(passed))  # noqa: SLF001
 
     # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
     # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
@@ -77,7 +77,7 @@ def start_ticking(
 
 def _begin(run: Callable[[], None]) -> None:
     """In a thread of the watch's own; what the program has replaced ends it without a word."""
-    spare_warnings(lambda work: Guard().run(work))
+    filter_fork_warnings(lambda work: Guard().run(work))
     _thread.start_new_thread(Guard().run, (warning_free_work(run),))
 
 
@@ -91,20 +91,20 @@ class _Sleeper:
 
     def is_idle(self) -> bool:
         """Whether it has slept for so long, and has not once woken up between the looks at it."""
-        switches = switches_of(self._pid)
+        switches = context_switches(self._pid)
         if switches is None or switches != self._switches:
             self._since, self._switches = monotonic(), -1 if switches is None else switches
         return monotonic() - self._since >= RESTED
 
 
-def _busy(frame: FrameType | None) -> bool:
+def _forbids_reading(frame: FrameType | None) -> bool:
     """Whether the program is where no reading may be taken.
 
     Args:
         frame: the innermost. It must be no variable of its own function: it would hold itself, and the frames of the
             program with all that is in them, until the next full collection.
     """
-    return _imports(frame) or _traces(frame) or _cannot_fork()
+    return _is_importing(frame) or _is_in_trace_function(frame) or _cannot_fork()
 
 
 def _cannot_fork() -> bool:
@@ -118,7 +118,7 @@ def _cannot_fork() -> bool:
     return lock is not None and lock.locked()
 
 
-def _imports(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename in IMPORTING:
             return True
@@ -126,7 +126,7 @@ def _imports(frame: FrameType | None) -> bool:
     return False
 
 
-def _traces(frame: FrameType | None) -> bool:
+def _is_in_trace_function(frame: FrameType | None) -> bool:
     """Whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
 
     CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns.

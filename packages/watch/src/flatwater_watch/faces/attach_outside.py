@@ -15,8 +15,8 @@ from flatwater_watch.diagnose.finding import Finding, Verdict
 from flatwater_watch.diagnose.judge import Evidence, judge, select_and_rank
 from flatwater_watch.errors import ConfigError, until_interrupted
 from flatwater_watch.faces.folder import masked_summary
-from flatwater_watch.meters.mappings import descendants
-from flatwater_watch.meters.proc import available_bytes, command_of, counters_of
+from flatwater_watch.meters.mappings import descendant_memory
+from flatwater_watch.meters.proc import available_bytes, process_command, read_kib_counters
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Series, Slope, drift_slope
 from flatwater_watch.thresholds import SHIPPED
@@ -42,7 +42,7 @@ INSIDE = "Start it again under `flatwater watch -- COMMAND`, which says who hold
 
 
 @dataclass
-class _Looks:
+class _CounterHistory:
     """The counters over time."""
 
     series: dict[str, Series]
@@ -67,12 +67,12 @@ def watch_outside(
         ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
     """
     program = check_process(pid, seconds)
-    looks = _Looks({name: Series() for name in KINDS}, Series())
+    looks = _CounterHistory({name: Series() for name in KINDS}, Series())
     began = time.monotonic()
     with until_interrupted():  # what was read is told
         for look in range(LOOKS):
             at = time.monotonic() - began
-            if not _look_(looks, pid, at):
+            if not _read_once_(looks, pid, at):
                 break
             looked(at / seconds)
             time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
@@ -81,7 +81,7 @@ def watch_outside(
     return masked_summary(_summary(looks, limit), program)
 
 
-def _look_(looks: _Looks, pid: int, at: float) -> bool:
+def _read_once_(looks: _CounterHistory, pid: int, at: float) -> bool:
     """Read once; false where the process has ended."""
     counters = _counters(pid)
     if counters is not None:
@@ -102,19 +102,19 @@ def check_process(pid: int, seconds: float) -> list[str]:
         raise ConfigError(f"--attach {pid}: needs /proc, which this system has not. Use `flatwater watch -- COMMAND`.")
     if _counters(pid) is None:
         raise ConfigError(f"--attach {pid}: there is no such process, or it belongs to another user")
-    return command_of(pid)
+    return process_command(pid)
 
 
 def _counters(pid: int) -> dict[str, int] | None:
     """Bytes by name of the counter; None where the process has ended."""
     try:
-        found = counters_of(f"/proc/{pid}/status")
-        return {name: found[name] for name in ("VmRSS", *_OWN)} | {"workers": descendants(pid).private}
+        found = read_kib_counters(f"/proc/{pid}/status")
+        return {name: found[name] for name in ("VmRSS", *_OWN)} | {"workers": descendant_memory(pid).private}
     except (OSError, KeyError):  # a process that has ended and is not waited for has no counters
         return None
 
 
-def _summary(looks: _Looks, limit: int | None) -> dict[str, Any]:
+def _summary(looks: _CounterHistory, limit: int | None) -> dict[str, Any]:
     steps, resident = looks.resident.steps, looks.resident.values
     now = int(resident[-1])
     most = now + available_bytes() if limit is None else limit

@@ -7,11 +7,11 @@ A copy of the process stops it for as long as its page tables are copied.
 from collections.abc import Callable
 from contextlib import suppress
 
-from flatwater_watch.meters.allocator import Totals, likely_seconds, note_seconds, totals
-from flatwater_watch.meters.allocator_clone import Clone
-from flatwater_watch.meters.bound import monotonic
-from flatwater_watch.meters.fork import Detached
+from flatwater_watch.meters.allocator import AllocatorTotals, allocator_totals, expected_seconds, note_seconds
+from flatwater_watch.meters.allocator_clone import ProcessCopy
+from flatwater_watch.meters.fork import DetachedFork
 from flatwater_watch.meters.mappings import footprint
+from flatwater_watch.meters.system_calls import monotonic
 
 SLOW = 0.02
 """CPU seconds from which on an answer is dear, ..."""
@@ -25,32 +25,32 @@ FORKING = 0.08 / (1 << 30)
 tables once, and 80 ms in all on idle cores."""
 
 
-class Allocator:
+class AllocatorMeter:
     """What `totals` says, of now or of lately."""
 
     def __init__(self) -> None:
         """Ask nothing yet."""
-        self._last: Totals | None = None
+        self._last: AllocatorTotals | None = None
         self._due = 0.0
-        self._apart: Clone | Detached | None = None
+        self._apart: ProcessCopy | DetachedFork | None = None
 
     @property
     def pending(self) -> bool:
         """Whether the first answer is not there yet: ask again."""
         return self._last is None and self.newest_totals_() is None and self._apart is not None
 
-    def newest_totals_(self) -> Totals | None:
+    def newest_totals_(self) -> AllocatorTotals | None:
         """The newest answer; None where the C library has none, or the first one is not there yet."""
         if self._apart is not None:
             self.take_answer_()
-        elif monotonic() >= self._due and not self._ask_apart(likely_seconds()):
-            self._last = totals()
+        elif monotonic() >= self._due and not self._ask_apart(expected_seconds()):
+            self._last = allocator_totals()
             self._wait()
         return self._last
 
     def take_answer_(self) -> None:
         """Take note of an answer that has come meanwhile, so that the process that gave it is gone. Asks for none."""
-        if self._apart is not None and self._apart.ended():
+        if self._apart is not None and self._apart.is_done():
             self._hear(self._apart)
 
     def close(self) -> None:
@@ -64,7 +64,10 @@ class Allocator:
         if took <= SLOW:
             return False
         anonymous = footprint().anonymous
-        ways: tuple[tuple[float, Callable[[], Clone | Detached]], ...] = ((CLONING, Clone), (FORKING, _forked))
+        ways: tuple[tuple[float, Callable[[], ProcessCopy | DetachedFork]], ...] = (
+            (CLONING, ProcessCopy),
+            (FORKING, _start_fork),
+        )
         for pause, begin in ways:
             if took > pause * anonymous:
                 with suppress(OSError):  # no memory for it, another machine, or a library that does not bear it
@@ -72,27 +75,27 @@ class Allocator:
                     return True
         return False
 
-    def _hear(self, apart: Clone | Detached) -> None:
+    def _hear(self, apart: ProcessCopy | DetachedFork) -> None:
         self._apart = None
         try:
             told = apart.answer()
         except RuntimeError:  # it was killed; the next one is asked at once
             note_seconds(0.0)
             return
-        self._last = None if told is None else Totals(told[0], told[1])
+        self._last = None if told is None else AllocatorTotals(told[0], told[1])
         note_seconds(0.0 if told is None else told[2])
         self._wait()
 
     def _wait(self) -> None:
-        took = likely_seconds()
+        took = expected_seconds()
         self._due = monotonic() + (took / SHARE if took > SLOW else 0.0)
 
 
-def _forked() -> Detached:
-    return Detached(_answer)
+def _start_fork() -> DetachedFork:
+    return DetachedFork(_answer)
 
 
 def _answer() -> tuple[int, int, float] | None:
     """In the fork: the totals, and what they took."""
-    found = totals()
-    return None if found is None else (found.in_use, found.free, likely_seconds())
+    found = allocator_totals()
+    return None if found is None else (found.in_use, found.free, expected_seconds())

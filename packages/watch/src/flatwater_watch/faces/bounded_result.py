@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from flatwater_watch.faces.folder import without_secrets
+from flatwater_watch.faces.folder import mask_values
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.units import format_bytes
 
@@ -40,20 +40,20 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     except msgspec.DecodeError as fault:  # no table, or of another dialect, such as one with NaN
         if len(content) > OTHER_BYTES:
             raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
-        return without_secrets(json.loads(content))
+        return mask_values(json.loads(content))
     more, order = list[str](), [*parts]
     read: dict[str, Any] = {}
     if "findings" in parts:
         read["findings"] = _first(parts.pop("findings"), more)
     if "series" in parts:
-        read["series"] = _thinned(parts.pop("series"), more)
+        read["series"] = _thin_columns(parts.pop("series"), more)
     others = sum(map(len, parts.values()))
     if others > OTHER_BYTES:
         raise ValueError(f"beside readings and findings it has {format_bytes(others)}")
     read |= {name: json.loads(bytes(value)) for name, value in parts.items()}
     if more and type(read.get("unseen")) is list:
         read["unseen"] += more
-    return without_secrets({name: read[name] for name in order})  # an earlier version kept them
+    return mask_values({name: read[name] for name in order})  # an earlier version kept them
 
 
 def _first(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
@@ -68,7 +68,7 @@ def _first(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the sa
     return [json.loads(bytes(found)) for found in each[:FINDINGS]]
 
 
-def _thinned(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
+def _thin_columns(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
     try:
         columns = _TABLE.decode(value)
     except msgspec.DecodeError as fault:
