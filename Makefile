@@ -50,9 +50,10 @@ imports: $(READY) ## what may import what
 dead: $(READY) ## code that nothing uses
 	@$(BIN)/vulture
 
-api: $(READY) ## write tests/api/public.txt and tests/options.txt anew; their diff is the change for users
+api: $(READY) ## write tests/api/public.txt, tests/options.txt and tests/messages anew; their diff is the change for users
 	@$(BIN)/python tests/test_public_api.py
 	@$(BIN)/python tests/test_options.py
+	@$(BIN)/python tests/test_messages.py
 
 bench: $(READY) ## every benchmark, one after the other; each keeps its numbers in benchmarks/results
 	@for bench in benchmarks/*/bench_*.py; do echo "== $$bench"; RECORD=1 $(BIN)/python "$$bench" || true; done
