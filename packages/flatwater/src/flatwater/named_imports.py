@@ -1,6 +1,5 @@
 """What a user names by where it is: recipes, environments and teachers of somebody else's, as `package.module:Name`."""
 
-import hashlib
 import importlib
 import inspect
 import sys
@@ -146,4 +145,6 @@ def module_hash(found: Any) -> str:  # noqa: ANN401  (a class or a function)
         OSError: there is no text.
         TypeError: it stands in no module.
     """
-    return hashlib.sha256(inspect.getsource(inspect.getmodule(found) or found).encode()).hexdigest()[:12]
+    from hashlib import sha256  # noqa: PLC0415  (for the few settings that are kept with it)
+
+    return sha256(inspect.getsource(inspect.getmodule(found) or found).encode()).hexdigest()[:12]

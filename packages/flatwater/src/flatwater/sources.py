@@ -1,7 +1,6 @@
 """Where the code of a dotted name lies, and a hash of its text: found out without importing any of it."""
 
 import ast
-import hashlib
 import os
 import re
 import site
@@ -129,6 +128,8 @@ def text_hashes(module: str) -> Mapping[str, str]:
         The name of a module -> 12 digits. An installed module stands for itself alone. A module without a file, or one
         whose file cannot be read, is left out.
     """
+    from hashlib import sha256  # noqa: PLC0415  (where a run is made or resumed)
+
     places = module_files(module)
     root = None if not places or _package_folder(places[-1]) else module.partition(".")[0]
     found: dict[str, str] = {}
@@ -137,7 +138,7 @@ def text_hashes(module: str) -> Mapping[str, str]:
         name = waiting.pop()
         if name in found or (text := _text(name)) is None:
             continue
-        found[name] = hashlib.sha256(text).hexdigest()[:12]
+        found[name] = sha256(text).hexdigest()[:12]
         if root is not None:
             waiting += [each for each in _imports(name, text) if _lies_beside(each, places[0])]
     return dict(sorted(found.items()))

@@ -7,10 +7,9 @@ from signal import SIGINT
 from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
 from flatwater.border import own_place
-from flatwater.cli.table import OVER_RECIPES, commands
+from flatwater.cli.table import OVER_RECIPES, commands, find_command, row_of
 from flatwater.named_imports import GIVEN, trust_code
 from flatwater.plugins import group_faults, load_named, load_row
-from flatwater.recipe import find_recipe, recipe_in_env, recipe_names
 from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
 from flatwater_watch.masking import mask_secrets
@@ -157,15 +156,16 @@ def find_command(words: Sequence[str]) -> tuple[str, ...] | None:
     """The command that the first words name; a recipe of somebody else's has a colon."""
     if words[0] in OVER_RECIPES and len(words) > 1 and ":" in words[1]:
         return words[0], words[1]
-    return next((command for command in commands() if tuple(words[: len(command)]) == command), None)
+    return find_command(words)
 
 
 def command_class(command: tuple[str, ...]) -> type[Any]:
     """The class whose fields are the command's options."""
     verb, *recipe = command
     if verb not in OVER_RECIPES:
-        return cast("type[Any]", load_row("commands", " ".join(command), commands()[command][0]))
+        return cast("type[Any]", load_row("commands", " ".join(command), row_of(command)[0]))
     from flatwater.cli.settings import over_recipe
+    from flatwater.recipe import find_recipe
 
     return over_recipe(load_named(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
 
@@ -182,7 +182,11 @@ def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
 
 def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
     """The command that is meant: `train erl --env X` is that of the recipe for other environments than trading."""
-    if command[0] not in OVER_RECIPES or not find_recipe(command[1], GIVEN).elsewhere:
+    if command[0] not in OVER_RECIPES:
+        return command, options
+    from flatwater.recipe import find_recipe, recipe_in_env
+
+    if not find_recipe(command[1], GIVEN).elsewhere:
         return command, options
     from flatwater.cli.settings import environment_option
 
@@ -243,6 +247,8 @@ def _nearest(given: str, known: Iterable[str]) -> str:
 
 def _unknown(words: Sequence[str], errors: TextIO) -> int:
     if words[0] in OVER_RECIPES and words[1:]:
+        from flatwater.recipe import recipe_names
+
         recipes = recipe_names()
         line = f"no recipe {short_repr(words[1])}: expected {', '.join(recipes)}, or package.module:NAME of your own."
         print_error(errors, f"{line}{_nearest(words[1], recipes)}{group_faults('recipes')}")

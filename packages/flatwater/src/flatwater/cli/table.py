@@ -1,9 +1,11 @@
 """All commands by their words: those over recipes, and those that installed packages bring."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from flatwater.plugins import group_rows
+from flatwater.tables import COMMANDS
+from flatwater_watch.tables import COMMANDS as OF_THE_FINDER
 
 OVER_RECIPES = {
     "train": ("flatwater.cli.train:Train", ""),
@@ -17,8 +19,29 @@ OVER_RECIPES = {
 the recipe's to say."""
 
 
+Row = tuple[str, str]
+"""The class that is a command's interface, and one line of help."""
+
+
 @cache
-def commands() -> Mapping[tuple[str, ...], tuple[str, str]]:
+def shipped_commands() -> Mapping[tuple[str, ...], Row]:
+    """The commands of the platform and of the finder, which it depends on: they are there without a search."""
+    return {tuple(words.split()): row for words, row in {**COMMANDS, **OF_THE_FINDER}.items()}
+
+
+def find_command(words: Sequence[str]) -> tuple[str, ...] | None:
+    """The command that the first words name. Installed packages are searched where none that ships has this name."""
+    known = (command for table in (shipped_commands, commands) for command in table())
+    return next((command for command in known if tuple(words[: len(command)]) == command), None)
+
+
+def row_of(command: tuple[str, ...]) -> Row:
+    """The row of a command that was found."""
+    return shipped_commands().get(command) or commands()[command]
+
+
+@cache
+def commands() -> Mapping[tuple[str, ...], Row]:
     """Words of a command -> the class that is its interface, and one line of help.
 
     A module is imported when its command is used. Commands stand in the order of their packages' tables.

@@ -7,9 +7,8 @@ that comes by often enough, the anchor. Where none does, any boundary will do.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from statistics import median
 
-from flatwater_watch.series.slope import POINTS
+from flatwater_watch.series.slope import POINTS, median
 
 QUICK = 0.05
 """Seconds between the first readings, so that a program of a few seconds is seen through."""

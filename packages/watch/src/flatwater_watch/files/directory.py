@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -61,7 +60,7 @@ def replace_whole(path: Path, pieces: Iterable[Piece]) -> None:
     Raises:
         OSError: the file cannot be written. The temporary file is removed.
     """
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}"
+    temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY}"
     try:
         _write_through(temporary, pieces)
         temporary.replace(path)

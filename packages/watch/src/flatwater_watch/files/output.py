@@ -11,7 +11,6 @@ folder of the working folder, or to a new folder in the temporary one, and the c
 import errno
 import os
 import re
-import secrets
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -230,7 +229,7 @@ def keep_result(name: str, content: bytes) -> Path | None:
 def _create_file(folder: Path, name: str, content: bytes) -> Path:
     """A new file in a folder that is no link; beside one of the same name it has another."""
     with _hold_folder(folder, os.O_NOFOLLOW) as door:
-        for tried in (name, f"{Path(name).stem}-{secrets.token_hex(4)}{Path(name).suffix}"):
+        for tried in (name, f"{Path(name).stem}-{os.urandom(4).hex()}{Path(name).suffix}"):
             if not os.path.lexists(door / tried):
                 replace_whole(door / tried, (content,))
                 return folder / tried

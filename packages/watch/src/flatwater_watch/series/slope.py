@@ -5,11 +5,10 @@ is left alone. A leak and a buffer that fills rise in a straight line.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
-from statistics import NormalDist, median, median_low
 
 from flatwater_watch.heap.raw import count_values
 from flatwater_watch.thresholds import SHIPPED
@@ -18,6 +17,19 @@ DRIFT, FILLING = SHIPPED.drift, SHIPPED.filling
 
 POINTS = 200
 """Longer series are thinned to this many: the pairs grow with the square."""
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle value, or the mean of the two in the middle: that of `statistics`, whose import is dear."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def median_low(values: Iterable[float]) -> float:
+    """The middle value, or the smaller of the two in the middle."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,8 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
         values: as many.
         confidence: of the interval.
     """
+    from statistics import NormalDist  # noqa: PLC0415  (0.01 CPU s, which a program that is flat need not pay)
+
     steps, values = thin_evenly(steps), thin_evenly(values)
     n = len(steps)
     slopes = sorted(

@@ -9,9 +9,16 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from statistics import median
 
-from flatwater_watch.series.slope import Series, line_residuals, median_residuals, most_rise, robust_slope, thin_evenly
+from flatwater_watch.series.slope import (
+    Series,
+    line_residuals,
+    median,
+    median_residuals,
+    most_rise,
+    robust_slope,
+    thin_evenly,
+)
 from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, SLOWER = SHIPPED.drift, SHIPPED.slower
