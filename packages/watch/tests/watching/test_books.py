@@ -15,13 +15,14 @@ from flatwater_watch.agent.growth import (
     cap_native_rate,
     choose_scale,
     drop_immaterial,
-    drop_library_records,
+    drop_unsure,
     explained_share,
     finding_still_grows,
     is_teardown_sample,
     process_still_grows,
     with_unit,
 )
+from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.judge import CYCLIC
 
 
@@ -142,10 +143,23 @@ def test_what_a_library_records_while_it_runs_is_a_finding_only_where_memory_gre
     monkeypatch.setitem(sys.modules, "somelib", ModuleType("somelib"))
     records = [replace(LEAK, owner="main() in somelib: self.reports"), LEAK]
     little, much = (rows([i * each for i in range(21)]) for each in (MIB, 4 * MIB))
-    assert drop_library_records(records, little) == [LEAK]
-    assert drop_library_records(records, much) == records
+    assert drop_unsure(records, little) == [LEAK]
+    assert drop_unsure(records, much) == records
     theirs = [replace(LEAK, owner="main() in somelib.py: reports")]
-    assert drop_library_records(theirs, little) == theirs, "a function of the program's own is no library's"
+    assert drop_unsure(theirs, little) == theirs, "a function of the program's own is no library's"
+
+
+def test_numbers_alone_are_a_finding_only_where_they_are_sure_of_much() -> None:
+    """Four of 26 runs of `pytest -n 2` told 10 MiB that came while libraries were loaded, and callbacks of `atexit`."""
+    little, much = (rows([i * each for i in range(21)]) for each in (MIB, 4 * MIB))
+    steps = much[-1].reading.step
+    native = replace(LEAK, verdict="native", holders=(), made_at=None, interval=(60 * MIB / steps, 80 * MIB / steps))
+    behind = replace(native, verdict="leak", owner="atexit's callbacks", outside=True)
+    traced = replace(native, made_at=AllocationSite("grow.py", 3, "grow", "native"))
+    assert drop_unsure([native, behind, traced, LEAK], little) == [traced, LEAK]
+    assert drop_unsure([native, behind, traced, LEAK], much) == [native, behind, traced, LEAK]
+    vague = replace(native, interval=(10 * MIB / steps, 200 * MIB / steps))
+    assert drop_unsure([vague], much) == [], "little of it is sure, though much has come"
 
 
 @given(st.integers(1, 1000))

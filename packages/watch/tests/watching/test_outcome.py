@@ -186,11 +186,16 @@ def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
 
 def test_what_a_library_records_is_said_and_is_no_finding() -> None:
     straight = rows([100 * MIB + MIB // 2 * n for n in range(40)])
-    told = decide_outcome(
-        straight, [], 0.0, records=["main() in somelib: self.reports", "main() in somelib: self.times"]
-    )
+    names = ("main() in somelib: self.reports", "main() in somelib: self.times")
+    told = decide_outcome(straight, [], 0.0, unsure=[replace(LEAK, owner=name) for name in names])
     assert (told.state, told.next) == ("flat", ())
     assert told.known[0].startswith("main() in somelib: self.reports (and 1 more) grows until this call of a library")
+    native = replace(LEAK, verdict="native", owner="memory outside of Python", holders=())
+    told = decide_outcome(straight, [], 0.0, unsure=[native])
+    assert (told.state, told.next) == ("flat", ())
+    assert told.known == (
+        "memory outside of Python grows, and no line is known that makes it: no finding below 32.00 MiB of growth",
+    )
 
 
 def test_what_is_emptied_again_and_again_is_said_where_memory_grew() -> None:

@@ -7,7 +7,7 @@ from signal import SIGINT
 from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
 from flatwater.border import own_place
-from flatwater.cli.table import OVER_RECIPES, commands, find_command, row_of
+from flatwater.cli.table import OVER_RECIPES, commands, match_command, row_of
 from flatwater.named_imports import GIVEN, trust_code
 from flatwater.plugins import group_faults, load_named, load_row
 from flatwater.runs.signals import SIGNALLED, end_on_signals
@@ -156,7 +156,7 @@ def find_command(words: Sequence[str]) -> tuple[str, ...] | None:
     """The command that the first words name; a recipe of somebody else's has a colon."""
     if words[0] in OVER_RECIPES and len(words) > 1 and ":" in words[1]:
         return words[0], words[1]
-    return find_command(words)
+    return match_command(words)
 
 
 def command_class(command: tuple[str, ...]) -> type[Any]:

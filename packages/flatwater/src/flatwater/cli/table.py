@@ -29,7 +29,7 @@ def shipped_commands() -> Mapping[tuple[str, ...], Row]:
     return {tuple(words.split()): row for words, row in {**COMMANDS, **OF_THE_FINDER}.items()}
 
 
-def find_command(words: Sequence[str]) -> tuple[str, ...] | None:
+def match_command(words: Sequence[str]) -> tuple[str, ...] | None:
     """The command that the first words name. Installed packages are searched where none that ships has this name."""
     known = (command for table in (shipped_commands, commands) for command in table())
     return next((command for command in known if tuple(words[: len(command)]) == command), None)

@@ -1,16 +1,19 @@
 """Which outcome a watch has: from its readings, and from what is found and explained of their growth."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from flatwater_watch.agent.growth import Sample, after_warm_up, grew_in_last_half, growth_bytes
 from flatwater_watch.agent.outcome import Outcome, State
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.garbage import Garbage
-from flatwater_watch.diagnose.judge import UNEXPLAINED
+from flatwater_watch.diagnose.judge import UNEXPLAINED, has_proof
 from flatwater_watch.meters.fork import fork_unsafe_library
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes
+
+if TYPE_CHECKING:
+    from flatwater_watch.diagnose.garbage import Garbage
 
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
@@ -28,9 +31,9 @@ def decide_outcome(
     *,
     censuses: int = 0,
     leads: Sequence[tuple[str, int]] = (),
-    waiting: Garbage | None = None,
+    waiting: "Garbage | None" = None,
     refilled: Iterable[str] = (),
-    records: Sequence[str] = (),
+    unsure: Sequence[Finding] = (),
 ) -> Outcome:
     """The outcome of a watched program.
 
@@ -42,16 +45,13 @@ def decide_outcome(
         leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on.
         waiting: cyclic garbage that is freed soon.
         refilled: paths of containers that are emptied again and again.
-        records: paths of what running calls of libraries hold, of little growth.
+        unsure: what is no finding, as memory has grown by little.
     """
     if not rows:
         return Outcome("unread")
     # What freed memory or files explain is no finding yet: without one, all of it is an open question.
     rest = round((1 - explained) * growth_bytes(rows)) if told or waiting else growth_bytes(rows)
-    soon = (
-        *(() if waiting is None else (_garbage_sentence(waiting),)),
-        *((_records_sentence(records),) if records else ()),
-    )
+    soon = (*(() if waiting is None else (_garbage_sentence(waiting),)), *_unsure_sentences(unsure))
     rest -= 0 if waiting is None else min(rest, waiting.bytes)
     if rest >= ENDING.open_bytes and grew_in_last_half(rows):
         others = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
@@ -68,18 +68,27 @@ def decide_outcome(
     return Outcome("settled", stayed, soon) if stayed >= ENDING.open_bytes else Outcome("flat", 0, soon)
 
 
-def _garbage_sentence(waiting: Garbage) -> str:
+def _garbage_sentence(waiting: "Garbage") -> str:
     """A sentence on garbage that is how Python works."""
     which = "collection of young objects" if 2 * waiting.young > waiting.bytes else "full collection"
     waits = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
     return f"{waits}: its next {which} frees them"
 
 
-def _records_sentence(paths: Sequence[str]) -> str:
-    """A sentence on what a library keeps of its work until its call returns."""
-    more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+def _unsure_sentences(found: Sequence[Finding]) -> Iterator[str]:
+    """A sentence on what a library keeps of its work until its call returns, and one on what has no proof."""
     least = format_bytes(ENDING.open_bytes)
-    return f"{paths[0]}{more} grows until this call of a library returns: no finding below {least} of growth"
+    proven = [each.owner for each in found if has_proof(each)]
+    others = [each.owner for each in found if not has_proof(each)]
+    if proven:
+        held = _first_of(proven)
+        yield f"{held} grows until this call of a library returns: no finding below {least} of growth"
+    if others:
+        yield f"{_first_of(others)} grows, and no line is known that makes it: no finding below {least} of growth"
+
+
+def _first_of(owners: Sequence[str]) -> str:
+    return f"{owners[0]} (and {len(owners) - 1} more)" if len(owners) > 1 else owners[0]
 
 
 def _refilled_sentence(path: str) -> str:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import ceil
 
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import CYCLIC, judge_unowned
+from flatwater_watch.diagnose.judge import CYCLIC, has_proof, judge_unowned
 from flatwater_watch.heap.roots import is_of_library_call
 from flatwater_watch.series.readings import Growth, Reading
 from flatwater_watch.series.slope import Slope, drift_slope
@@ -204,17 +204,31 @@ def cap_native_rate(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Fi
     return kept
 
 
-def drop_library_records(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
-    """The findings, without what only a running call of a library holds while memory has grown by little.
+def drop_unsure(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
+    """The findings, without those that are told only of much growth, while memory has grown by little.
 
     A library that runs the program, such as pytest, keeps a record of its work on purpose, and lets go of it with its
-    last call. So it is told from the size on from which growth without a cause is asked about too.
+    last call. And what no object and no line has may be how a library starts: numbers alone prove a leak from the size
+    on from which growth without a cause is asked about too.
 
     Args:
         found: of the monitor.
         rows: all readings.
     """
-    return [each for each in found if growth_bytes(rows) >= ENDING.open_bytes or not is_of_library_call(each.owner)]
+    large = growth_bytes(rows) >= ENDING.open_bytes
+    return [
+        each
+        for each in found
+        if (has_proof(each) or sure_bytes(each, rows) >= ENDING.open_bytes)
+        and (large or not is_of_library_call(each.owner))
+    ]
+
+
+def sure_bytes(found: Finding, rows: Sequence[Sample]) -> float:
+    """Bytes that a finding has surely brought since warm-up: at the low bound of its rate, and no more than came."""
+    after = after_warm_up(rows)
+    steps = after[-1].reading.step - after[0].reading.step if after else 0
+    return min(growth_bytes(rows), found.interval[0] * steps)
 
 
 def drop_immaterial(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
@@ -263,11 +277,8 @@ def owned_or_native(found: list[Finding], rows: Sequence[Sample]) -> list[Findin
     """The findings, if they have most of the growth since the beginning; else what is known without them."""
     first, last = rows[0], rows[-1]
     held = sum(each.bytes_per_step for each in found) * (last.reading.step - first.reading.step)
-    return (
-        drop_library_records(found, rows)
-        if held >= ENDING.mostly * (last.resident - first.resident)
-        else judge_native_at_end(rows)
-    )
+    mostly = held >= ENDING.mostly * (last.resident - first.resident)
+    return drop_unsure(found if mostly else judge_native_at_end(rows), rows)
 
 
 def judge_native_at_end(rows: Sequence[Sample]) -> list[Finding]:

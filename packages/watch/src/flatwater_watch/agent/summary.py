@@ -1,7 +1,7 @@
 """What is told of a watched program: the findings that hold now, and its state as the JSON of `flatwater watch`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flatwater_watch.agent.census_history import CensusHistory, with_census_rate
 from flatwater_watch.agent.conclusion import decide_outcome
@@ -11,7 +11,7 @@ from flatwater_watch.agent.growth import (
     cap_native_rate,
     choose_scale,
     drop_immaterial,
-    drop_library_records,
+    drop_unsure,
     explained_share,
     finding_still_grows,
     growth_bytes,
@@ -22,10 +22,12 @@ from flatwater_watch.agent.reading import unseen_sentences
 from flatwater_watch.agent.slow_segments import with_slow_segment
 from flatwater_watch.agent.workers import Workers, judge_workers
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.judge import limit_step, merge_same_cause, rank_findings, with_limit_step
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.thresholds import SHIPPED
+
+if TYPE_CHECKING:
+    from flatwater_watch.diagnose.garbage import Garbage
 
 OWNING = SHIPPED.owning
 
@@ -44,7 +46,7 @@ def active_findings(
     """
     ended = stopped_owners(found, rows, since, marks)
     kept = [with_slow_segment(each, rows) for each in _with_census_rates(found, marks, rows) if each.owner not in ended]
-    kept = rank_findings(drop_library_records(drop_immaterial(cap_native_rate(kept, rows), rows), rows))
+    kept = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(kept, rows), rows), rows))
     whole = process_growth(rows)
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
     kept = rank_findings(merge_same_cause([with_limit_step(each, at) for each in kept]))
@@ -78,7 +80,7 @@ def build_summary(
     seconds: float,
     censuses: int = 0,
     leads: Sequence[tuple[str, int]] = (),
-    waiting: Garbage | None = None,
+    waiting: "Garbage | None" = None,
     refilled: Iterable[str] = (),
     found: Sequence[Finding] = (),
 ) -> dict[str, Any]:
@@ -95,11 +97,11 @@ def build_summary(
         leads: roots that hold more than at the beginning, and by how many bytes.
         waiting: cyclic garbage that is freed soon.
         refilled: paths of containers that are emptied again and again.
-        found: by the monitor: of it, what libraries record while they run is told in a sentence.
+        found: by the monitor: of it, what is no finding while memory has grown by little is told in sentences.
     """
     scale = choose_scale(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
-    left = [each.owner for each in found if rows and each not in drop_library_records(found, rows)]
+    left = [each for each in found if rows and each not in drop_unsure(found, rows)]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
@@ -109,7 +111,7 @@ def build_summary(
         "resident_growth_bytes": growth_bytes(rows),
         "explained_share": round(explained, 4),
         "outcome": decide_outcome(
-            rows, told, explained, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, records=left
+            rows, told, explained, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, unsure=left
         ).to_json(),
         "findings": [finding.to_json() for finding in told],
         "unseen": unseen_sentences(rows, unread),

@@ -11,7 +11,7 @@ from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Series, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
-DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
+DRIFT, ENDING, WEIGHING = SHIPPED.drift, SHIPPED.ending, SHIPPED.weighing
 
 SHARE = 1 / 500
 """CPU seconds for each second of the program that summing up may take, ..."""
@@ -62,13 +62,13 @@ def measure_workers_(workers: Workers, clock: int) -> None:
 
 
 def judge_workers(workers: Workers, growth: Growth) -> Finding | None:
-    """The finding that the children's own memory grows; None where it does not."""
+    """The finding that the children's own memory grows by much, as no object and no line says so; None where not."""
     series = workers.private
     if not series.values:
         return None
     least = max(2 * DRIFT.least_bytes, WEIGHING.workers * series.values[-1])
     slope = drift_slope(series.steps, series.values, least=least, fewest=DRIFT.unheld)
-    if slope is None:
+    if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:
         return None
     noun = "worker process" if workers.count == 1 else "worker processes"
     what = f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own"

@@ -6,15 +6,18 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import ceil
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding, Verdict
-from flatwater_watch.diagnose.garbage import Garbage
-from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.series.slowdown import Slowdown
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes
+
+if TYPE_CHECKING:
+    from flatwater_watch.diagnose.garbage import Garbage
+    from flatwater_watch.diagnose.owners import Owner
+    from flatwater_watch.series.slowdown import Slowdown
 
 OWNING = SHIPPED.owning
 
@@ -126,7 +129,7 @@ def judge(known: Evidence, growth: Growth) -> Finding:
     )
 
 
-def judge_owner(owner: Owner, made_at: AllocationSite | None, *, steps: int, growth: Growth, drift: Slope) -> Finding:
+def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, growth: Growth, drift: Slope) -> Finding:
     """The verdict on a container that grew.
 
     Args:
@@ -161,14 +164,14 @@ def judge_owner(owner: Owner, made_at: AllocationSite | None, *, steps: int, gro
     return judge(known, growth)
 
 
-def _advice_of(verdict: Verdict, owner: Owner) -> str:
+def _advice_of(verdict: Verdict, owner: "Owner") -> str:
     """What to do: what is known of the library's container, unless it is the content that is too large, or it fills."""
     if owner.rule is None or verdict == "filling" or owner.graph or owner.base:
         return advice(verdict, owner.kind, graph=owner.graph, base=owner.base)
     return owner.rule.advice
 
 
-def _container_verdict(owner: Owner) -> Verdict:
+def _container_verdict(owner: "Owner") -> Verdict:
     if owner.kind == "cache":
         return "cache"
     if owner.kind == "queue":
@@ -216,6 +219,11 @@ NATIVE_LINE = (
 )
 
 
+def has_proof(found: Finding) -> bool:
+    """Whether an object that was weighed, or a line that was seen, has the growth; else numbers alone say so."""
+    return found.made_at is not None or not (found.outside or found.verdict == "native")
+
+
 def wants_line(found: Finding) -> bool:
     """Whether the line that runs while memory rises is wanted: no object that was made has the bytes."""
     return found.verdict == "native" or (
@@ -239,7 +247,7 @@ def with_line(found: Finding, line: AllocationSite | None) -> Finding:
     return replace(found, made_at=line, what=what, advice=NATIVE_LINE)
 
 
-def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -> Finding:
+def judge_garbage(garbage: "Garbage", rate: float, drift: Slope, growth: Growth) -> Finding:
     """The verdict on objects in cycles that wait for the collector.
 
     Args:
@@ -261,7 +269,7 @@ def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -
     return judge(known, growth)
 
 
-def judge_phase(phase: str, slower: Slowdown, growth: Growth) -> Finding:
+def judge_phase(phase: str, slower: "Slowdown", growth: Growth) -> Finding:
     """The verdict on a phase whose steps take ever more time.
 
     Args:
