@@ -31,7 +31,10 @@ def source_of(package: str) -> Path:
 
 
 def face(offered: str) -> dict[str, tuple[Path, str]]:
-    """Name that a package offers -> the file that defines it, and its name there; none where it is a whole module."""
+    """Name that a package offers -> the file that defines it, and its name there; none where it is a whole module.
+
+    Of a package that is offered the file is its stub, whose names have a paragraph of their own.
+    """
     found = dict[str, tuple[Path, str]]()
     stub = source_of(offered).joinpath(*offered.split("."), "__init__.pyi")
     for node in ast.parse(stub.read_text()).body:
@@ -39,10 +42,9 @@ def face(offered: str) -> dict[str, tuple[Path, str]]:
             for alias in node.names:
                 where = str(node.module)
                 package = source_of(where).joinpath(*where.split("."))
-                module = package / f"{alias.name}.py"
-                found[alias.asname or alias.name] = (
-                    (module, "") if module.is_file() else (package.with_suffix(".py"), alias.name)
-                )
+                modules = (package / f"{alias.name}.py", package / alias.name / "__init__.pyi")
+                module = next((path for path in modules if path.is_file()), None)
+                found[alias.asname or alias.name] = (module, "") if module else (package.with_suffix(".py"), alias.name)
     return found
 
 
@@ -133,7 +135,10 @@ def test_the_reference_of_the_site_begins_with_these_names_and_no_others(monkeyp
         own, *modules = re.split(rf"^## `{re.escape(package)}\.(\w+)`$", text, flags=re.MULTILINE)
         shown = re.findall(r"^`{3,4}\{py:(?:class|function|data|type)\} (\w+)", own, re.MULTILINE)
         assert shown == sorted(name for name, (_, inside) in face(package).items() if inside)
-        assert modules[::2] == sorted(name for name, (_, inside) in face(package).items() if not inside)
+        whole = {name: path for name, (path, inside) in face(package).items() if not inside}
+        assert modules[::2] == sorted(name for name, path in whole.items() if path.suffix == ".py")
+        packages = [name for name, path in whole.items() if path.suffix == ".pyi"]
+        assert all(f"[`{package}.{name}`]({package}.{name}.md)" in own for name in packages)
         for text in modules[1::2]:
             assert "{py:function}" in text
             assert "{py:data}" not in text

@@ -7,7 +7,7 @@ A step of 128 copies takes about as long as one of Gymnasium's. docs/flatwater/p
 
 import numpy as np
 
-from flatwater.envs.world import Array, Spaces
+from flatwater.envs import Array, Spaces
 
 GRAVITY, POLE_MASS, MASS, HALF_LENGTH, FORCE, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
 """As in Barto, Sutton & Anderson 1983; `MASS` is that of cart and pole."""

@@ -12,18 +12,23 @@ from typing import Any, Literal
 import gymnasium
 import torch
 
-from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.console import Column, TableLayout
-from flatwater.recipe import Headline, Recipe
-from flatwater.recipe import Number as Shown
-from flatwater.runs.config import RunConfig
-from flatwater.runs.planning import META, make_plan
-from flatwater.runs.run import Run
-from flatwater.state.random import generator
-from flatwater.state.tree import nbytes, state
-from flatwater.trainers.loop import Phase, Progress
-from flatwater_watch.options.bounds import Count, Seed
-from flatwater_watch.options.declare import config
+from flatwater.config import Count, Seed, config
+from flatwater.recipes import (
+    META,
+    Column,
+    Headline,
+    Number,
+    Phase,
+    Plan,
+    Progress,
+    Recipe,
+    Run,
+    RunConfig,
+    TableLayout,
+    make_plan,
+    refuse,
+)
+from flatwater.state import generator, nbytes, state
 
 CPU = torch.device("cpu")
 
@@ -155,7 +160,7 @@ SEARCH = Recipe(
     trained="mean",
     title="{split} episodes",
     headline=Headline("return", "return", "{:.1f}", "start", "{} at the start"),
-    numbers=(Shown("return", "return", "{:.1f}"), Shown("worst", "worst", "{:.1f}")),
+    numbers=(Number("return", "return", "{:.1f}"), Number("worst", "worst", "{:.1f}")),
     said=("split", "note"),
     trained_on=lambda _: "CartPole-v1",
 )

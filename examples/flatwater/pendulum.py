@@ -15,39 +15,43 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.algorithms.api import Members, Networks, Setting, perturb
-from flatwater.algorithms.config import DDPGConfig
-from flatwater.algorithms.ddpg import build, make_update
-from flatwater.nets.mlp import MLPActor, MLPCritic
-from flatwater.nets.stack import views
-from flatwater.replay.batch import Batch
-from flatwater.replay.config import ReplayConfig
-from flatwater.replay.ring import Ring, append_, build_ring, draw, gather, start_
-from flatwater.state.random import generator
-from flatwater_trading import LearnerConfig
+import flatwater as fw
+from flatwater.algorithms import AlgorithmConfig, DDPGConfig, Members, Networks, Setting, ddpg, perturb
+from flatwater.config import config
+from flatwater.nets import MLPActor, MLPCritic
+from flatwater.state import generator
 
 VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
 CPU = torch.device("cpu")
 MEMBERS, STEPS, TORQUE = 4, 200, 2.0
 ACTOR, CRITIC = MLPActor(3, 1, (64, 64)), MLPCritic(3, 1, (64, 64))
 OWN = DDPGConfig(batch_size=128, actor_lr=2e-3, critic_lr=1e-3)
-CONFIG = LearnerConfig(algorithm="ddpg", weight_decay=0.0, grad_clip=0.0, ddpg=OWN)
+
+
+@config
+class LearnerConfig(AlgorithmConfig):
+    """How members learn: by DDPG, the only algorithm of this program."""
+
+    ddpg: DDPGConfig = OWN
+
+
+CONFIG = LearnerConfig(algorithm="ddpg", weight_decay=0.0, grad_clip=0.0)
 
 
 def play_(
-    ring: Ring, learner: Members, envs: VectorEnv, rng: torch.Generator, learn_: Callable[[], None]
+    ring: fw.ring.Ring, learner: Members, envs: VectorEnv, rng: torch.Generator, learn_: Callable[[], None]
 ) -> np.ndarray:
     """One episode of each member in its own env, with an update of all members after each step; the returns."""
-    params = views(learner.actor, ACTOR.layout)
+    params = fw.stack.views(learner.actor, ACTOR.layout)
     obs, _ = envs.reset()
-    start_(ring, torch.arange(MEMBERS), obs)
+    fw.ring.start_(ring, torch.arange(MEMBERS), obs)
     returns = np.zeros(MEMBERS)
     for _ in range(STEPS):
         with torch.no_grad():
             action = ACTOR(params, torch.from_numpy(obs).unsqueeze(1)).squeeze(1)
         action = perturb(action, OWN.noise, rng)
         obs, reward, terminated, truncated, _ = envs.step(TORQUE * action.numpy())
-        append_(ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=obs)
+        fw.ring.append_(ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=obs)
         returns += reward
         learn_()
     return returns
@@ -63,19 +67,15 @@ def main() -> None:
 
     envs = gymnasium.make_vec("Pendulum-v1", num_envs=MEMBERS, vectorization_mode="sync")
     spaces = envs.single_observation_space, envs.single_action_space
-    ring = build_ring(ReplayConfig(capacity=20_000), *spaces, envs=MEMBERS, device=CPU)
+    ring = fw.ring.build_ring(fw.ReplayConfig(capacity=20_000), *spaces, envs=MEMBERS, device=CPU)
     rngs = {name: generator(options.seed, name, CPU) for name in ("noise", "replay")}
     nets = Networks(ACTOR, CRITIC)
-    learner = build(CONFIG, nets, Setting(members=MEMBERS, extra=0, seed=options.seed, device=CPU))
-    update_ = make_update(CONFIG, nets, learner, [(0, MEMBERS)])
+    learner = ddpg.build(CONFIG, nets, Setting(members=MEMBERS, extra=0, seed=options.seed, device=CPU))
+    update_ = ddpg.make_update(CONFIG, nets, learner, [(0, MEMBERS)])
 
     def learn_() -> None:
-        index: Tensor = draw(ring, (MEMBERS, OWN.batch_size), rngs["replay"]).index
-
-        def batch(low: int, high: int) -> Batch:
-            return gather(ring, index[low:high])
-
-        update_([batch])
+        index: Tensor = fw.ring.draw(ring, (MEMBERS, OWN.batch_size), rngs["replay"]).index
+        update_([lambda low, high: fw.ring.gather(ring, index[low:high])])
 
     envs.reset(seed=options.seed)
     for episode in range(1, options.episodes + 1):

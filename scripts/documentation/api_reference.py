@@ -91,11 +91,17 @@ def face(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said:
         alias.name: node.module or "" for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     parts = {name: f"{where}.{name}" for name, where in shown.items() if f"{where}.{name}" in trees}
-    own = [dict(definitions(*trees[where]))[name] for name, where in sorted(shown.items()) if name not in parts]
+    packages = [f"{where}.{name}" for name, where in sorted(shown.items()) if f"{where}.{name}.__init__" in trees]
+    own = [
+        dict(definitions(*trees[where]))[name]
+        for name, where in sorted(shown.items())
+        if name not in parts and f"{where}.{name}" not in packages
+    ]
+    linked = ["Packages in it: " + ", ".join(f"[`{name}`]({name}.md)" for name in packages)] if packages else []
     below = [module(f"{package_name}.{name}", *trees[path], constants=False) for name, path in sorted(parts.items())]
     head = f"```{{py:module}} {package_name}\n```"
     promised = "These names are promised: what changes them stands in the release notes, under what to change."
-    return "\n\n".join([f"# `import {package_name}`", head, *prose(said), promised, *own, *below]) + "\n"
+    return "\n\n".join([f"# `import {package_name}`", head, *prose(said), promised, *linked, *own, *below]) + "\n"
 
 
 def is_public(name: str) -> bool:

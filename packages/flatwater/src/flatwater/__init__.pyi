@@ -1,3 +1,12 @@
+from flatwater import algorithms as algorithms
+from flatwater import checkpoints as checkpoints
+from flatwater import config as config
+from flatwater import envs as envs
+from flatwater import evolution as evolution
+from flatwater import nets as nets
+from flatwater import recipes as recipes
+from flatwater import reports as reports
+from flatwater import state as state
 from flatwater.algorithms import adam as adam
 from flatwater.api import TrainedRun as TrainedRun
 from flatwater.api import compare as compare
@@ -9,12 +18,12 @@ from flatwater.api import resume as resume
 from flatwater.api import train as train
 from flatwater.checkpoints.parts import restore_checkpoint as restore_checkpoint
 from flatwater.checkpoints.parts import save_checkpoint as save_checkpoint
+from flatwater.cli.main import main as main
 from flatwater.envs.conformance import check_env_conformance as check_env_conformance
 from flatwater.envs.wrapped.resumable import Resumable as Resumable
 from flatwater.nets import stack as stack
-from flatwater.recipe import Recipe as Recipe
 from flatwater.replay import ring as ring
 from flatwater.replay.config import ReplayConfig as ReplayConfig
-from flatwater.runs.run import Run as Run
+from flatwater_watch import errors as errors
 
 __version__: str

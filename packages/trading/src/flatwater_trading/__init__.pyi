@@ -11,5 +11,6 @@ from flatwater_trading.panel.synthetic import synthetic_panel as synthetic_panel
 from flatwater_trading.recipe.config import ErlRunConfig as ErlRunConfig
 from flatwater_trading.study.folds import find_folds as find_folds
 from flatwater_trading.training.learner import LearnerConfig as LearnerConfig
+from flatwater_watch import errors as errors
 
 __version__: str

@@ -1,0 +1,12 @@
+from flatwater.config.toml import dumps_config as dumps_config
+from flatwater.config.toml import load_config as load_config
+from flatwater_watch.options.bounds import Bounds as Bounds
+from flatwater_watch.options.bounds import Count as Count
+from flatwater_watch.options.bounds import Number as Number
+from flatwater_watch.options.bounds import OptionalNumber as OptionalNumber
+from flatwater_watch.options.bounds import Rate as Rate
+from flatwater_watch.options.bounds import Seed as Seed
+from flatwater_watch.options.bounds import Share as Share
+from flatwater_watch.options.bounds import Weight as Weight
+from flatwater_watch.options.bounds import bounds_of as bounds_of
+from flatwater_watch.options.declare import config as config

@@ -1,0 +1,10 @@
+from flatwater.envs.growing.config import FitConfig as FitConfig
+from flatwater.envs.growing.config import GrowingConfig as GrowingConfig
+from flatwater.envs.growing.simulator import build_envs as build_envs
+from flatwater.envs.growing.simulator import masks as masks
+from flatwater.envs.growing.simulator import observe as observe
+from flatwater.envs.growing.simulator import reset_ as reset_
+from flatwater.envs.growing.simulator import step_ as step_
+from flatwater.envs.growing.spaces import HEADS as HEADS
+from flatwater.envs.growing.spaces import Operation as Operation
+from flatwater.envs.growing.task import load_task as load_task

@@ -1,0 +1,13 @@
+from flatwater.memory.planner import Plan as Plan
+from flatwater.memory.planner import refuse as refuse
+from flatwater.metrics.console import Column as Column
+from flatwater.metrics.console import TableLayout as TableLayout
+from flatwater.recipe import Headline as Headline
+from flatwater.recipe import Number as Number
+from flatwater.recipe import Recipe as Recipe
+from flatwater.runs.config import RunConfig as RunConfig
+from flatwater.runs.planning import META as META
+from flatwater.runs.planning import make_plan as make_plan
+from flatwater.runs.run import Run as Run
+from flatwater.trainers.loop import Phase as Phase
+from flatwater.trainers.loop import Progress as Progress
