@@ -178,6 +178,33 @@ def test_links_lead_somewhere() -> None:
     assert not broken
 
 
+IMPORTED = re.compile(r"\b(?:from (flatwater\w*(?:\.\w+)*) import (\([^)]*\)|[\w, ]+)|import (flatwater\w*\.[\w.]+))")
+TYPED = [*PAGES, *(ROOT / "docs").rglob("*.ipynb"), *(ROOT / "examples").rglob("*.py")]
+
+
+def public_names() -> dict[str, set[str]]:
+    """Package -> the names that its `__init__.pyi` offers."""
+    return {
+        ".".join(stub.parent.relative_to(source).parts): {
+            line.split()[-1] for line in stub.read_text().splitlines() if line.startswith("from")
+        }
+        for source in ROOT.glob("packages/*/src")
+        for stub in source.rglob("__init__.pyi")
+    }
+
+
+@pytest.mark.parametrize("path", TYPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_pages_and_examples_import_public_names_alone(path: Path) -> None:
+    public, text = public_names(), path.read_text()
+    private = [f"fw.{name}" for name in re.findall(r"\bfw\.(\w+)", text) if name not in public["flatwater"]]
+    for package, names, whole in IMPORTED.findall(text):
+        if whole or package not in public:
+            private.append(whole or package)
+        else:
+            private += [f"{package}.{name}" for name in {*re.findall(r"\w+", names)} - public[package]]
+    assert private == []
+
+
 @pytest.mark.parametrize("line", commands("flatwater-watch"))
 def test_commands_of_the_finder_in_the_pages_are_commands(line: str) -> None:
     """The same for `flatwater-watch`, whose command stands after the options."""
