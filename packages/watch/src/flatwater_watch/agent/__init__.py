@@ -1,1 +1,1 @@
-"""Inside a watched program: when to look, what to keep, what was seen."""
+"""The part of the watch that runs inside the watched program: when it reads, what it keeps, what it reports."""

@@ -16,73 +16,79 @@ from flatwater_watch.agent.guard import Guard
 from flatwater_watch.meters.system_calls import monotonic
 
 TICK = "a tick"
-"""A boundary in time, for programs that have none of their own, and whose units have no space in their names, ..."""
+"""A boundary made by a timer, for programs without boundaries of their own. The space keeps it apart from any unit."""
 TICK_SECONDS = 0.05
-"""... so long after the one before."""
+"""Seconds between two ticks."""
 REQUEST = "request"
-"""What a server answers. It is counted alone, in whatever thread it comes: readings of servers are taken in time.
-A user's own unit may have this name, and is read as any other."""
+"""A request that a server answers. Requests are only counted, in any thread: servers are read at ticks.
+A unit that the user chose may have this name, and is read like any other."""
 RESTING = 40
-"""Ticks after which one is needed at the latest."""
+"""Maximum ticks between two calls of the timer: 2 seconds."""
 ALONE = 5.0
-"""Seconds for which a look in another thread is waited for at the end: longer than one takes."""
+"""Seconds that the end of a watch waits for a reading in another thread: longer than a reading takes."""
 NEVER = "the beginning"
-"""The kind before the first one."""
+"""The kind that stands for what was before the first boundary."""
 
 
 class Boundaries:
-    """Counts and times what is passed, and says so to the watch each time that it looks at the clock."""
+    """Counts and times the boundaries, and calls the watch whenever it reads the clock.
+
+    `step` may be called by any thread of the program.
+    """
 
     def __init__(
         self, looked: Callable[[str, float], bool], guard: Guard | None = None, unit: str | None = None
     ) -> None:
-        """Nothing has been passed yet.
+        """Begin without any boundary.
 
         Args:
-            looked: told of the kind and the monotonic time whenever the clock is looked at. Says whether it took time.
-            guard: of the watch; after a fault boundaries are counted only.
-            unit: the only kind that is read, where there is one.
+            looked: callback that gets the kind and the monotonic time of a boundary, and returns whether it took time.
+            guard: edge of the watch; after a fault, boundaries are only counted.
+            unit: the only kind at which readings are taken; None for all.
         """
         self._counted_alone = None if unit == REQUEST else REQUEST
         self._guard = guard or Guard()
         self.seconds: dict[Part, float] = defaultdict(float)
-        """From the kind of one boundary to that of the next."""
+        """Seconds by pair: the kind of a boundary, and the kind of the next one."""
         self._looked = looked
         self._looking = threading.Lock()
         self._looker: int | None = None
-        """The thread that looks."""
+        """The thread that holds the lock above, so that the thread itself does not wait for it."""
         self._counts: dict[str, int] = defaultdict(int)
         self.requests = 0
         self._others = 0
-        """Boundaries not in time, at the last one in time."""
+        """Boundaries other than ticks, at the last tick."""
         self._before, self._passed = NEVER, monotonic()
         self._samples: BoundarySampler | None = None
 
     def use_counters_(self, gates: Mapping[str, CallCounter]) -> None:
-        """Let the gates, by kind, count what comes often. Only where `tick` is called, which finds that it ended."""
+        """Let call counters, by kind, count the frequent boundaries without a look at the clock.
+
+        This needs a caller of `tick`: only a tick notices that a frequent kind has stopped coming.
+        """
         self._samples = BoundarySampler(gates, self._counts, self.seconds, self._passed)
 
     @property
     def all_counts(self) -> dict[str, int]:
-        """How many of each kind, requests as well: what growth can be told by."""
+        """Boundaries by kind, requests included: the units in which growth can be reported."""
         return {REQUEST: self.requests, **self.counts}
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each kind that readings can be taken at."""
+        """Boundaries by kind, for the kinds at which readings can be taken."""
         if self._samples is not None:
             self._samples.count_skipped_()
         return self._counts
 
     def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
-        """Boundaries so far: of one kind; if it is None, those in time, or all others."""
+        """Number of boundaries of one kind; without a kind, the number of ticks, or of all others."""
         if unit is not None:
             return self.counts.get(unit, 0)
         in_time = self.counts.get(TICK, 0)
         return in_time if ticks else sum(self.counts.values()) - in_time
 
     def tick(self, ticks: int) -> bool:
-        """Pass boundaries in time, of which only the last one was needed. Whether others came by as often."""
+        """Pass some ticks, of which only the last one reads the clock; return whether as many other boundaries came."""
         self.step(TICK, ticks)
         others = self.boundary_count(None, ticks=False)
         since, self._others = others - self._others, others
@@ -90,7 +96,8 @@ class Boundaries:
 
     @contextmanager
     def exclude_other_threads(self) -> Iterator[None]:
-        """No thread looks at a boundary meanwhile: a look under way in another thread is waited for."""
+        """Keep all other threads from reading at a boundary; a reading under way in another thread is waited for."""
+        # A signal handler of the program may close the watch in the thread that holds the lock: no waiting for itself.
         waited = self._looker != threading.get_ident() and self._looking.acquire(timeout=ALONE)
         if waited:
             self._looker = threading.get_ident()
@@ -102,7 +109,8 @@ class Boundaries:
                 self._looking.release()
 
     def step(self, kind: str, passed: int = 1) -> None:
-        """Pass boundaries that were not granted. What comes in while another thread looks at one is only counted."""
+        """Pass boundaries that no call counter has skipped. While another thread reads, they are only counted."""
+        # Runs in any thread of the program, within its own calls: it never waits for a lock.
         if kind == self._counted_alone:
             self.requests += passed
             return
@@ -123,9 +131,10 @@ class Boundaries:
         else:
             self._samples.record_time_(self._before, kind, now, spent)
         self._before = kind
+        # After a reading the clock is read anew: the watch's own time belongs to no part of the program.
         self._passed = monotonic() if self._looked(kind, now) else now
 
 
 def ticks_until(due: float) -> int:
-    """After how many ticks a reading is due, at a monotonic time: one at least."""
+    """Ticks until a monotonic time, between 1 and `RESTING`."""
     return max(1, min(RESTING, ceil((due - monotonic()) / TICK_SECONDS))) if due < inf else RESTING

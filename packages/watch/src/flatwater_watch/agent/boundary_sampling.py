@@ -1,7 +1,7 @@
-"""Boundaries that come often: counted where they are passed, looked at in samples.
+"""Frequent boundaries are counted by their call counters, and timed by samples.
 
-Some are granted in advance (`call_counters.py`). When a grant is used up, all are looked at until that kind has come
-some times more. These looks are a sample of whole rounds, by which the time between the looks is divided.
+A call counter lets a number of boundaries pass without a report (`call_counters.py`). After them every boundary is
+reported for a few rounds of its kind. These rounds are a sample: the time between samples is divided in their ratios.
 """
 
 from collections import defaultdict
@@ -10,54 +10,54 @@ from collections.abc import Mapping
 from flatwater_watch.agent.call_counters import CallCounter
 
 OFTEN = 500.0
-"""Boundaries of a kind in a second, from which on not all are looked at."""
+"""Boundaries of a kind per second, from which on the kind is sampled."""
 EVERY = 0.02
-"""Seconds between two samples of them, ..."""
+"""Mean seconds between two samples."""
 MOST = 4096
-"""... and boundaries of one kind, at most."""
+"""Maximum boundaries of one kind between two samples."""
 ROUNDS = 4
-"""From a boundary to the next of its kind, in a sample."""
+"""Rounds in a sample, each from a boundary to the next one of its kind."""
 REVIEW = 0.1
-"""Seconds after which it is found out again which kinds come often."""
+"""Seconds between two decisions on which kinds are frequent."""
 GOLDEN = (5**0.5 - 1) / 2
-"""Multiples of it, without their whole part, lie even between 0 and 1 however many they are (Weyl)."""
+"""The golden ratio's fraction: the fractional parts of its multiples are spread evenly over 0 to 1 (Weyl)."""
 
 Part = tuple[str, str]
-"""The kind of one boundary, and that of the next."""
+"""A stretch of the program: the kind of a boundary, and the kind of the next one."""
 
 
 class BoundarySampler:
-    """Grants boundaries, counts them, and tells how their seconds are divided."""
+    """Decides how many boundaries pass unreported, counts them, and divides their seconds among the stretches."""
 
     def __init__(
         self, gates: Mapping[str, CallCounter], counts: dict[str, int], seconds: dict[Part, float], now: float
     ) -> None:
-        """Nothing comes often yet.
+        """Begin with no frequent kind.
 
         Args:
-            gates: by kind, of those that may be granted some.
-            counts: by kind; those that were granted are added to it. Missing ones are 0.
-            seconds: from one boundary to the next; all are added to it. Missing ones are 0.
+            gates: call counters of the kinds that may be sampled.
+            counts: boundaries by kind, with 0 for a missing one; unreported boundaries are added to it.
+            seconds: seconds by stretch, with 0 for a missing one; all seconds are added to it.
             now: monotonic time.
         """
         self._gates, self._counts, self._seconds = gates, counts, seconds
         self._often: list[str] = []
-        """The kinds that come often, the one that comes most first."""
+        """The frequent kinds, the most frequent one first."""
         self._mean = self._varied = 0.0
-        """Boundaries to be granted to each of these kinds, in the mean, and how that varies."""
+        """Mean boundaries that each of these kinds may skip, and the point between 0 and 1 that varies the number."""
         self._skipped = 0
-        """Boundaries that passed since the last look."""
+        """Boundaries that passed unreported since the last report."""
         self._apart = 0.0
-        """Seconds between two of them, as they were last."""
+        """Seconds between two unreported boundaries, by the last measurement."""
         self._kind, self._rounds = "", 0
-        """The kind that the sample began with, and how often it must come to end it."""
+        """The kind with which the sample began, and how often it must still come before the sample ends."""
         self._hidden, self._sampled = 0.0, defaultdict[Part, float](float)
-        """Seconds between looks, and the samples of them, since the review."""
+        """Seconds between samples, and sampled seconds by stretch, since the last review."""
         self._reviewed, self._before = now, dict(counts)
-        """When that was, and the counts of then."""
+        """Time of the last review, and the counts at that time."""
 
     def count_skipped_(self) -> None:
-        """Count what has passed by now."""
+        """Add the boundaries that have passed unreported to the counts."""
         for kind in self._often:
             self._add(kind, self._gates[kind].take_skipped_())
 
@@ -70,13 +70,13 @@ class BoundarySampler:
         self._skipped += passed
 
     def record_time_(self, before: str, kind: str, now: float, spent: float) -> None:
-        """Book the seconds since the last look, and say how many boundaries may pass until the next one.
+        """Add the seconds since the last report to their stretch, and set how many boundaries may pass unreported.
 
         Args:
-            before: kind of the boundary at the last look.
-            kind: the boundary of now.
+            before: kind of the last boundary that was reported.
+            kind: kind of the boundary at hand.
             now: monotonic time.
-            spent: seconds since the last look.
+            spent: seconds since the last report.
         """
         if self._often:
             self._attribute_seconds(before, kind, spent)
@@ -93,6 +93,7 @@ class BoundarySampler:
             self._hidden += spent
             self._apart, self._kind, self._rounds = spent / (skipped + 1), kind, ROUNDS
         elif skipped:
+            # A rare kind came amid unreported ones: what their usual distance does not explain led up to the rare one.
             alike = min(spent, skipped * self._apart)
             self._hidden += alike
             self._seconds[self._often[0], kind] += spent - alike
@@ -106,12 +107,13 @@ class BoundarySampler:
         self._grant_to_all(boundaries)
 
     def _next_grant(self) -> int:
-        """Never the same, as programs repeat themselves: each part of what they repeat must come to be sampled."""
+        """Boundaries that may pass unreported next."""
+        # Never twice the same number: against a program's own period, a fixed one would sample one phase for ever.
         self._varied = (self._varied + GOLDEN) % 1
         return min(MOST, 1 + int(self._mean * 2 * self._varied))
 
     def _review(self, now: float) -> None:
-        """Find out which kinds come often, and book what was not looked at since the last time."""
+        """Decide which kinds are frequent, and divide the seconds between samples since the last review."""
         if sampled := sum(self._sampled.values()):
             for part, seconds in self._sampled.items():
                 self._seconds[part] += seconds + self._hidden * seconds / sampled
@@ -119,6 +121,7 @@ class BoundarySampler:
             self._seconds[self._often[0], self._often[0]] += self._hidden
         self._hidden, self._rounds = 0.0, 0
         self._sampled.clear()
+        # Taken back before the counts are compared, so that no boundary is still on its way in a counter.
         self._grant_to_all(0)
         passed = {kind: self._counts.get(kind, 0) - self._before.get(kind, 0) for kind in self._gates}
         since = now - self._reviewed

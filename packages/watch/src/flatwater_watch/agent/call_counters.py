@@ -1,4 +1,4 @@
-"""Methods that count their calls as boundaries at the price of one more call: most only count down what was granted."""
+"""Methods that count their calls as boundaries, at the price of one more call: most calls only count a number down."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +13,12 @@ def _ignore_call(_kind: str) -> None:
 
 
 class _CallListener:
-    """Who is told of boundaries. What is wrapped may be pickled into other processes, where it is nobody."""
+    """The receiver of boundaries. Wrapped methods may be pickled into other processes, which have no receiver."""
 
     count: Count = staticmethod(_ignore_call)
 
     def __reduce__(self) -> str:
+        # Pickled by name: the other process finds its own listener, and no state of this one travels.
         return "_listener"
 
 
@@ -25,29 +26,28 @@ _listener = _CallListener()
 
 
 def set_listener(count: Count | None) -> None:
-    """Tell `count` of each boundary that was not granted; nobody any more if it is None."""
+    """Have `count` called at each boundary that may not pass unreported; None ends that."""
     _listener.count = _ignore_call if count is None else count
 
 
 @dataclass(frozen=True)
 class CallCounter:
-    """Where boundaries of one kind are passed."""
+    """The functions that count boundaries of one kind; closures over two integers, as attributes would cost more."""
 
     count_call: Callable[[], None]
-    """Pass one."""
+    """Pass one boundary."""
     wrap: Callable[[Method], Method]
-    """A method of `self` and one argument, passing a boundary first."""
+    """Turn a method of one argument into one that passes a boundary first."""
     skip_next_: Callable[[int], int]
-    """Let so many, and no more, pass without telling of them. Returns how many did since it was last asked."""
+    """Let exactly so many boundaries pass unreported; return how many have since the last query."""
     take_skipped_: Callable[[], int]
-    """How many passed without telling of them since it was last asked."""
+    """Return how many boundaries have passed unreported since the last query."""
 
 
 def make_call_counter(kind: str) -> CallCounter:
-    """A gate that has been granted nothing yet.
-
-    CPython gives its lock to another thread at a call or a jump back: none comes between two lines of these functions.
-    """
+    """A call counter that reports every boundary."""
+    # Runs in any thread, without a lock: CPython switches threads at a call or a backward jump only, and none comes
+    # between two lines of these functions.
     left = counted = 0
 
     def pass_() -> None:

@@ -12,27 +12,27 @@ from flatwater_watch.thresholds import SHIPPED
 WEIGHING = SHIPPED.weighing
 
 LATER = 1.4
-"""Factor between the clocks at which owners are weighed."""
+"""Factor between the clocks at which owners are weighed, so that their number grows with the logarithm of the run."""
 OWNERS = 60
-"""Whose bytes a result keeps."""
+"""Maximum number of owners whose bytes a result keeps."""
 MOST = 40
-"""Censuses that are remembered; the older half is thinned when there are more."""
+"""Maximum number of censuses that are remembered; the older half is thinned when there are more."""
 
 
 @dataclass
 class CensusHistory:
-    """What the censuses counted."""
+    """Sizes of the larger owners in all censuses that are remembered."""
 
     censuses: list[Mapping[str, tuple[int, int]]] = field(default_factory=list)
-    """Of each, the larger holdings by path: the clock at which one was opened, and its bytes."""
+    """The larger holdings of each census by path: the clock at which the census read it, and its bytes."""
     clocks: list[int] = field(default_factory=list)
-    """At which each was begun."""
+    """Clock at which each census began."""
     due: float = 0.0
     """Clock from which on owners are weighed again."""
 
 
 def record_census_(marks: CensusHistory, clock: int, census: Census) -> None:
-    """Note what a census counted."""
+    """Add the larger holdings of a census to the history."""
     large = {
         path: (holding.step or clock, holding.bytes)
         for path, holding in census.holdings.items()
@@ -41,6 +41,7 @@ def record_census_(marks: CensusHistory, clock: int, census: Census) -> None:
     marks.clocks.append(clock)
     marks.censuses.append(large)
     if len(marks.censuses) > MOST:
+        # Every second one of the older half goes, and the first stays: it is the reference for all growth.
         del marks.clocks[1 : MOST // 2 : 2], marks.censuses[1 : MOST // 2 : 2]
     marks.due = LATER * clock
 
@@ -53,15 +54,15 @@ def newest_owner_sizes(marks: CensusHistory) -> dict[str, int]:
 
 
 def with_census_rate(found: Finding, marks: CensusHistory, owners: Iterable[str], rows: Sequence[Sample]) -> Finding:
-    """The finding with the rate over the recent half of the censuses, where its owner was in two of them.
+    """The finding with its rate over the recent half of the censuses, if its owner was in two of them.
 
-    Its share is told of the stretch between the first and the last of them after warm-up: a rate, and growth in stairs
-    between other moments, would be apart by a stair.
+    Its share is that of the growth between the first and the last census after warm-up. Where growth comes in steps, a
+    share by rates over other stretches would be off by a step.
 
     Args:
-        found: per boundary.
+        found: finding, per boundary.
         marks: censuses so far.
-        owners: of all findings: what one holds below another counts there only.
+        owners: owners of all findings; bytes below another finding's owner count for that owner only.
         rows: all readings.
     """
     if not found.holders or found.outside:
@@ -104,7 +105,7 @@ def _slope(clocks: Sequence[float], sizes: Sequence[float]) -> float:
 
 
 def _resident_at(rows: Sequence[Sample], clock: float) -> int:
-    """Of the reading at which a census was begun, or of the one after it."""
+    """Resident bytes at the reading with which a census began, or at the one after it."""
     at = bisect_left([row.reading.step for row in rows], clock)
     return rows[min(at, len(rows) - 1)].resident
 

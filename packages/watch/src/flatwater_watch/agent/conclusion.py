@@ -1,4 +1,4 @@
-"""Which outcome a watch has: from its readings, and from what is found and explained of their growth."""
+"""The outcome of a watch, decided from its readings, its findings, and the share of the growth that they explain."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -40,18 +40,19 @@ def decide_outcome(
     Args:
         rows: all readings.
         told: findings.
-        explained: part of the growth that has a cause.
-        censuses: taken so far.
-        leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on.
+        explained: share of the growth that has a cause, 0 to 1.
+        censuses: number of censuses taken.
+        leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on growing.
         waiting: cyclic garbage that is freed soon.
         refilled: paths of containers that are emptied again and again.
-        unsure: what is no finding, as memory has grown by little.
+        unsure: findings that are not reported as such, as memory has grown by little.
     """
     if not rows:
         return Outcome("unread")
     # What freed memory or files explain is no finding yet: without one, all of it is an open question.
     rest = round((1 - explained) * growth_bytes(rows)) if told or waiting else growth_bytes(rows)
     soon = (*(() if waiting is None else (_garbage_sentence(waiting),)), *_unsure_sentences(unsure))
+    # Garbage that the next collection frees is no open question, however much of it there is.
     rest -= 0 if waiting is None else min(rest, waiting.bytes)
     if rest >= ENDING.open_bytes and grew_in_last_half(rows):
         others = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
@@ -69,7 +70,7 @@ def decide_outcome(
 
 
 def _garbage_sentence(waiting: "Garbage") -> str:
-    """A sentence on garbage that is how Python works."""
+    """A sentence on garbage that waits for the collector, as garbage in cycles always does."""
     which = "collection of young objects" if 2 * waiting.young > waiting.bytes else "full collection"
     waits = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
     return f"{waits}: its next {which} frees them"
@@ -97,14 +98,14 @@ def _refilled_sentence(path: str) -> str:
 
 
 def drop_rooted_native(known: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:
-    """The findings, without native growth where roots of the program hold what has come.
+    """The findings, without native growth if roots of the program hold the bytes that have come.
 
-    A table that comes between two censuses makes the record sure of native growth before a census has seen it.
+    A table that is loaded between two censuses looks like native growth until a census has seen it.
 
     Args:
         known: findings.
         gained: roots, and the bytes that each holds more than at the beginning.
-        grown: resident bytes.
+        grown: resident bytes gained.
     """
     if sum(size for _, size in gained) < OWNING.explained * grown:
         return [*known]
@@ -114,9 +115,9 @@ def drop_rooted_native(known: Sequence[Finding], gained: Iterable[tuple[str, int
 def with_root_gains(
     known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows: Sequence[Sample]
 ) -> list[Finding]:
-    """The findings, with the part of what came that the roots which they lie in hold now, where their rates say less.
+    """The findings with larger shares, where the roots that hold their owners gained more than their rates say.
 
-    A rate is of the stretch between two censuses: steps that bring more each time leave it behind.
+    A rate covers the time between two censuses only, and is too small where growth gets faster.
 
     Args:
         known: findings.
@@ -126,6 +127,7 @@ def with_root_gains(
     came, found = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
     for root, size in gained:
         theirs = sum(each.share for each in found if _lies_in(each, root))
+        # Only what other findings leave over may be added: the shares of all findings sum to 1 at most.
         free = 1 - sum(each.share for each in found) + theirs
         held = min(size / came, free) if came > 0 else 0.0
         if 0 < theirs < held:
@@ -140,7 +142,7 @@ def _lies_in(found: Finding, root: str) -> bool:
 
 
 def _gain_sentences(rows: Sequence[Sample], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
-    """Each kind of memory with what it gained, and where no object was found."""
+    """Sentences on what each kind of memory gained, and on where no object was found."""
     first, last = after_warm_up(rows)[0].reading, rows[-1].reading
     files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
     if last.free is None or first.free is None:

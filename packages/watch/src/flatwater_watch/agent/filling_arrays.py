@@ -1,7 +1,7 @@
-"""Large arrays that are allocated whole and touched page by page: live at once, resident only as they are filled.
+"""Large arrays that are allocated whole and become resident page by page, as they are filled.
 
-Replay buffers are made so (`np.zeros`, `torch.empty`). They are found by walking from the user's roots and held
-weakly; their touched pages are counted at each reading, so that their growth is told as a filling, with its end.
+Replay buffers are made so (`np.zeros`, `torch.empty`). A census finds them from the user's roots. They are held weakly,
+and their touched pages are counted at each reading, so that their growth is reported as filling, with its end.
 """
 
 import sys
@@ -19,6 +19,7 @@ from flatwater_watch.thresholds import SHIPPED
 FILLING = SHIPPED.filling
 
 MOST = 32
+"""Maximum number of arrays whose pages are counted at each reading."""
 
 
 @dataclass
@@ -40,7 +41,7 @@ class FillingArrays:
 
 
 def add_untouched_(pages: FillingArrays, census: Census) -> int:
-    """Add the large arrays of a census that are not touched yet. Returns how many are new."""
+    """Add the large arrays of a census that are not fully touched yet; return how many are new."""
     before = len(pages.blocks)
     for path, held in census.live.items():
         for array, address, size in _memory_spans(held):
@@ -53,17 +54,18 @@ def add_untouched_(pages: FillingArrays, census: Census) -> int:
 
 
 def touched_by_path_(pages: FillingArrays) -> dict[str, int]:
-    """Touched bytes by path, of the arrays that live."""
+    """Touched bytes by path, of the arrays that still exist."""
+    # A copy of the items: dead arrays are removed on the way, and their addresses may be used again.
     for address, block in list(pages.blocks.items()):
         if block.array() is None:
             del pages.blocks[address]
-        elif block.touched < FILLING.touched * block.size:
+        elif block.touched < FILLING.touched * block.size:  # a full array stays full, and is not asked about again
             block.touched = touched_bytes(address, block.size)
     return _by_path(pages, lambda block: block.touched)
 
 
 def planned_by_path(pages: FillingArrays) -> dict[str, int]:
-    """Bytes by path that the arrays have in the end."""
+    """Bytes by path that the arrays have when they are full."""
     return _by_path(pages, lambda block: block.size)
 
 
@@ -76,6 +78,8 @@ def _by_path(pages: FillingArrays, size: Any) -> dict[str, int]:  # noqa: ANN401
 
 def _memory_spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
     """The object that keeps a block of memory alive, its address and its bytes; nothing for other objects."""
+    # Looked up, never imported: a program without these libraries must not load them for the watch. The class's own
+    # descriptors are asked, as a subclass of the program's may have replaced its attributes.
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
     if numpy is not None and is_a(held, numpy.ndarray):

@@ -1,7 +1,7 @@
-"""The readings of a watched program, and what they add up to: growth, the share explained, findings per user's step.
+"""The readings of a watched program and figures of them: growth, the share explained, findings per unit of the user's.
 
-Inside, growth is measured per boundary of any kind, a clock that runs as long as the program does. For people it is
-told per update, episode or second: the conversion is how many boundaries there were to one of those.
+Internally growth is measured per boundary of any kind: a clock that runs as long as the program does. Reports give it
+per update, episode or second. The conversion is the number of boundaries to one of these.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +19,13 @@ from flatwater_watch.thresholds import SHIPPED
 DRIFT, ENDING, OWNING, PAGE = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning, SHIPPED.investigating.page
 
 ROWS = 200
+"""Maximum number of readings that are kept; the older half is thinned when there are more."""
 SELDOM = 5
-"""Times that a boundary must come by to count time for people, ..."""
+"""Minimum count of a boundary before growth is reported by it."""
 EACH_HALF = 2
 """Minimum count of a boundary in each half of the readings: a kind that comes at the beginning only is not regular."""
 KINDS = ("epoch", "episode", "update", "step", "request")
-"""Boundaries that are found, those that mean most to people first."""
+"""Boundaries that are found without help, the most meaningful ones first: the order decides between equal counts."""
 
 
 @dataclass(frozen=True)
@@ -32,30 +33,31 @@ class Sample:
     """One reading, with the counts of all boundaries then."""
 
     seconds: float
-    """Since the first boundary."""
+    """Seconds since the first boundary."""
     counts: Mapping[str, int]
     reading: Reading
     watch_overhead_bytes: int = 0
-    """Resident bytes that were gained while the watch worked, until then: its own, not the program's."""
+    """Resident bytes that were gained while the watch worked: its own, not the program's."""
     parts: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """Seconds from one kind of boundary to the next that came, until then."""
+    """Seconds so far by pair: the kind of a boundary, and the kind of the next one."""
 
     @property
     def resident(self) -> int:
-        """The program's."""
+        """Resident bytes of the program, without the watch's own."""
         return self.reading.resident - self.watch_overhead_bytes
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From the clock of boundaries to what people count."""
+    """The conversion from the clock of boundaries to the unit in which growth is reported."""
 
     unit: str
     per_unit: float
-    """Clock per unit."""
+    """Boundaries per unit."""
     clock: int
+    """Boundaries so far."""
     count: int
-    """Where both stand now."""
+    """Units so far."""
 
 
 def append_sample_(rows: list[Sample], row: Sample) -> None:
@@ -71,16 +73,16 @@ def after_warm_up(rows: Sequence[Sample]) -> Sequence[Sample]:
 
 
 def recent_half(rows: Sequence[Sample]) -> Sequence[Sample]:
-    """The newer half of the rows, one at least where there is any."""
+    """The newer half of the rows; one row at least, unless there are none."""
     return rows[len(rows) // 2 :]
 
 
 def choose_scale(rows: Sequence[Sample], unit: str | None = None) -> Scale:
-    """What people count in this program: the slowest boundary that is regular, or seconds.
+    """The unit in which this program's growth is reported: its slowest regular boundary, or seconds.
 
     Args:
         rows: at least one.
-        unit: a kind of boundary that was asked for.
+        unit: kind of boundary that the user asked for.
     """
     first, last = after_warm_up(rows)[0], rows[-1]
     clock = last.reading.step - first.reading.step
@@ -123,11 +125,11 @@ def with_unit(found: Finding, scale: Scale) -> Finding:
 
 
 def with_limit_time(found: Finding, limit: int | None, rows: Sequence[Sample], now: float) -> Finding:
-    """The finding with the time at which memory ends, if boundaries go on to come as they have since warm-up.
+    """The finding with the time at which memory runs out, if boundaries keep the pace that they had since warm-up.
 
     Args:
-        found: per unit.
-        limit: the boundary at which it does.
+        found: finding, per unit.
+        limit: boundary at which memory runs out.
         rows: all readings.
         now: seconds since 1970.
     """
@@ -140,10 +142,10 @@ def with_limit_time(found: Finding, limit: int | None, rows: Sequence[Sample], n
 
 
 def finding_still_grows(found: Finding, since: int, rows: Sequence[Sample]) -> bool:
-    """Whether what was found still grows: a table that is loaded grows like a leak, until it is there.
+    """Whether a finding's owner still grows: a table that is being loaded grows like a leak, until it is complete.
 
     Args:
-        found: per boundary.
+        found: finding, per boundary.
         since: clock at which it was found.
         rows: all readings.
     """
@@ -178,16 +180,16 @@ def growth_bytes(rows: Sequence[Sample]) -> int:
 
 
 def swing_bytes(rows: Sequence[Sample]) -> int:
-    """Resident bytes between the highest and the lowest reading since warm-up."""
+    """Difference of the highest and the lowest resident bytes since warm-up."""
     sizes = [row.resident for row in after_warm_up(rows)]
     return max(sizes) - min(sizes) if sizes else 0
 
 
 def cap_native_rate(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
-    """The findings; native growth is limited to what the measured owners leave unexplained.
+    """The findings, with native growth limited to the growth that the measured owners leave unexplained.
 
     Args:
-        found: per boundary.
+        found: findings, per boundary.
         rows: all readings.
     """
     whole = growth_rate(rows)
@@ -205,14 +207,14 @@ def cap_native_rate(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Fi
 
 
 def drop_unsure(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
-    """The findings, without those that are told only of much growth, while memory has grown by little.
+    """The findings, without those that need much growth to be sure, while memory has grown by little.
 
-    A library that runs the program, such as pytest, keeps a record of its work on purpose, and lets go of it with its
-    last call. And what no object and no line has may be how a library starts: numbers alone prove a leak from the size
-    on from which growth without a cause is asked about too.
+    A library that runs the program, such as pytest, keeps a record of its work on purpose, and drops it with its last
+    call. Growth without an object and a line may be the start of a library. Both are reported from the size on from
+    which growth without a cause is reported too.
 
     Args:
-        found: of the monitor.
+        found: findings of the monitor.
         rows: all readings.
     """
     large = growth_bytes(rows) >= ENDING.open_bytes
@@ -225,19 +227,19 @@ def drop_unsure(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Findin
 
 
 def sure_bytes(found: Finding, rows: Sequence[Sample]) -> float:
-    """Bytes that a finding has surely brought since warm-up: at the low bound of its rate, and no more than came."""
+    """Bytes since warm-up that a finding explains for sure: at the low bound of its rate, and no more than came."""
     after = after_warm_up(rows)
     steps = after[-1].reading.step - after[0].reading.step if after else 0
     return min(growth_bytes(rows), found.interval[0] * steps)
 
 
 def drop_immaterial(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
-    """The findings, without those of objects if all objects together grew by less than a megabyte.
+    """The findings, without owners among objects if all of them together grew by less than a megabyte.
 
-    Two censuses may have seen a burst, and all together tell a rate of next to nothing.
+    Two censuses may have seen a burst while the rate over all censuses is next to nothing.
 
     Args:
-        found: per boundary, at the rates that all censuses tell.
+        found: findings, per boundary, with their rates over all censuses.
         rows: all readings.
     """
     steps = rows[-1].reading.step - rows[0].reading.step
@@ -246,7 +248,7 @@ def drop_immaterial(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Fi
 
 
 def process_still_grows(rows: Sequence[Sample]) -> bool:
-    """Whether it has gained a material amount since its beginning, and has not ended doing so."""
+    """Whether the process has gained a material amount since its beginning, and still gains."""
     last = rows[-1]
     return last.resident - rows[0].resident >= max(
         2 * DRIFT.least_bytes, last.reading.material_bytes
@@ -254,7 +256,7 @@ def process_still_grows(rows: Sequence[Sample]) -> bool:
 
 
 def grew_in_last_half(rows: Sequence[Sample]) -> bool:
-    """Whether it still grew in the last half of the readings after warm-up: a cache that is warm does not."""
+    """Whether the process still grew in the last half of the readings after warm-up: a warm cache does not."""
     after = after_warm_up(rows)
     late = rows[-1].resident - after[len(after) // 2].resident
     whole = rows[-1].resident - after[0].resident
@@ -262,10 +264,8 @@ def grew_in_last_half(rows: Sequence[Sample]) -> bool:
 
 
 def is_teardown_sample(rows: Sequence[Sample]) -> bool:
-    """Whether the last reading was taken during teardown, so that it says nothing about the loop before.
-
-    What is freed then may stay with the allocator, so the bytes that nothing accounts for are compared.
-    """
+    """Whether the last reading was taken during teardown, so that it says nothing about the loop before."""
+    # Resident bytes do not show it: the allocator may keep what is freed. So the unaccounted bytes are compared.
     if len(rows) <= ENDING.wait:
         return False
     before, last = rows[-2].reading, rows[-1].reading
@@ -274,7 +274,7 @@ def is_teardown_sample(rows: Sequence[Sample]) -> bool:
 
 
 def owned_or_native(found: list[Finding], rows: Sequence[Sample]) -> list[Finding]:
-    """The findings, if they have most of the growth since the beginning; else what is known without them."""
+    """The findings, if they explain most of the growth since the beginning; else native growth, if it is certain."""
     first, last = rows[0], rows[-1]
     held = sum(each.bytes_per_step for each in found) * (last.reading.step - first.reading.step)
     mostly = held >= ENDING.mostly * (last.resident - first.resident)
@@ -282,7 +282,7 @@ def owned_or_native(found: list[Finding], rows: Sequence[Sample]) -> list[Findin
 
 
 def judge_native_at_end(rows: Sequence[Sample]) -> list[Finding]:
-    """Growth that no object explains, in a program that ended before the monitor could be sure."""
+    """The finding of growth that no object explains, for a program that ended before the monitor could be sure."""
     steps, values = [row.reading.step for row in rows], [float(row.reading.unaccounted) for row in rows]
     slope = drift_slope(
         steps, values, least=2 * rows[-1].reading.material_bytes, fewest=ENDING.native, confidence=DRIFT.sure
@@ -291,7 +291,7 @@ def judge_native_at_end(rows: Sequence[Sample]) -> list[Finding]:
 
 
 def process_growth(rows: Sequence[Sample]) -> Growth:
-    """How the process grows since warm-up, per boundary."""
+    """Growth of the process since warm-up, per boundary."""
     last, rate = rows[-1].reading, growth_rate(rows)
     return Growth(last.step, last.resident, last.limit, Slope(rate, rate, rate), "boundary")
 
@@ -304,11 +304,11 @@ def growth_rate(rows: Sequence[Sample]) -> float:
 
 
 def explained_share(rows: Sequence[Sample], found: Iterable[Finding]) -> float:
-    """Part of the growth that has a cause: what findings say, freed memory, files, arrays touched for the first time.
+    """Share of the growth that has a cause: findings, freed memory, files, arrays touched for the first time.
 
     Args:
         rows: all readings.
-        found: per boundary.
+        found: findings, per boundary.
 
     Returns:
         0 to 1; 1 where the growth is too small to be told from noise.

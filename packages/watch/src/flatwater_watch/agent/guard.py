@@ -1,7 +1,7 @@
-"""The edge between the watch and somebody else's program: what goes wrong in the watch must not go wrong there.
+"""The edge between the watch and somebody else's program: a fault of the watch must not become a fault of the program.
 
 All faces share it: the runner, `with flatwater_watch.watch()`, the callbacks, the pytest plugin. A fault ends the part
-of the watch that it is in, and is told once, in the summary.
+of the watch that it is in, and is reported once, in the summary.
 """
 
 from _thread import get_ident
@@ -15,33 +15,33 @@ R = TypeVar("R")
 
 
 class Guard:
-    """Runs one part of what the watch does, until a fault."""
+    """Runs one part of the watch, until its first fault."""
 
     def __init__(self, told: Callable[[str], object] | None = None, program: Collection[CodeType] = ()) -> None:
-        """Nothing has gone wrong yet.
+        """Begin without a fault.
 
         Args:
-            told: gets the sentence about the fault at once, for a process that may end before it is asked.
-            program: code that the watch calls for the program: what is raised in it is the program's own.
+            told: callback that gets the sentence about a fault at once: the process may end before the summary.
+            program: code of the program that the watch calls; its exceptions are the program's own.
         """
         self.over = False
         """Set at the end, and after a fault."""
         self.thread: int | None = None
-        """Where the watch is at work."""
+        """The thread in which the watch is at work; a fork made by another thread is the program's."""
         self.faults: list[str] = []
-        """Sentences about what went wrong: one, or a second where the end of the watch failed as well."""
+        """Sentences about faults: one, or two if the end of the watch failed as well."""
         self.undo: Callable[[], object] | None = None
-        """What takes back, after a fault, what the watch has changed in the program: its tracer, its callbacks."""
+        """Callback after a fault that removes what the watch has set in the program: its tracer, its callbacks."""
         self._tell = told
         self._program = frozenset(program)
 
     def run(self, work: Callable[..., object], *given: object) -> None:
-        """Work, unless it is over."""
+        """Call `work`, unless the guard is over."""
         if not self.over:
             self.run_or_default(None, work, *given)
 
     def run_or_default(self, otherwise: R, work: Callable[..., R], *given: object) -> R:
-        """What the work returns, also after the end; `otherwise` where it fails."""
+        """Call `work`, also after the end, and return its result; `otherwise` if it raises."""
         outer, self.thread = self.thread, get_ident()
         try:
             return work(*given)
@@ -60,12 +60,13 @@ class Guard:
             return False
 
     def _end(self, fault: BaseException) -> None:
+        # First of all: the report below may fail as well, and `run` must do nothing from here on.
         self.over = True
         try:
             self._note(fault)
         except Exception:  # noqa: BLE001  (the same edge: then it is not told)
             self._tell = None
-        undo, self.undo = self.undo, None
+        undo, self.undo = self.undo, None  # taken out before it runs: a fault in it must not call it again
         if undo is not None:
             self.run_or_default(None, undo)
 
@@ -79,7 +80,7 @@ class Guard:
 
 
 def _innermost_line(trace: TracebackType | None) -> str:
-    """The innermost line, for the report of a fault: `census.py:120`."""
+    """The innermost file and line of a traceback, such as `census.py:120`."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None:

@@ -1,6 +1,6 @@
-"""Calls that come in time, in the main thread of a program and between two of its instructions.
+"""Timed calls in the main thread of a program, between two of its instructions.
 
-While the main thread waits in a call, as for another thread to end, they come in a thread of the watch's own.
+While the main thread waits in a call, as for another thread to end, the calls come in a thread of the watch's own.
 """
 
 import _thread
@@ -17,28 +17,28 @@ from flatwater_watch.meters.suspended_tracing import frameless_callable
 from flatwater_watch.meters.system_calls import monotonic, process_id, sleep
 
 IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
-"""Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
+"""Files of the interpreter's own code: it loads modules, is not ready yet, or looks for the script to run."""
 RESTED = 0.5
-"""Seconds of sleep without a break after which the main thread is taken to wait for another thread."""
+"""Seconds of unbroken sleep after which the main thread counts as waiting for another thread."""
 _request = ctypes.pythonapi.Py_AddPendingCall
 
 
 def start_ticking(
     guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: Callable[[], int] = lambda: 1
 ) -> None:
-    """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
+    """Call `step` again and again with the number of ticks that have passed; it returns the ticks to the next call.
 
-    It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
-    torch operations can be traced. Not while a module is imported (that grows, and is no step), in a trace function of
-    the program, or in a fork that was made between request and call: there `give_way` is. No debugger or
-    coverage tool sees it. While the main thread sleeps, which has called this function, `step` is called in another.
+    The calls come in the main thread, which must call this function, between two of its instructions: there the frames
+    of the program are whole, and its torch operations can be traced. While a module is imported (that grows, and is no
+    step), in a trace function of the program, and where a fork could hang, `give_way` is called instead. No debugger or
+    coverage tool sees the calls. While the main thread sleeps, `step` is called in a thread of the watch.
     """
     # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
     # waits makes CPython 3.11 enter a traced function for ever.
     waiting, owner, main = _thread.allocate_lock(), process_id(), _thread.get_ident()
     passed = needed = 1
 
-    def call() -> None:
+    def call() -> None:  # in the main thread, and in a fork's if the program forks between request and call
         try:
             if not guard.over and process_id() == owner:  # over: perhaps the interpreter is half taken down
                 guard.run(pass_)
@@ -58,7 +58,7 @@ def start_ticking(
     ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
 
-    def run() -> None:
+    def run() -> None:  # in the watch's own thread, which requests calls, and works itself while the main thread sleeps
         nonlocal passed
         sleep(wait)
         sleeper = _Sleeper(owner)
@@ -76,21 +76,21 @@ def start_ticking(
 
 
 def _begin(run: Callable[[], None]) -> None:
-    """In a thread of the watch's own; what the program has replaced ends it without a word."""
+    """Start the watch's own thread."""
+    # A guard of its own: where the program has replaced what the thread calls, the thread ends without a word.
     filter_fork_warnings(lambda work: Guard().run(work))
     _thread.start_new_thread(Guard().run, (warning_free_work(run),))
 
 
 class _Sleeper:
-    """The main thread of a process, by what the system tells of it."""
+    """The main thread of a process, as the system's count of its context switches shows it."""
 
     def __init__(self, pid: int) -> None:
-        """It was not looked at yet."""
         self._pid = pid
         self._since, self._switches = monotonic(), -1
 
     def is_idle(self) -> bool:
-        """Whether it has slept for so long, and has not once woken up between the looks at it."""
+        """Whether the thread has slept for `RESTED` seconds, and never woke up between two calls of this function."""
         switches = context_switches(self._pid)
         if switches is None or switches != self._switches:
             self._since, self._switches = monotonic(), -1 if switches is None else switches
@@ -98,11 +98,11 @@ class _Sleeper:
 
 
 def _forbids_reading(frame: FrameType | None) -> bool:
-    """Whether the program is where no reading may be taken.
+    """Whether the program is at a place where no reading may be taken.
 
     Args:
-        frame: the innermost. It must be no variable of its own function: it would hold itself, and the frames of the
-            program with all that is in them, until the next full collection.
+        frame: innermost frame of the main thread. The caller must not keep it in a variable of that same frame: a frame
+            that holds itself keeps the program's frames and all their objects until the next full collection.
     """
     return _is_importing(frame) or _is_in_trace_function(frame) or _cannot_fork()
 
@@ -114,6 +114,7 @@ def _cannot_fork() -> bool:
     other libraries have done what they do after a fork.
     """
     pools = sys.modules.get("concurrent.futures.thread")
+    # From the namespace, as a module of the program's may answer attributes by running code.
     lock = None if pools is None else vars(pools).get("_global_shutdown_lock")
     return lock is not None and lock.locked()
 

@@ -1,6 +1,6 @@
-"""What a watch says in its first line: nothing grew, it grows for a reason, or it grew and the cause was not found.
+"""The outcome of a watch, its first line: nothing grew, it grows for a reason, or it grew and the cause was not found.
 
-One value, made from the readings once. Terminal, page, JSON and exit status read it and decide nothing themselves.
+It is one value, made from the readings once. Terminal, page, JSON and exit status read it and decide nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
 State = Literal["unread", "flat", "settled", "grows", "unexplained"]
 HARMLESS = frozenset({"filling", "mapped"})
-"""Verdicts on growth that ends, or that the system takes back: they fail no build."""
+"""Verdicts on growth that ends by itself, or that the system takes back: they fail no build."""
 SAID: dict[State, str] = {
     "unread": "nothing was read",
     "flat": "nothing grows",
     "settled": "nothing grows any more",
     "unexplained": "memory grew, and the cause was not found",
 }
-"""The first words; findings are counted."""
+"""First words of a report by state; in the state `grows` they are the number of findings."""
 OWNER = "worker processes"
 """The owner of growth in the processes that a program has started."""
 
@@ -37,20 +37,20 @@ class Outcome:
 
     state: State
     bytes: int = 0
-    """Grown since warm-up, or since the first reading where it is settled, without a cause."""
+    """Growth without a cause: since warm-up, or since the first reading in the state `settled`."""
     known: tuple[str, ...] = ()
-    """Sentences on which kinds of memory it is and is not, and where it was looked for."""
+    """Sentences on the kinds of memory that it is and is not, and on the places that were searched."""
     next: tuple[str, ...] = ()
-    """What to try, most promising first."""
+    """Advice on the next steps, most promising first."""
 
     def first_words(self, findings: int) -> str:
-        """The first words of the first line."""
+        """The first words of the first line of a report."""
         if self.state == "grows":
             return f"{findings} finding{'' if findings == 1 else 's'}"
         return SAID[self.state]
 
     def sentence(self) -> str:
-        """What has no cause; empty where all has."""
+        """The sentence on growth without a cause; empty if all growth has one."""
         if self.state == "settled":
             return f"{format_bytes(self.bytes)} came at the beginning, and next to nothing since."
         if self.bytes == 0:
@@ -75,16 +75,17 @@ class Outcome:
         if state not in get_args(State):
             raise ValueError(f"outcome = {state!r}: must be one of {', '.join(get_args(State))}")
         sentences = (*record["known"], *record["next"])
+        # A bool is an int to Python, and must not pass for a number of bytes.
         if isinstance(size, bool) or not isinstance(size, int) or not all(isinstance(text, str) for text in sentences):
             raise TypeError(f"{record!r}: bytes must be a whole number, known and next lists of texts")
         return cls(state, size, tuple(record["known"]), tuple(record["next"]))
 
 
 def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
-    """The findings that stand for themselves, and those so small beside them that one row tells all.
+    """Split findings into those that get a row each, and those so small beside them that they share one row.
 
-    A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may be that small although
-    its owner was found as a larger one: all censuses together give it a smaller rate than the first did.
+    A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may become that small after
+    it was found: the rate over all censuses may be smaller than that of the first two.
     """
     small = [found for found in findings if found.verdict != "slowdown" and found.share < OWNING.told_share]
     large = [found for found in findings if found not in small]
@@ -93,18 +94,18 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
 
 
 def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
-    """The part of the growth that the findings have, and the part that is freed memory and files that none of them has.
+    """The share of the growth that findings explain, and the share that only freed memory and files explain.
 
     Args:
-        explained: part of it that has a cause.
-        findings: with their parts of the same growth.
+        explained: share of the growth that has a cause.
+        findings: findings, with their shares of the same growth.
     """
     found = min(explained, sum(each.share for each in findings if each.verdict != "slowdown" and each.owner != OWNER))
     return found, explained - found
 
 
 def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
-    """Whether a build that asked for flat memory fails: something grows and does not end, or grew without a cause."""
+    """Whether a build that asked for flat memory fails: memory grows without end, or grew without a cause."""
     return outcome.state == "unexplained" or any(
         found.verdict not in HARMLESS or found.dies_first for found in findings
     )
@@ -112,18 +113,18 @@ def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
 
 @dataclass(frozen=True)
 class GrowthAllowance:
-    """Growth that a build lets pass: in all since warm-up, or by the second, the hour or the step."""
+    """Growth that a build lets pass: in total since warm-up, or per second, hour or step."""
 
     bytes: float
     per: str
-    """`step`, `second`, `hour`, or empty for all of it."""
+    """`step`, `second`, `hour`, or empty for the total."""
 
     @classmethod
     def parse(cls, text: str) -> "GrowthAllowance":
-        """`1MiB/step`, `10MiB/hour` or `64MiB`.
+        """Read an allowance such as `1MiB/step`, `10MiB/hour` or `64MiB`.
 
         Raises:
-            ConfigError: it is no amount of memory, or of another time.
+            ConfigError: the text is no amount of memory, or its time unit is unknown.
         """
         amount, _, per = text.partition("/")
         if per not in {"", *_PER}:
@@ -131,7 +132,7 @@ class GrowthAllowance:
         return cls(parse_bytes(amount), per)
 
     def describe_excess(self, summary: dict[str, Any]) -> str:
-        """A sentence where a program grew by more; else nothing.
+        """A sentence on a program that grew by more than this allowance; empty for another one.
 
         Args:
             summary: the JSON of `flatwater watch`.
@@ -154,4 +155,4 @@ _PER: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
     "second": lambda _, seconds: seconds[-1] - seconds[0],
     "hour": lambda _, seconds: (seconds[-1] - seconds[0]) / 3600,
 }
-"""How many passed since warm-up."""
+"""Number of steps, seconds or hours since warm-up, from the columns of steps and seconds."""

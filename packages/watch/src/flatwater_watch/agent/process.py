@@ -1,4 +1,4 @@
-"""One watched process: counts boundaries, reads memory now and then, and says what grows.
+"""The watch of one process: it counts boundaries, reads memory now and then, and finds what grows.
 
 All faces share it: the runner, `with flatwater_watch.watch()`, the callbacks and the pytest plugin. Most boundaries are
 only counted. A reading is taken when `ReadingSchedule` says so; then the monitor judges it, takes censuses and traces,
@@ -42,19 +42,19 @@ from flatwater_watch.thresholds import SHIPPED
 COLLECTING, DRIFT, ENDING, FILLING = SHIPPED.collecting, SHIPPED.drift, SHIPPED.ending, SHIPPED.filling
 
 GLANCE = 1.0
-"""Seconds between two glances at resident memory alone, at least, while the next reading is further away."""
+"""Minimum seconds between two looks at resident memory alone, while the next reading is further away."""
 HURRIED = 4
-"""Ticks after which one is needed at the latest where something was found, and is looked at between two readings."""
+"""Maximum ticks to the next call while containers that were found are checked for emptying between two readings."""
 LEVELS = 0.005
-"""Part of the time that such looks may take: one takes 1 ms, and 200 ms where many are found deep within a library."""
+"""Share of the time for such checks: a check takes 1 ms, and 200 ms if many containers lie deep within a library."""
 GIVES_WAY = 0.2
-"""Seconds after the last reading, from which on a trace ends where no reading may be taken."""
+"""Seconds after the last reading, from which on a trace is ended at a place where no reading may be taken."""
 LONG = 0.005
-"""CPU seconds of a reading in which there was more to do than to read."""
+"""CPU seconds from which on a reading did more than read: a census, a trace or a judgement allocated memory."""
 
 
 class ProcessWatch:
-    """Watches this process. Call `step` at each boundary, and `close` at the end."""
+    """Watches this process: call `step` at each boundary, in any thread, and `close` at the end."""
 
     def __init__(
         self,
@@ -66,21 +66,21 @@ class ProcessWatch:
         *,
         lines: dict[str, AllocationSite] | None = None,
     ) -> None:
-        """Look at nothing yet: the first boundary is the first reading.
+        """Begin without a reading: the first is taken at the first boundary.
 
         Args:
-            unit: the kind of boundary that is told and read; None finds the slowest regular one.
-            roots: where a census begins; the user's modules and frames by default.
-            limit: bytes at which the process must stop; what the machine gives by default.
-            spool: file that always has the newest summary.
-            guard: of all that is done at a boundary.
-            lines: by owner, what earlier watches of this process traced.
+            unit: kind of boundary at which readings are taken; None takes the slowest regular one.
+            roots: roots of the census; the user's modules and frames by default.
+            limit: resident bytes at which the process must stop; by default the machine's limit.
+            spool: path of the file that always has the newest summary.
+            guard: guard of all work at a boundary.
+            lines: allocating lines by owner, traced by earlier watches of this process.
         """
         self._guard = guard or Guard()
         self.boundaries = Boundaries(self._on_boundary, self._guard, unit)
         self.step = self.boundaries.step
         self.censuses = 0
-        """Taken so far, to their end."""
+        """Number of censuses that were taken to their end."""
         self._lines = {} if lines is None else lines
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
         self._pace: schedule.ReadingSchedule | None = None
@@ -91,17 +91,17 @@ class ProcessWatch:
         """None before the first boundary."""
         self._due = self._late = self._levels_due = self._glance_due = 0.0
         self._highest = 0.0
-        """Resident bytes from which on a program that is flat is read at once."""
+        """Resident bytes at which a flat program is read at once."""
         self._anchor: str | None = unit
         self._aside: str | None = None
-        """A boundary at which a census goes on that is under way."""
+        """Kind of boundary at which a census that is under way goes on as well."""
         self._began_cpu = process_seconds()
         self._spool_due = self._read_at = self._cost_seconds = 0.0
         self._begin()
         self._guard.undo = self.detach
 
     def _begin(self) -> None:
-        """Start with empty books, keeping the counts."""
+        """Start again without readings and findings; the counts of boundaries stay."""
         self._monitor = Monitor(self._roots, counted=self._on_census, lines=self._lines)
         self._rows: list[growth.Sample] = []
         self._since: dict[str, int] = {}
@@ -115,10 +115,10 @@ class ProcessWatch:
         self._leads: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
-        """Pass some boundaries in time; returns after how many more the next one is needed.
+        """Pass some ticks; return the number of ticks to the next call.
 
-        Without boundaries of its own, a program needs one when a reading is due. With them, a census under way needs
-        each, unless they come by as often: it goes on at those.
+        A program without boundaries of its own needs a tick when a reading is due. Otherwise a census that is under way
+        needs every tick, unless boundaries come as often: it goes on at those.
         """
         hurried = self.boundaries.tick(ticks)
         if self.boundaries.boundary_count(self._unit, ticks=False) < schedule.REGULAR:
@@ -126,16 +126,16 @@ class ProcessWatch:
         return min(2 * ticks, HURRIED if self._monitor.levels.has_recent else RESTING) if hurried else 1
 
     def end_stale_trace(self) -> int:
-        """End the trace where no reading may be taken, such as during an import, which tracing slows down fifty times.
+        """End the trace at a place where no reading may be taken; return the ticks to the next call.
 
-        Returns the ticks to the next call.
+        Such a place is an import, which tracing slows down fifty times.
         """
         if self._monitor.is_tracing and monotonic() >= self._read_at + GIVES_WAY and self._may_read(TICK):
             self._guard.run(run_untraced, self._monitor.stop_trace)
         return 1
 
     def _on_boundary(self, kind: str, now: float) -> bool:
-        """Read memory if that is due, and at once where a program that was read in time has come to its own loop."""
+        """Read memory if that is due, or if a program that was read at ticks has come to its own loop."""
         if (
             self._ticking
             and kind != TICK
@@ -149,13 +149,10 @@ class ProcessWatch:
         return due
 
     def _check_rss(self, now: float) -> None:
-        """Between two readings that a program's own CPU time keeps apart: see whether memory rises.
-
-        What answers for the allocator is let go too.
-        """
+        """Look between two readings that are far apart, as the program uses little CPU time, whether memory rises."""
         assert self._pace is not None  # noqa: S101  (asked for by the caller)
         self._glance_due = now + max(GLANCE, self._pace.gap)
-        self._allocator.take_answer_()
+        self._allocator.take_answer_()  # so that the process that gave the answer is not left as a zombie
         if footprint().resident >= self._highest:
             self._pace.pace_by_clock()
             self._due, self._late = now, now + (self._late - self._due)
@@ -180,13 +177,13 @@ class ProcessWatch:
             self._read(now)
 
     def _may_read(self, kind: str) -> bool:
-        """Whether this thread may read: that in which it began; in time any, unless a tracer is set up in another."""
+        """Whether this thread may read: the one of the first reading; at a tick any, unless another has a tracer."""
         return self._thread == threading.get_ident() or (kind == TICK and not self._monitor.is_bound_to_thread)
 
     def _continue_census(self, now: float) -> None:
-        """Go on with a census, which needs no boundary, and many programs pass one a second; or look at what was found.
+        """Go on with the census at a tick, as many programs pass one boundary a second; or check containers for resets.
 
-        At a boundary a program is always at the same place, where what it fills and empties may be full.
+        At a boundary a program is always at the same place, where a container that it fills and empties may be full.
         """
         assert self._pace is not None  # noqa: S101  (there is a reading)
         under_way = self._monitor.censuses.is_under_way
@@ -204,7 +201,7 @@ class ProcessWatch:
         self._aside = TICK if self._monitor.censuses.is_under_way else None
 
     def _check_resets(self, now: float) -> None:
-        """See how full is what was found, for its share of the time: the way to it may be long."""
+        """Check the lengths of containers that were found, within their share of the time: paths may be long."""
         if now >= self._levels_due:
             cpu = thread_seconds()
             self._monitor.levels.check_lengths(self._monitor.censuses.roots)
@@ -225,7 +222,7 @@ class ProcessWatch:
         """Take a reading and let the monitor judge it."""
         assert self._pace is not None  # noqa: S101  (set by _start)
         cpu = thread_seconds()
-        if self._allocator.pending:
+        if self._allocator.pending:  # readings without the allocator's totals would be compared with later ones
             return
         if not self._rows and self._collector is not None:
             self._collector.reset_baseline()
@@ -277,7 +274,7 @@ class ProcessWatch:
         return take_reading(clock, self._allocator, self._pages, limit=self._limit, rates=rates)
 
     def _request_census(self, reading: Reading) -> None:
-        """Have a census taken for large arrays, whenever the growth has doubled, and to weigh owners now and then."""
+        """Ask for a census when growth has doubled, for large arrays, and now and then, for the sizes of owners."""
         grown = reading.resident - self._rows[0].reading.resident - reading.owned_bytes
         arrays = grown >= max(FILLING.large, 2 * self._searched)
         owners = reading.step >= self._marks.due and bool(self._found_owners())
@@ -285,7 +282,7 @@ class ProcessWatch:
             self._monitor.take_census()
 
     def _on_census(self, clock: int, census: Census) -> None:
-        """Weigh what was found, and look for large arrays, in each census that is taken."""
+        """Record the sizes of owners and the large arrays of a census that is complete."""
         self.censuses += 1
         self._unread = census.unread
         record_census_(self._marks, clock, census)
@@ -296,7 +293,7 @@ class ProcessWatch:
             self._searched = max(grown, FILLING.large // 2)
 
     def _take_last_census(self) -> None:
-        """Weigh what was found at the last reading, which is taken now."""
+        """Take a last reading, and a census for the sizes of the owners that were found."""
         assert self._pace is not None  # noqa: S101  (there are rows)
         reading = self._take_reading()
         if reading.step > self._rows[-1].reading.step and not self._monitor.is_tracing:
@@ -310,11 +307,11 @@ class ProcessWatch:
         growth.append_sample_(self._rows, growth.Sample(seconds, counts, reading, self._own, spent))
 
     def _found_owners(self) -> list[str]:
-        """Owners that were found, other than kinds of memory."""
+        """Owners of findings, other than kinds of memory."""
         return [found.owner for found in self._monitor.findings() if found.holders]
 
     def findings(self) -> list[Finding]:
-        """What grows and has not stopped, most bytes first, told per update, episode, ... or second."""
+        """Findings that still hold, most bytes first, per unit of the user's."""
         if not self._rows:
             return []
         told = self._monitor.findings()
@@ -330,27 +327,27 @@ class ProcessWatch:
         return [self._in_user_units(found) for found in (*kept, *garbage)]
 
     def _in_user_units(self, found: Finding) -> Finding:
-        """The finding per unit instead of per boundary, with what collections free."""
+        """The finding per unit of the user's instead of per boundary, with the bytes that collections free."""
         scale = growth.choose_scale(self._rows, self._unit)
         told = growth.with_limit_time(growth.with_unit(found, scale), found.limit_step, self._rows, wall_time())
         teeth = self._gc_sawtooth() if told.owner == CYCLIC else None
         return told if teeth is None else add_gc_amounts(told, teeth, self._boundaries_per_second() / scale.per_unit)
 
     def _boundaries_per_second(self) -> float:
-        """Boundaries that pass in a second, since warm-up; infinite before there are two readings."""
+        """Boundaries per second since warm-up; infinite before the second reading."""
         first, last = growth.after_warm_up(self._rows)[0], self._rows[-1]
         seconds = last.seconds - first.seconds
         return (last.reading.step - first.reading.step) / seconds if seconds > 0 else inf
 
     def _gc_sawtooth(self) -> GcSawtooth | None:
-        """What full collections free, where enough were seen."""
+        """Medians of what full collections free; None until enough collections were seen."""
         return None if self._collector is None else self._collector.median_sawtooth(COLLECTING.fewest)
 
     def conclude(self, *, alive: bool = True) -> list[Finding]:
-        """The findings; of a program that ends after a few readings, what most of its growth belongs to.
+        """The findings; for a program that ends after a few readings, the owners of most of its growth.
 
         Args:
-            alive: whether the program is still in its loop, so that what was found can be weighed for the last time.
+            alive: whether the program is still in its loop, so that a last census sees its containers full.
         """
         with self.boundaries.exclude_other_threads():
             return self._find_at_end(alive=alive)
@@ -380,7 +377,7 @@ class ProcessWatch:
         return [*with_root_gains(known, self._leads, self._rows), *causes]
 
     def _read_last(self) -> None:
-        """Note what the program has at its end, if it holds more than at the last reading, which may be long ago."""
+        """Take a reading at the end, and keep it if more memory is held than at the last one, which may be long ago."""
         reading = self._take_reading()
         last = self._rows[-1].reading if self._rows else None
         if last is None or self._pace is None or self._monitor.is_tracing:
@@ -390,16 +387,16 @@ class ProcessWatch:
             self._append_sample(reading, monotonic() - self._pace.began)
 
     def _drop_rooted_native(self, known: list[Finding]) -> list[Finding]:
-        """The findings; native growth is among them only where roots do not hold it."""
+        """The findings, without native growth if roots of the program hold the bytes."""
         is_native = any(each.owner == UNEXPLAINED["native"][0] for each in known)
         if not is_native or self._monitor.censuses.took > ENDING.last_census:
             return known
         return drop_rooted_native(known, self._monitor.root_gains(), growth.growth_bytes(self._rows))
 
     def _find_open_causes(self, known: list[Finding]) -> list[Finding]:
-        """Where growth has no cause, ask what waits for the collector, and which items keep memory outside of Python.
+        """Findings for growth without a cause: garbage that waits for the collector, and items with native memory.
 
-        What else holds more than at the beginning is a lead, and no proof.
+        Other roots that hold more than at the beginning become leads, which are no proof.
         """
         outcome = decide_outcome(self._rows, known, growth.explained_share(self._rows, known)) if self._rows else None
         if outcome is None:
@@ -416,7 +413,7 @@ class ProcessWatch:
         return [self._in_user_units(found) for found in causes]
 
     def _judge_collections(self, known: list[Finding], *, growing: bool) -> list[Finding]:
-        """Garbage that collections free, where memory grew without a cause, or where no fork can see that it swings."""
+        """The finding of garbage that collections free, if growth has no cause, or if no fork can look at the swing."""
         teeth, pace = self._gc_sawtooth(), self._boundaries_per_second()
         told = any(found.owner == CYCLIC for found in known)
         if teeth is None or told or not 0 < pace < inf or not gc_explains_growth(teeth):
@@ -432,7 +429,7 @@ class ProcessWatch:
         """The state as the JSON of `flatwater watch`.
 
         Args:
-            found: findings to tell, if others than those of now.
+            found: findings to report instead of those that hold now.
         """
         cpu = process_seconds() - self._began_cpu
         spent = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
@@ -455,14 +452,14 @@ class ProcessWatch:
         return summary | {"held": held, "cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
 
     cost_bytes = 0
-    """Bytes that the watch itself takes: set by whoever measured them around the import."""
+    """Bytes that the watch itself takes; set by the caller, who measured them around the import."""
 
     def _save(self, now: float, *, at_once: bool) -> None:
         if self._spool is not None and (at_once or now >= self._spool_due):
             self._spool_due = now + write_spool(self._spool, self.summary)
 
     def close(self, *, conclude: bool = True) -> None:
-        """Stop, and write the spool. A second call does nothing.
+        """Stop, and write the spool; a second call does nothing.
 
         Args:
             conclude: whether a last census may be taken, if few readings were.
@@ -483,7 +480,7 @@ class ProcessWatch:
             write_spool(self._spool, lambda: self.summary(found) | {"ended": True})
 
     def detach(self) -> None:
-        """Stop at once, and leave nothing in the program: no tracer, no listener of the collector's."""
+        """Stop at once, and leave nothing in the program: no tracer, no callback of the collector."""
         self._closed = True
         self._due = self._late = self._glance_due = float("inf")
         self._monitor.close()
@@ -492,7 +489,7 @@ class ProcessWatch:
             self._collector.close()
 
     def abandon(self) -> None:
-        """In a forked child: stop at once and write nothing."""
-        restore_collector()
-        self._spool = None
+        """Stop at once, in a forked child, and write nothing."""
+        restore_collector()  # the parent may have paused it for a census at the moment of the fork
+        self._spool = None  # the file is the parent's
         self.detach()

@@ -1,4 +1,4 @@
-"""Taking one reading of this process, and what no reading can show."""
+"""One reading of this process, and sentences on memory that no reading can show."""
 
 import sys
 import threading
@@ -15,34 +15,33 @@ from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.readings import Reading
 
 FEWEST = 5
-"""Readings after warm-up from which growth can be told."""
+"""Minimum readings after warm-up before growth is told from noise."""
 SHUTDOWN = threading._shutdown.__code__  # type: ignore[attr-defined]  # noqa: SLF001  (Python's own last wait)
 RATE_CPU = 0.1
-"""CPU seconds over which the cost of a boundary is measured, at least."""
+"""Minimum CPU seconds over which the cost of a boundary is measured."""
 
 
 TOLD = 3
-"""Classes of unread objects that are named."""
+"""Maximum classes of unread objects that are named."""
 
 
 class Rates:
-    """How many boundaries the program passes in a CPU second, without what the watch does in it."""
+    """Boundaries that the program passes per CPU second, without the watch's own CPU time."""
 
     def __init__(self) -> None:
-        """Measure nothing yet: a program begins with imports."""
-        self._since: tuple[float, int] | None = None
+        self._since: tuple[float, int] | None = None  # no rate at first: a program begins with imports
 
     def restart_(self, clock: int) -> None:
         """Measure from here on."""
         self._since = process_seconds(), clock
 
     def exclude_cpu_(self, seconds: float) -> None:
-        """Go on with the same stretch, but for CPU seconds that were not the program's."""
+        """Take CPU seconds that were not the program's out of the measurement."""
         if self._since is not None:
             self._since = self._since[0] + seconds, self._since[1]
 
     def rates_until(self, clock: int) -> dict[str, float]:
-        """The rate, if the stretch is long enough."""
+        """The rate up to a clock, if enough CPU time has passed; else nothing."""
         if self._since is None:
             self.restart_(clock)
             return {}
@@ -53,11 +52,11 @@ class Rates:
 def take_reading(
     clock: int, allocator: AllocatorMeter, pages: FillingArrays, *, limit: int | None, rates: Mapping[str, float]
 ) -> Reading:
-    """The process as it is.
+    """Read the process as it is now.
 
     Args:
         clock: boundaries passed.
-        allocator: of this process.
+        allocator: meter of this process.
         pages: arrays that are being filled; their touched pages are counted anew.
         limit: bytes at which the process must stop.
         rates: boundaries per CPU second.
@@ -86,7 +85,7 @@ def main_has_returned() -> bool:
 
 
 def unseen_sentences(rows: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
-    """Sentences on what could not be seen.
+    """Sentences on memory that could not be seen.
 
     Args:
         rows: all readings.

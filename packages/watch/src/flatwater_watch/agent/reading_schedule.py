@@ -1,7 +1,7 @@
-"""When to look at a program that passes thousands of boundaries a second: often at first, later within a share.
+"""The times of readings, for a program that passes thousands of boundaries a second: close at first, later by a share.
 
-A program's memory swings within a round, so readings are best taken at the same place of it: at the slowest boundary
-that comes by often enough, the anchor. Where none does, any boundary will do.
+A program's memory swings within a round, so readings are best taken at the same place of it: at the anchor, which is
+the slowest boundary that comes often enough. If none does, any boundary will do.
 """
 
 from collections.abc import Mapping
@@ -13,31 +13,32 @@ from flatwater_watch.series.slope import POINTS, median
 QUICK = 0.05
 """Seconds between the first readings, so that a program of a few seconds is seen through."""
 QUICK_READINGS = 24
+"""Number of readings at that distance, and of those that the clock alone paces after memory rose."""
 USUAL = 0.2
-"""Seconds between later readings, at least."""
+"""Minimum seconds between later readings."""
 SHARE = 1 / 300
 """Maximum share of the program's time for plain readings; while nothing is suspicious, of its CPU time too, because a
 program that sleeps for 95 % of its time has little. With the state on disk and ticks the cost is about three times
 that."""
 CREDIT, DEEP_SHARE = 6.0, 1 / 200
-"""Seconds, and share of the time since the beginning, that may go into investigations."""
+"""Seconds at once, and share of the time since the beginning, that may go into investigations."""
 COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
 """The share while a census is under way, so that it comes to its end, and while growth is proven and has no owner."""
 SLICE, SLICE_SHARE = 0.05, 1 / 5
-"""CPU seconds of a census in one piece, or this part of the time between two boundaries, where those are rare."""
+"""CPU seconds of one slice of a census; where boundaries are rare, this share of the time between two of them."""
 TRACED = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
 INVESTIGATING = 0.06
-"""Seconds to the first reading after a census; doubled for each that follows, as growth may come in bursts."""
+"""Seconds to the first reading after a census, doubled for each one that follows, as growth may come in bursts."""
 BETWEEN = 2.0
-"""Times as long as a reading took, until the next one while allocations are traced: the program is to make something
-meanwhile, and a look for its line is slow under a trace as well."""
+"""Minimum gap between readings under a trace, in durations of the last reading: the program must allocate meanwhile,
+and the search for its line is slow under a trace as well."""
 LONGEST = 10.0
-"""Seconds without a reading, at most, where boundaries come by."""
+"""Maximum seconds between two readings, if boundaries come."""
 RECENT = 9
-"""Readings whose median cost is taken for the usual one: censuses are among them."""
+"""Number of readings whose median cost is the usual one; a median, as censuses are among them."""
 REGULAR = 3
-"""Times that a boundary must have come by before it can be the anchor."""
+"""Minimum count of a boundary before it can be the anchor."""
 NEAR, FAR = 3, 10
 """The gap between readings of an investigation doubles for the first 3 readings, stays, and doubles again after the
 10th: some growth comes in stairs."""
@@ -45,25 +46,26 @@ NEAR, FAR = 3, 10
 
 @dataclass
 class ReadingSchedule:
-    """Decides which boundaries are read. `step` of a watch compares with its fields and does nothing else."""
+    """Times of the next reading; `step` of a watch compares with these fields and does nothing else."""
 
     began: float
     """Monotonic time of the first boundary."""
     due: float = 0.0
-    """From then on the anchor is read."""
+    """Monotonic time from which on the anchor is read."""
     late: float = 0.0
-    """From then on any boundary is read."""
+    """Monotonic time from which on any boundary is read."""
     anchor: str | None = None
     readings: int = 0
     spent: float = 0.0
-    """Seconds that all readings took, investigations included."""
+    """CPU seconds of all readings, investigations included."""
     recent: list[float] = field(default_factory=list)
+    """CPU seconds of the latest plain readings."""
     investigated: int = 0
-    """Readings since the census that waits for another one, without those at which the other was under way."""
+    """Readings since the first of two censuses, without those at which the second one was under way."""
     eager: int = POINTS
-    """Readings still to come that the clock alone paces: until the series are full, and after memory rose."""
+    """Number of coming readings that the clock alone paces: until the series are full, and after memory rose."""
     gap: float = 0.0
-    """Seconds from the last reading to that which the clock alone would ask for."""
+    """Seconds from the last reading to the next one, if the clock alone decides."""
 
     def pace_by_clock(self) -> None:
         """Let the clock alone pace the next readings: memory rose."""
@@ -84,14 +86,14 @@ def schedule_next_(
     """Set the time of the next reading.
 
     Args:
-        pace: of the watch.
-        now: when the reading ended.
-        took: seconds that it took.
-        counts: of boundaries so far.
-        investigating: whether a census waits for another.
+        pace: schedule of the watch.
+        now: monotonic time at which the reading ended.
+        took: CPU seconds that it took.
+        counts: boundaries so far, by kind.
+        investigating: whether a census waits for a second one.
         counting: whether a census waits for its next slice.
-        tracing: whether allocations are traced: the program is slow until then, so nothing puts that reading off.
-        idle_cpu: the program's own CPU seconds so far, where nothing is suspicious; else None.
+        tracing: whether allocations are traced: the program is slow until the next reading, so nothing delays it.
+        idle_cpu: the program's own CPU seconds so far, if nothing is suspicious; else None.
     """
     pace.eager = max(0, pace.eager - 1)
     pace.readings += 1
@@ -107,6 +109,7 @@ def schedule_next_(
     pace.gap = gap
     pace.due = now + (gap if idle_cpu is None else _idle_gap(pace, now, idle_cpu))
     pace.anchor, period = _slowest_boundary(counts, now - pace.began, max(2 * gap, USUAL))
+    # Two periods of grace: an anchor that has stopped coming must not end the readings.
     pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
 
 
@@ -114,20 +117,20 @@ def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: int) -> 
     """CPU seconds that a census may hold the program up at one boundary.
 
     Args:
-        pace: of the watch.
+        pace: schedule of the watch.
         now: monotonic time.
-        boundaries: passed so far.
+        boundaries: boundaries passed so far.
     """
     return max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
 
 
 def overspent_seconds(pace: ReadingSchedule, now: float, share: float) -> float:
-    """Seconds to wait until what was spent is within a share again; negative where some is left."""
+    """Seconds until the time spent is within a share again; negative if some of the share is left."""
     return (pace.spent - CREDIT) / share - (now - pace.began)
 
 
 def spending_share(*, investigating: bool, counting: bool) -> float:
-    """Part of the time that may be spent now."""
+    """Share of the time that readings and investigations may take now."""
     return PROVEN_SHARE if investigating else COUNTING_SHARE if counting else DEEP_SHARE
 
 
@@ -145,7 +148,7 @@ def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bo
 
 
 def _idle_gap(pace: ReadingSchedule, now: float, cpu: float) -> float:
-    """Seconds to the next reading of a program that is flat: as the clock says, and as its own CPU time allows."""
+    """Seconds to the next reading of a flat program: as the clock says, and as its own CPU time allows."""
     if pace.eager:
         return pace.gap
     allowed = median(pace.recent) / SHARE * (now - pace.began) / cpu if cpu > 0 else inf

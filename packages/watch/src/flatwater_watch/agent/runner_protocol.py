@@ -1,4 +1,4 @@
-"""What a runner tells the processes that it watches: by variables, which no line of them sees, and by files."""
+"""How a runner talks to the processes that it watches: by variables, which no line of them sees, and by files."""
 
 import os
 from collections.abc import Mapping
@@ -7,23 +7,23 @@ FOLDER, UNIT, LIMIT = "FLATWATER_WATCH_FOLDER", "FLATWATER_WATCH_UNIT", "FLATWAT
 PYTHONPATH, PACKAGE = "FLATWATER_WATCH_PYTHONPATH", "FLATWATER_WATCH_PACKAGE"
 """Variables by which the runner tells the program's process what to do; they are taken away before the program runs."""
 CLAIM = "claim"
-"""File in the folder of notes: a process is watched."""
+"""Name of the file, in the folder of notes, that says that a process is watched."""
 RUNNER = "FLATWATER_WATCH_RUNNER"
-"""Of a process that was entered: the folder that the runner writes to. That of notes may be another user's."""
+"""Variable of a process that was entered: the folder that the runner writes to; that of notes may be another user's."""
 STAY, PAGE = "stay", "page"
-"""Files there: the watch goes on; the address of the page by which the process was entered."""
+"""Files in that folder: while the first exists the watch goes on; the second has the address of the mapped page."""
 IN_TIME = "second"
-"""The unit that asks for readings in time, whatever boundaries the program has."""
+"""The unit that asks for readings at ticks, whatever boundaries the program has."""
 PAGE_BYTES = 4096
-"""Mapped into a process that is entered, for a line of Python."""
+"""Bytes mapped into a process that is entered, for a line of Python."""
 
 
 def worker_environment(told: Mapping[str, str], before: str | None) -> dict[str, str]:
-    """What the environment of a process must have for the watch to begin in it.
+    """The environment variables with which the watch begins in a new process.
 
     Args:
-        told: the runner's variables.
-        before: PYTHONPATH without the watch.
+        told: variables of the runner.
+        before: PYTHONPATH without the watch; None if it is not set.
     """
     inject = os.path.join(os.path.dirname(__file__), "inject")  # noqa: PTH118, PTH120  (programs replace what a Path is made of)
     own = {name: value for name, value in told.items() if name != PYTHONPATH}

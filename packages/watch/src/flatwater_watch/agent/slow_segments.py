@@ -1,6 +1,6 @@
-"""Which part of the program became slower: the time from one boundary to the next, by the kinds of both.
+"""The part of a program that became slower, by the wall time from each boundary to the next.
 
-The clock on the wall is cheap enough to be read at each boundary, and enough to choose between parts, once the CPU time
+The wall clock is cheap enough to be read at each boundary. It is good enough to choose between parts, once the CPU time
 of the whole program has shown that it became slower.
 """
 
@@ -15,7 +15,7 @@ SLOWER = SHIPPED.slower
 
 
 def with_slow_segment(found: Finding, rows: Sequence[Sample]) -> Finding:
-    """A slowdown with the part whose time grew, where one has most of it; other findings as they are."""
+    """The finding of a slowdown, with the part of the program that has most of it; other findings as they are."""
     after = after_warm_up(rows)
     if found.verdict != "slowdown" or len(after) <= 2 * SLOWER.ends:
         return found
@@ -25,6 +25,7 @@ def with_slow_segment(found: Finding, rows: Sequence[Sample]) -> Finding:
     if not gained:
         return found
     most = max(gained, key=lambda part: gained[part])
+    # Only parts that became slower are summed: one that became faster must not make another look like all of it.
     if gained[most] < SLOWER.mostly * sum(more for more in gained.values() if more > 0) or gained[most] <= 0:
         return found
     owner = f"from {most[0]} to {most[1]}" if most[0] != most[1] else f"from one {most[0]} to the next"

@@ -1,4 +1,4 @@
-"""What a watched program knows of itself, in a file that is always whole: it outlives kill -9."""
+"""The summary of a watched program, in a file that is complete at any moment and outlives `kill -9`."""
 
 import json
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from typing import Any
 from flatwater_watch.meters.system_calls import thread_seconds, write_whole
 
 EVERY = 0.5
-"""Seconds between two states on disk, at least, unless a finding is new: what a signal ends leaves the last one."""
+"""Minimum seconds between two writes, unless a finding is new: a program that a signal ends leaves the last write."""
 SHARE = 1 / 400
-"""Part of the time that writing them may take: of a long run one takes 5 ms."""
+"""Share of the time that writes may take: the summary of a long run takes 5 ms."""
 PROGRAM, WORKER = ".json", ".worker.json"
 """Endings of the files of a command's first process, and of the workers that it starts."""
 
@@ -20,21 +20,21 @@ _as_json = json.JSONEncoder().encode
 
 @dataclass
 class PeriodicReports:
-    """What is told while a program runs."""
+    """Reports at regular times while a program runs."""
 
     every: float
-    """Seconds from one to the next."""
+    """Seconds from one report to the next."""
     tell: Callable[[dict[str, Any]], None]
-    """Gets the summary as it is."""
+    """Callback that gets the summary as it is now."""
     before: float = 0.0
-    """Seconds at which the last one was told."""
+    """Time of the last report, in seconds since the beginning."""
 
     def report_if_due(self, at: float, known: Callable[[], list[dict[str, Any]]]) -> None:
-        """Tell what is known, if so long has passed.
+        """Report the newest summary, if it is time.
 
         Args:
             at: seconds since the beginning.
-            known: what processes have written, the one that was watched longest first.
+            known: reads the summaries of all processes, the one that was watched longest first.
         """
         if at >= self.before + self.every:
             self.before = at
@@ -43,22 +43,23 @@ class PeriodicReports:
 
 
 def write_spool(path: str, known: Callable[[], dict[str, Any]]) -> float:
-    """Replace the file in one step. Not synced to disk: it must survive the process, not the machine.
+    """Replace the file by a new summary, in one step.
 
     Returns:
-        Seconds after which it is worth while again.
+        Seconds until the next write, so that writes stay within their share of the time.
     """
+    # Never synced to disk: the file must survive the process, not the machine.
     cpu = thread_seconds()
     write_whole(path, _as_json(known()))
     return max(EVERY, (thread_seconds() - cpu) / SHARE)
 
 
 def unwatched_summary(program: str, why: str) -> dict[str, Any]:
-    """The summary of a program of which nothing was read.
+    """The summary of a program that could not be read.
 
     Args:
-        program: its command.
-        why: told as not seen.
+        program: command of the program.
+        why: sentence on the reason, reported as `unseen`.
     """
     return {
         "program": program,

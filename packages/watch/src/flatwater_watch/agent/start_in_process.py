@@ -1,7 +1,7 @@
-"""Begins the watch inside the program that the runner started, before its first line, and ends it after its last.
+"""Start of the watch inside the program that the runner started, before its first line, and its end after the last.
 
 Workers that the program forks, or spawns by multiprocessing, are watched as well, each in its own process. The
-program's output, arguments, exit code and tracebacks are its own. Whatever happens to the watch, it goes on.
+program's output, arguments, exit code and tracebacks stay its own. Whatever happens to the watch, the program goes on.
 """
 
 import _thread
@@ -51,21 +51,22 @@ LAUNCHERS = (
 )
 """Programs that only start others: the process of rank 0 below them is the program, the other ranks are workers."""
 WORKER_SECONDS = 1.0
-"""What a worker lives before it is watched: most processes that are forked end, or become another program, at once."""
+"""Age at which a worker is watched: most processes that are forked end, or become another program, at once."""
 MOST_WORKERS = 64
-"""Workers of one command that are watched."""
+"""Maximum workers of one command that are watched."""
 LOOKED_AT = 10
-"""Ticks after which a guest looks at the latest whether it may stay."""
+"""Maximum ticks after which a watch that entered a running process checks whether it may stay."""
 NAMED = 3
-"""Names of code without a file that are told."""
+"""Maximum names of code without a file that are listed."""
 
 
 def start_watch(told: dict[str, str]) -> None:
     """Watch this process: the first of the command that launches no others, and workers that it starts.
 
     Args:
-        told: the runner's variables.
+        told: variables of the runner.
     """
+    # Runs within `sitecustomize`, before any line of the program.
     if _launches():
         os.environ.update(worker_environment(told, told.get(PYTHONPATH)))
         return
@@ -75,6 +76,7 @@ def start_watch(told: dict[str, str]) -> None:
         return
     claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118  (texts: programs replace what a Path is made of)
     try:
+        # O_EXCL decides between processes that start at the same time: exactly one of them creates the file.
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         if _is_worker():
@@ -87,13 +89,13 @@ def start_watch(told: dict[str, str]) -> None:
 
 
 def enter(told: dict[str, str]) -> None:
-    """Watch this process, which has run for a while, in time, as long as the runner's file `STAY` is there.
+    """Watch this process, which has run for a while, at ticks, as long as the runner's file `STAY` exists.
 
     Args:
-        told: the runner's variables.
+        told: variables of the runner.
 
     Raises:
-        RuntimeError: it is watched already.
+        RuntimeError: the process is watched already.
     """
     if _seats:
         raise RuntimeError("the process is watched already")
@@ -121,12 +123,12 @@ def _watch_workers(told: dict[str, str]) -> None:
     """Watch the workers that this process forks or spawns, and those that they start."""
 
     def leave_after_fork() -> None:
+        # Runs in the child of any fork, the watch's own included, before other code goes on.
         Guard().run(leave)
 
     def leave() -> None:
-        if (
-            not _seats or _seats[0].leave_in_fork()
-        ):  # a fork of the watch's own stays without a watch, and its forks too
+        # A fork of the watch's own stays without a watch, and its forks too.
+        if not _seats or _seats[0].leave_in_fork():
             _seats.clear()
             ProcessAgent(told).begin_later()
 
@@ -159,20 +161,20 @@ def _watch_workers(told: dict[str, str]) -> None:
 
 _unlink = os.unlink
 _seats: list["ProcessAgent"] = []
-"""The watch of this process; of the process that it was forked from, until it is left."""
+"""The watch of this process; just after a fork, that of the process it was forked from."""
 _lines: dict[str, "AllocationSite"] = {}
-"""By owner: what a look traced, for the next one. Python before 3.12.5 never frees the stacks of `tracemalloc`."""
+"""Allocating lines by owner, kept for later watches: Python before 3.12.5 never frees the stacks of `tracemalloc`."""
 
 
 class ProcessAgent:
-    """The watch of one process: begun at once, or when a worker has lived for a while."""
+    """The watch of one process; it begins at once, or when a worker has lived for a while."""
 
     def __init__(self, told: dict[str, str], claim: str | None = None, *, guest: bool = False) -> None:
-        """Nothing is watched yet.
+        """Prepare the watch without beginning it.
 
         Args:
-            told: the runner's variables.
-            claim: file that says that a process of the command is watched; None in a worker.
+            told: variables of the runner.
+            claim: path of the file that says that a process of the command is watched; None in a worker.
             guest: whether the watch ends before the process does, and leaves it as it was.
         """
         self._told, self._claim, self._owner, self._guest = told, claim, process_id(), guest
@@ -192,7 +194,8 @@ class ProcessAgent:
         start_ticking(self._guard, self._tick, WORKER_SECONDS, self._give_way)
 
     def leave_in_fork(self) -> bool:
-        """In a fork: the watch is the other process's. Returns whether the program has forked, and not the watch."""
+        """Leave the parent's watch, in a forked child; return whether the program made the fork, and not the watch."""
+        # The watch forks only in the thread in which it is at work; any other thread is the program's.
         programs = self._guard.thread != _thread.get_ident()
         if self._watch is not None:
             set_listener(None)
@@ -202,9 +205,11 @@ class ProcessAgent:
         return programs
 
     def _give_way(self) -> int:
+        # In the main thread, at a place where no reading may be taken.
         return 1 if self._watch is None else self._watch.end_stale_trace()
 
     def _tick(self, ticks: int) -> int:
+        # In the main thread of a worker, or in the watch's own while that one sleeps.
         if self._watch is None:
             if _thread.get_ident() != self._main:  # it waits for work: what it imports then is no growth of the watch's
                 return 1
@@ -240,7 +245,7 @@ class ProcessAgent:
             vars(util)["Finalize"](None, self._ended, exitpriority=1)  # it leaves by `os._exit`
 
     def _tick_as_guest(self, ticks: int) -> int:
-        """Watch as long as the runner does, then leave the process as it was."""
+        """Watch as long as the runner asks for it, then leave the process as it was."""
         assert self._watch is not None  # noqa: S101  (it has begun)
         folder = self._told[RUNNER]
         try:
@@ -258,6 +263,7 @@ class ProcessAgent:
         return ticks
 
     def _end(self) -> None:
+        # Called at exit. A fork has inherited the callback, and must not end its parent's watch.
         if process_id() == self._owner and self._watch is not None:
             set_listener(None)
             self._guard.run(self._watch.close)
@@ -270,7 +276,7 @@ class ProcessAgent:
 
 
 def _remove_folder(folder: str) -> None:
-    """Remove the folder of a runner that was killed: it holds no lock on it any more."""
+    """Remove the folder of a runner that was killed, which holds no lock on it any more."""
     held = system.open(folder, system.O_RDONLY | system.O_DIRECTORY | system.O_CLOEXEC)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -293,7 +299,7 @@ def _worker_files(folder: str) -> int:
 
 
 def _note_nameless(note: str) -> None:
-    """Write down which code of the program has no file: what its functions hold cannot be told by file and line."""
+    """Write a note on code of the program without a file: objects that it holds have no file and line to report."""
     from importlib.machinery import ModuleSpec  # noqa: PLC0415  (at the end, when nothing waits for it)
 
     from flatwater_watch.heap.raw import namespace  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""Step boundaries of a program that knows nothing of it: optimizer steps, environment steps, epochs, requests.
+"""Boundaries of a program that does not know of the watch: optimizer steps, environment steps, epochs, requests.
 
-Libraries are prepared when the program imports them, right after their own code has run; nothing is imported that it
-does not import. What is wrapped does what it did, with the same arguments and results.
+Libraries are prepared when the program imports them, right after their own code has run; nothing is imported that the
+program does not import. Wrapped functions do what they did before, with the same arguments and results.
 """
 
 import functools
@@ -18,15 +18,15 @@ from flatwater_watch.agent.call_counters import CallCounter, Count, make_call_co
 from flatwater_watch.agent.guard import Guard
 
 _known = set[str]()
-"""Libraries that are prepared, or will be: a fork has them as they were."""
+"""Modules that are prepared, or will be on import; a fork inherits them prepared, so they are wrapped once."""
 _GATES = {kind: make_call_counter(kind) for kind in ("update", "epoch", "step", "episode", REQUEST)}
 
 
 def hook_steps(count: Count) -> Mapping[str, CallCounter]:
-    """Begin to tell `count` of boundaries, in the libraries that are loaded and in those that will be.
+    """Have `count` called at each boundary, in the libraries that are loaded and in those that will be.
 
     Returns:
-        Where they are passed, by kind: each may be granted some of which `count` is not told.
+        The call counters by kind, which can let a number of boundaries pass without a call of `count`.
     """
     set_listener(count)
     prepare_on_import({name: prepare for name, prepare in _PREPARED.items() if name not in _known})
@@ -35,7 +35,7 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
 
 
 def prepare_on_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
-    """Prepare modules by name: at once where they are loaded, else when they have been."""
+    """Prepare modules by name: at once if they are loaded, else right after their import."""
     waiting = {}
     for name, prepare in prepared.items():
         module = sys.modules.get(name)
@@ -47,12 +47,12 @@ def prepare_on_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> N
 
 
 def unhook_steps() -> None:
-    """Tell nobody any more."""
+    """End the calls at boundaries; the wrapped functions stay."""
     set_listener(None)
 
 
 class _AfterImport:
-    """Lets the other finders find a module, and prepares it when its code has run."""
+    """A finder that lets the others find a module, and has the module prepared when its code has run."""
 
     def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
         self._waiting = waiting
@@ -74,7 +74,7 @@ class _AfterImport:
 
 
 def _run_after(found: object, prepare: Callable[[ModuleType], None]) -> None:
-    """Let the loader of a file, for this once, prepare the module that it has executed."""
+    """Have a file's loader prepare, once, the module that it has executed."""
     if not isinstance(found, importlib.machinery.SourceFileLoader):
         return
     loader: Any = found
@@ -128,7 +128,7 @@ def _prepare_vector_envs(module: ModuleType) -> None:
 
 
 def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # noqa: ANN401
-    """Wrap `step` and `reset` of all classes below one, those to come as well, where `counts` says so."""
+    """Wrap `step` and `reset` of all subclasses, future ones included, for which `counts` is true."""
 
     def wrap(cls: type) -> None:
         if counts(cls):
@@ -168,12 +168,13 @@ def _wrap(cls: type) -> None:
 
 
 def _is_counted(method: Any) -> bool:  # noqa: ANN401
-    """Whether that is of this module, and no wrapper of the user's that took over what the names of it say."""
+    """Whether this module made the method."""
+    # By its code object: a wrapper of the user's copies the mark with `functools.wraps`, and has another code.
     return type(method) is FunctionType and vars(method).get("__flatwater__") is method.__code__
 
 
 class _Outermost(dict[type, bool]):
-    """Whether a method of a class is the one that objects of another class have; found out once."""
+    """Whether a class's method is the outermost one for objects of another class; computed once per class."""
 
     def __init__(self, cls: type, name: str) -> None:
         super().__init__()
@@ -185,7 +186,7 @@ class _Outermost(dict[type, bool]):
 
 
 def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
-    """The method of a class, passing a boundary first."""
+    """The method of a class, with a boundary passed before each call."""
     if not _takes_one(method):
         return _counted_if_outermost(method, cls, name, kind)
     told: Any = _GATES[kind].wrap(method)
@@ -195,10 +196,8 @@ def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..
 
 
 def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
-    """The method as of `_counted_method`, but not counted when a subclass calls it by `super()`.
-
-    That call was counted already. Takes twice the time.
-    """
+    """The counted method, without counting a call by `super()`: the subclass's own method has counted it."""
+    # Takes twice the time of the fast path, so only methods with a counted override, or odd signatures, come here.
     outermost, pass_ = _Outermost(cls, name), _GATES[kind].count_call
 
     def count_outermost_call(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -226,7 +225,7 @@ def _takes_one(method: Any) -> bool:  # noqa: ANN401
 
 
 def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
-    """Let a method of a class of a server, which is called once for each request, count its calls."""
+    """A preparation that counts the calls of a server's method, which is called once for each request."""
 
     def prepare(module: ModuleType) -> None:
         cls = vars(module).get(owner)

@@ -1,4 +1,4 @@
-"""What is told of a watched program: the findings that hold now, and its state as the JSON of `flatwater watch`."""
+"""The summary of a watched program: the findings that hold now, and its state as the JSON of `flatwater watch`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,14 +35,14 @@ OWNING = SHIPPED.owning
 def active_findings(
     found: Sequence[Finding], rows: Sequence[Sample], since: Mapping[str, int], marks: CensusHistory, workers: Workers
 ) -> list[Finding]:
-    """The findings of what still grows, most bytes first, at the rates that all censuses tell.
+    """The findings whose owners still grow, most bytes first, with their rates over all censuses.
 
     Args:
-        found: by the monitor, per boundary.
+        found: findings of the monitor, per boundary.
         rows: all readings.
         since: clock at which each owner was found.
         marks: censuses so far.
-        workers: the children.
+        workers: sums of the child processes.
     """
     ended = stopped_owners(found, rows, since, marks)
     kept = [with_slow_segment(each, rows) for each in _with_census_rates(found, marks, rows) if each.owner not in ended]
@@ -57,7 +57,7 @@ def active_findings(
 def stopped_owners(
     found: Sequence[Finding], rows: Sequence[Sample], since: Mapping[str, int], marks: CensusHistory
 ) -> set[str]:
-    """Owners that do not grow as they did any more; arguments as of `active_findings`."""
+    """Owners that have stopped growing; the arguments are those of `active_findings`."""
     return {
         each.owner
         for each in _with_census_rates(found, marks, rows)
@@ -84,20 +84,20 @@ def build_summary(
     refilled: Iterable[str] = (),
     found: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """All but the program's command, and what the watch itself costs.
+    """The JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
     Args:
         rows: all readings.
         told: findings, per unit.
-        unit: the kind of boundary that was asked for.
-        counts: of boundaries so far.
-        unread: objects that the last census could not read, by class.
-        seconds: since the first one.
-        censuses: taken so far.
+        unit: kind of boundary that the user asked for.
+        counts: boundaries so far, by kind.
+        unread: number of objects that the last census could not read, by class.
+        seconds: time since the first reading.
+        censuses: number of censuses taken.
         leads: roots that hold more than at the beginning, and by how many bytes.
         waiting: cyclic garbage that is freed soon.
         refilled: paths of containers that are emptied again and again.
-        found: by the monitor: of it, what is no finding while memory has grown by little is told in sentences.
+        found: findings of the monitor; those that are not sure yet are reported in sentences only.
     """
     scale = choose_scale(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
@@ -120,7 +120,7 @@ def build_summary(
 
 
 def _series(rows: Sequence[Sample], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
-    """The readings as columns of one length, for drawing; `growth.append_sample_` bounds how many there are."""
+    """The readings as columns of one length, for drawing; `growth.append_sample_` bounds their number."""
     return {
         "seconds": [round(row.seconds, 3) for row in rows],
         "steps": [round(row.seconds) if unit == "second" else row.counts.get(unit, 0) for row in rows],

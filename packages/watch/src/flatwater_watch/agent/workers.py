@@ -1,4 +1,4 @@
-"""The processes that a program starts: DataLoader workers, vector environments, pools. Summed by private bytes."""
+"""The processes that a program starts, summed by private bytes: DataLoader workers, vector environments, pools."""
 
 from dataclasses import dataclass, field
 
@@ -14,12 +14,12 @@ from flatwater_watch.thresholds import SHIPPED
 DRIFT, ENDING, WEIGHING = SHIPPED.drift, SHIPPED.ending, SHIPPED.weighing
 
 SHARE = 1 / 500
-"""CPU seconds for each second of the program that summing up may take, ..."""
+"""Maximum CPU seconds of the sums for each second of the program."""
 CREDIT = 1.0
-"""CPU seconds that sums of the workers may take beyond that share: they are frequent at first, so that copy-on-write is
-seen in a short program too."""
+"""CPU seconds that the sums may take beyond that share: they are frequent at first, so that copy-on-write is seen in a
+short program too."""
 EVERY = 0.25
-"""Seconds between two sums, at least."""
+"""Minimum seconds between two sums."""
 ADVICE = (
     "Workers that are forked share their parent's pages until one writes to them, and counting references is writing: "
     "give them arrays instead of lists of Python objects, or look for a list that each worker keeps."
@@ -28,22 +28,22 @@ ADVICE = (
 
 @dataclass
 class Workers:
-    """The children of this process."""
+    """Sums of the child processes' memory so far."""
 
     family: FamilyMemory | None = None
     began: float = 0.0
     due: float = 0.0
     spent: float = 0.0
-    """CPU seconds that all sums took; by the clock a busy machine would make them look dear, and be looked at less."""
+    """CPU seconds of all sums; wall time would make sums on a busy machine look costly, and so make them rare."""
     private: Series = field(default_factory=Series)
     count: int = 0
 
 
 def measure_workers_(workers: Workers, clock: int) -> None:
-    """Sum up the children, if that is a small part of the time since the last sum.
+    """Sum up the child processes, if the sums have taken no more than their share of the time.
 
     Args:
-        workers: the sums so far.
+        workers: sums so far.
         clock: boundaries passed.
     """
     now = monotonic()
@@ -62,12 +62,13 @@ def measure_workers_(workers: Workers, clock: int) -> None:
 
 
 def judge_workers(workers: Workers, growth: Growth) -> Finding | None:
-    """The finding that the children's own memory grows by much, as no object and no line says so; None where not."""
+    """The finding that the child processes' own memory grows; None if it does not."""
     series = workers.private
     if not series.values:
         return None
     least = max(2 * DRIFT.least_bytes, WEIGHING.workers * series.values[-1])
     slope = drift_slope(series.steps, series.values, least=least, fewest=DRIFT.unheld)
+    # Even the low bound must come to much, as no object and no line confirms the finding.
     if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:
         return None
     noun = "worker process" if workers.count == 1 else "worker processes"

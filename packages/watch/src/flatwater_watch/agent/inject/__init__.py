@@ -1,1 +1,1 @@
-"""A folder for the front of PYTHONPATH: Python imports its `sitecustomize` before any program."""
+"""The folder that goes to the front of PYTHONPATH: Python imports its `sitecustomize` before any program."""

@@ -1,7 +1,7 @@
-"""Imported by Python before the program, from the front of PYTHONPATH. Begins the watch and takes itself out of sight.
+"""Start of the watch before the program: Python imports this module from the front of PYTHONPATH.
 
-Any Python from 2.7 on can run this file: the interpreter may be too old for the watch, which is then said. It leaves
-`sys.path`, the environment and the user's own `sitecustomize` as they would be without it.
+Any Python from 2.7 on can run this file: the interpreter may be too old for the watch, which is then reported. The
+module leaves `sys.path`, the environment and the user's own `sitecustomize` as they would be without it.
 """
 
 import os
@@ -13,7 +13,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 def _restore():
     # type: () -> dict[str, str]
-    """Take the watch out of the environment and of `sys.path`; returns what it was told there."""
+    """Take the watch out of the environment and of `sys.path`; return the runner's variables."""
+    # First of all: processes that the program starts must not inherit the watch's variables.
     told = dict((name, os.environ.pop(name)) for name in list(os.environ) if name.startswith("FLATWATER_WATCH_"))
     before = told.get("FLATWATER_WATCH_PYTHONPATH")
     if before is not None:
@@ -27,7 +28,7 @@ def _restore():
 
 def _package(folder):
     # type: (str) -> None
-    """Make `flatwater_watch` importable from where the runner has it, and nothing else that lies beside it."""
+    """Make the runner's `flatwater_watch` importable, and nothing else that lies beside it."""
     import importlib.util
 
     here = importlib.util.find_spec("flatwater_watch")
@@ -44,7 +45,7 @@ def _package(folder):
 
 def _note(told, kind, sentence):
     # type: (dict[str, str], str, str) -> None
-    """Leave the runner a sentence; nothing is ever printed in the program's own process."""
+    """Leave a sentence for the runner in a file; nothing is ever printed in the program's own process."""
     try:
         with open(os.path.join(told["FLATWATER_WATCH_FOLDER"], "%d.%s" % (os.getpid(), kind)), "w") as note:
             note.write(sentence)
