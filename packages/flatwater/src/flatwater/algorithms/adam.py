@@ -20,22 +20,23 @@ CLIP_MARGIN = 1e-6
 
 @state
 class Adam:
-    """The optimiser of one network of every member. Allocated whole by `build_adam`."""
+    """The optimiser of one network of every member, allocated whole by `build_adam`."""
 
     exp_avg: Float[Tensor, "P n"]
     exp_avg_sq: Float[Tensor, "P n"]
     steps: Float[Tensor, "P"]
-    """Steps that each member's moments have seen, float32."""
+    """Number of steps that each member's moments have seen; float32, as the fused kernel asks for."""
     grad: Float[Tensor, "P n"] = derived_field()
-    """Where the update accumulates its gradients."""
+    """Buffer in which an update accumulates its gradients."""
     skip: Float[Tensor, "P"] = derived_field()
     """1 for a member that leaves out the step being taken."""
 
 
 def build_adam(members: int, size: int, dtype: torch.dtype, device: torch.device) -> Adam:
-    """Moments of zero, their pages touched."""
+    """Return moments of zero, their pages touched."""
 
     def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        # Not `torch.zeros`: the system commits its pages at the first write alone, long after the plan was checked.
         return torch.empty(shape, dtype=dtype, device=device).fill_(0)
 
     return Adam(
@@ -52,7 +53,7 @@ Step = Callable[[], tuple[Float[Tensor, "P"], Bool[Tensor, "P"]]]
 
 
 Pace = float | Callable[[], float]
-"""A learning rate, or what tells it before each step."""
+"""A learning rate, or a function that gives the rate before each step."""
 
 
 Span = tuple[int, int]
@@ -62,7 +63,7 @@ Span = tuple[int, int]
 def bind_step(
     block: Float[Tensor, "P n"], adam: Adam, *, lr: Pace, weight_decay: float, clip: float, groups: Sequence[Span] = ()
 ) -> Step:
-    """One fused step per member, on rows that are bound once: the storages never move.
+    """Bind one fused step per member to rows that are bound once: the storages never move.
 
     Args:
         block: the rows that are trained.
@@ -70,7 +71,8 @@ def bind_step(
         lr: learning rate.
         weight_decay: decoupled.
         clip: largest norm of a member's gradient; 0 for none.
-        groups: norms are taken of one after the other, as a sum's order may depend on its size; left out: of all.
+        groups: spans whose norms are computed one after the other, as a sum's order may depend on its size; by
+            default all members are one span.
     """
     columns = (block, adam.grad, adam.exp_avg, adam.exp_avg_sq, adam.steps, adam.skip)
     rows = list(zip(*(column.unbind() for column in columns), strict=True))
@@ -79,9 +81,11 @@ def bind_step(
     def step_() -> tuple[Tensor, Tensor]:
         norm = torch.cat([torch.linalg.vector_norm(adam.grad[low:high], dim=1) for low, high in spans])
         finite = norm < torch.inf  # not where it is NaN; `isfinite` takes six operations
+        # Counted before the kernel, which reads the count for its bias correction.
         adam.steps.add_(finite)
         torch.logical_not(finite, out=adam.skip)
         if clip:
+            # An infinite norm makes NaN of its row here; `skip` keeps that row out of the weights.
             adam.grad.mul_(clip_factor(norm, clip).unsqueeze(1))
         rate = lr() if callable(lr) else lr
         for row, grad, exp_avg, exp_avg_sq, steps, skip in rows:
@@ -109,5 +113,5 @@ def bind_step(
 
 
 def clip_factor(norm: Float[Tensor, "P"], clip: float) -> Float[Tensor, "P"]:
-    """What to multiply each member's gradient by, so that its norm is at most `clip`."""
+    """Return the factor for each member's gradient with which its norm is at most `clip`."""
     return (clip / (norm + CLIP_MARGIN)).clamp(max=1)

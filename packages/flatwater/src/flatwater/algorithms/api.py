@@ -1,4 +1,4 @@
-"""What every algorithm has: members whose rows are trained in place, a tally of the round, and one value that names it.
+"""The parts of every algorithm: members trained in place, a tally of the round, and one value that names it.
 
 The rows of a network have one row for each member and `extra` rows more, for the champion: those are never trained.
 """
@@ -51,23 +51,23 @@ class Networks:
     """The networks of an algorithm, as functions."""
 
     actor: Actor
-    """What more an algorithm asks of it, its file says."""
+    """The policies; each algorithm's file says what else it asks of them."""
     critic: Critic
-    """An algorithm without one leaves it alone."""
+    """The action values; an algorithm without a critic ignores them."""
 
 
 @state
 class UpdateSums:
-    """What the updates since the last reading came to, by member; kept on the device until it is read."""
+    """Sums over the updates since the last reading, by member; kept on the device until they are read."""
 
     sums: dict[str, Float[Tensor, "P"]]
-    """By metric."""
+    """Sum of each metric, by its name."""
     added: dict[str, int]
     """How often each member was added to each sum."""
     skipped: Int[Tensor, "P"]
     """Steps left out because a gradient was not finite, over all networks."""
     skipped_total: Int[Tensor, "P"]
-    """The same, in the round that was last read."""
+    """Steps left out in the round that was last read."""
     updates: int = 0
     """Updates since the run began."""
 
@@ -80,18 +80,18 @@ class Members:
     actor_adam: Adam
     tally: UpdateSums
     seed: int
-    """Of the streams that updates draw from."""
+    """Seed of the streams that updates draw from."""
     first: int
     """Number of the first member in the whole population: these may be a share of it."""
 
     @property
     def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
-        """What a gradient moves, and its optimiser, by name."""
+        """Rows that a gradient moves, and their optimiser, by name."""
         return {"actor": (self.actor, self.actor_adam)}
 
     @property
     def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
-        """Rows that follow others slowly, and those that they follow."""
+        """Pairs of rows: a target that follows slowly, and the rows that it follows."""
         return []
 
     @property
@@ -108,23 +108,23 @@ class Setting:
     seed: int
     device: torch.device
     first: int = 0
-    """Number of the first of them in the whole population."""
+    """Number of the first of these members in the whole population."""
     extra: int = 1
     """Rows that are never trained."""
     dtype: torch.dtype = field(default=torch.float32)
 
     def rows(self, name: str, layout: Layout) -> Float[Tensor, "P+x n"]:
-        """Initial weights of a network, their pages touched. On the meta device this is the plan."""
+        """Return initial weights of a network, their pages touched. On the meta device this is the plan."""
         rows = torch.empty(self.members + self.extra, layout.size, dtype=self.dtype, device=self.device).fill_(0)
         init_(rows, layout, stream(self.seed, f"initial weights of {name}", self.first, device=self.device))
         return rows
 
     def adam(self, size: int) -> Adam:
-        """The optimiser of rows of that size."""
+        """Return the optimiser of rows with so many numbers."""
         return build_adam(self.members, size, self.dtype, self.device)
 
     def tally(self, *metrics: str) -> UpdateSums:
-        """Sums of zero."""
+        """Return sums of zero for these metrics."""
 
         def zeros(dtype: torch.dtype) -> Tensor:
             return torch.empty(self.members, dtype=dtype, device=self.device).fill_(0)
@@ -143,13 +143,13 @@ Update = Callable[[Sequence[Draw]], Tensor | None]
 """Updates every member in place, from one draw for each micro-batch. Gives |TD error| [P, G, B] of what was drawn, or
 None where the algorithm knows none; without waiting for the device."""
 Explorer = Callable[[Any, Params, Any, torch.Generator], Tensor]
-"""Actions [P, B, *action] to learn from: of an actor with these weights, on these observations."""
+"""Gives actions [P, B, *action] to learn from, of an actor with these weights on these observations."""
 Spread = Callable[[Tensor, float, torch.Generator], Tensor]
 """Adds noise of a deviation to actions in [-1, 1]; an environment that knows better than `perturb` brings its own."""
 
 
 def perturb(action: Tensor, scale: Tensor | float, rng: torch.Generator) -> Tensor:
-    """`action` in [-1, 1] with Gaussian noise, clamped to [-1, 1].
+    """Return `action` in [-1, 1] with Gaussian noise, clamped to [-1, 1].
 
     Args:
         action: [..., A]; the last axis are the parts of an action, such as coefficient and sale target.
@@ -171,7 +171,7 @@ class Algorithm:
     """Binds an update to a population's storage; members are trained in these groups, whose batches stand in memory
     one after the other. A member's update is the same in any group and beside any other members."""
     explorer: Callable[[Any, Any, Spread], Explorer]
-    """How a population plays where it learns from what it plays."""
+    """Binds how a population acts while it learns from its own transitions."""
     numbers: Callable[[Any, Any], Mapping[str, float]] = lambda _config, _members: {}
     """Named numbers of the round besides the tally's."""
     gaussian: bool = False
@@ -181,16 +181,16 @@ class Algorithm:
 
 
 def find_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """The algorithm that the configuration chooses.
+    """Return the algorithm that the configuration chooses.
 
     Raises:
-        ConfigError: as of `named_algorithm`.
+        ConfigError: `named_algorithm` refuses it.
     """
     return named_algorithm(config.places.get(config.algorithm) or own_algorithm(config.algorithm))
 
 
 def named_algorithm(where: str) -> Algorithm:
-    """The algorithm at `package.module:NAME`.
+    """Return the algorithm at `package.module:NAME`.
 
     Raises:
         ConfigError: there is none, it lacks a part, or its settings cannot be settings.
@@ -199,6 +199,7 @@ def named_algorithm(where: str) -> Algorithm:
     try:
         found = find_object(where, given=f"{given}:", wanted="package.module:NAME of an Algorithm")
     except TypeError as wrong:
+        # A TypeError of `Algorithm(...)` itself is explained below; any other is shown as it is.
         if not str(wrong).startswith(f"{Algorithm.__name__}.__init__()"):
             raise
         parts = "Algorithm(build=..., make_update=..., explorer=..., settings=...)"
@@ -220,7 +221,7 @@ def named_algorithm(where: str) -> Algorithm:
 
 
 def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
-    """A population, allocated whole.
+    """Return a population, allocated whole.
 
     Raises:
         ConfigError: the algorithm builds something else than the members that were asked for.
@@ -242,10 +243,10 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
 
 
 def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence[int]) -> None:
-    """Refuse what an algorithm's function gave, where it has another shape.
+    """Refuse a result of an algorithm's function that has another shape.
 
     Raises:
-        ConfigError: names the function.
+        ConfigError: the result is no tensor of that shape; the message names the function.
     """
     if not isinstance(made, Tensor) or tuple(made.shape) != tuple(shape):
         found = f"a tensor {[*made.shape]}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
@@ -255,7 +256,7 @@ def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence
 
 
 def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:
-    """Standard normal numbers of the shape of `like`, for one group's draws in this update.
+    """Return standard normal numbers of the shape of `like`, for one group's draws in this update.
 
     Args:
         members: the population, or a share of it.
@@ -264,23 +265,25 @@ def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batc
         consumer: which network's update draws.
         micro_batch: number of the micro-batch.
     """
+    # Named by numbers that a checkpoint has anyway: a resumed run draws the same without a generator to save.
     place = members.tally.updates, members.first + span[0], micro_batch
     rng = stream(members.seed, f"update of {consumer}", *place, device=like.device)
     return torch.randn(like.shape, generator=rng, device=like.device, dtype=like.dtype)
 
 
 def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextManager[object]:
-    """The precision of forward passes."""
+    """Return the context that sets the precision of forward passes."""
     return bfloat16_autocast(device, wanted=config.autocast == "bf16")
 
 
 def free(params: Params) -> dict[str, Tensor]:
-    """The same weights as leaves that gradients are taken by."""
+    """Return the same weights as leaves that gradients are taken by; they share the storage."""
     return {name: weight.detach().requires_grad_() for name, weight in params.items()}
 
 
 def gradients(loss: Float[Tensor, "P"], params: Params) -> list[Tensor]:
     """The derivative of each member's loss by its own weights: a member's loss does not depend on other members'."""
+    # A weight that the loss does not reach gets zeros, where None would shift the list.
     return list(torch.autograd.grad(loss.sum(), list(params.values()), materialize_grads=True))
 
 
@@ -294,9 +297,9 @@ def accumulate_(homes: Params, grads: Sequence[Tensor], *, first: bool) -> None:
 
 
 def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Draw]:
-    """Draws that an update can call twice: where one batch is all of it, that is gathered once and kept.
+    """Return draws that an update can call twice; where one batch is all, it is gathered once and kept.
 
-    Several would stand in memory beside each other: they are gathered anew.
+    Several batches would stand in memory beside each other: they are gathered anew.
     """
     if len(draws) * len(groups) > 1:
         return draws
@@ -305,7 +308,7 @@ def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Dra
 
 
 def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401
-    """The function with its first arguments bound, as one graph where the configuration asks for it."""
+    """Return the function with its first arguments bound, as one graph where the configuration asks for it."""
 
     def eager(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)
         return function(*bound, *given)
@@ -326,11 +329,12 @@ def follow_(members: Members, tau: float) -> None:
     """Move every target towards the rows that it follows by the share `tau` (polyak averaging)."""
     trained = len(members.tally.skipped)
     for target, online in members.targets:
+        # The rows after these are the champion's: nothing moves them here.
         target[:trained].lerp_(online[:trained], tau)
 
 
 def add_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) -> None:
-    """Add what some members' micro-batch came to."""
+    """Add the sums of one micro-batch of some members."""
     tally.sums[name][slice(*span)].add_(value)
     tally.added[name] += span[1] - span[0]
 
@@ -342,11 +346,12 @@ def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: 
 
 
 def read_tally_(tally: UpdateSums) -> dict[str, float]:
-    """Means over members and updates since the last reading, by metric name; then the sums start again from zero.
+    """Return means over members and updates since the last reading, by metric name, and zero the sums.
 
-    The one place where a learner waits for its device: once a round. Empty where there was no update.
+    A learner waits for its device here alone: once a round. The result is empty where there was no update.
     """
     members = len(tally.skipped)
+    # Copied before it is zeroed: the total is what a checkpoint of this round tells.
     tally.skipped_total.copy_(tally.skipped)
     tally.skipped.zero_()
     losses = {"train/skipped": float(tally.skipped_total.sum())} if any(tally.added.values()) else {}

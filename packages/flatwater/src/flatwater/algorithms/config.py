@@ -1,4 +1,4 @@
-"""The settings of every algorithm: what all share, and a table of its own for each.
+"""The settings of every algorithm: the shared ones, and a table of its own for each.
 
 They stand apart from the algorithms because the command line reads them, and must not wait for torch to be imported.
 An algorithm of your own is named by where it is, and its settings stand in the table `own`.
@@ -26,11 +26,11 @@ PLACES = {
     "td3": "flatwater.algorithms.ddpg:TD3",
     "sac": "flatwater.algorithms.sac:SAC",
 }
-"""By name: where the `Algorithm` is whose settings stand in the table of that name."""
+"""Place of each `Algorithm`, by the name of the table that has its settings."""
 
 
 def own_algorithm(name: str) -> str:
-    """Where an algorithm is whose settings stand in the table `own`; empty where the name is none.
+    """Return the place of an algorithm whose settings stand in the table `own`; empty for any other name.
 
     Args:
         name: `package.module:NAME`, or one that an installed package has (`plugins.py`).
@@ -40,10 +40,10 @@ def own_algorithm(name: str) -> str:
 
 @config(table="learner.own")
 class Settings:
-    """What any algorithm is asked for by those who train it; each has a class over this one."""
+    """Settings that every algorithm has; each has a class over this one."""
 
     replays: ClassVar[bool] = True
-    """Whether it learns from transitions that were played, and not from what every purchase came to."""
+    """Whether it learns from transitions that were played, and not from the outcome of every purchase."""
     noisy: ClassVar[bool] = False
     """Whether noise is added to what it plays."""
 
@@ -58,7 +58,7 @@ class Settings:
         return 1
 
     def check_together(self, table: str) -> None:
-        """Refuse what is within its bounds and does not fit together.
+        """Refuse settings that are within their bounds and do not fit together.
 
         Args:
             table: the dotted path of these settings, for messages.
@@ -94,7 +94,7 @@ class DDPGConfig(Settings):
     """Exploration noise does not fall below this."""
 
     def check_together(self, table: str) -> None:
-        """The noise does not begin below its floor."""
+        """Refuse noise that begins below its floor."""
         floor = self.noise_floor
         require(self.noise >= floor, f"{table}.noise", self.noise, f"{table}.noise_floor ({floor}) or more")
 
@@ -150,7 +150,7 @@ class AlgorithmConfig:
     """
 
     places: ClassVar[Mapping[str, str]] = PLACES
-    """By name: where the algorithms are that have a table of their own."""
+    """Places of the algorithms that have a table of their own, by name."""
 
     algorithm: Annotated[str, Code()] = ""
     """The name of the table that counts."""
@@ -172,28 +172,28 @@ class AlgorithmConfig:
 
     @property
     def settings_field(self) -> str:
-        """The field that they stand in."""
+        """Name of the field that holds the chosen algorithm's settings."""
         return "own" if own_algorithm(self.algorithm) else self.algorithm
 
     def with_algorithm_settings(self, **changes: Any) -> Self:  # noqa: ANN401  (fields of the algorithm's class)
-        """The same with other settings of the chosen algorithm."""
+        """Return the configuration with other settings of the chosen algorithm."""
         return replace(self, **{self.settings_field: replace(self.own, **changes)})
 
     @classmethod
     def __variant__(cls, given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
-        """The class with the table `own`, where `given` names an algorithm by where it is."""
+        """Return the class with the table `own`, where `given` names an algorithm by its place."""
         name = given.get("algorithm", "")
         return cls.class_for_algorithm(name) if isinstance(name, str) and own_algorithm(name) else cls
 
     @classmethod
     def class_for_algorithm(cls, name: str) -> "type[AlgorithmConfig]":
-        """The class with a table `own` of the settings of an algorithm.
+        """Return the class with a table `own` of the settings of an algorithm.
 
         Args:
-            name: as of `own_algorithm`.
+            name: `package.module:NAME`, or a name that an installed package has.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no such algorithm.
         """
         kind: Any = cls  # for the type checker, to which a class of frozen values has no hash
         # Named by where it is, as it imports torch.
@@ -201,10 +201,10 @@ class AlgorithmConfig:
         return _make_algorithm_class(kind, name, found.settings)
 
     def with_algorithm(self, name: str) -> "AlgorithmConfig":
-        """The same with another algorithm, by any name.
+        """Return the configuration with another algorithm, by any name.
 
         Raises:
-            ConfigError: there is none, or settings were given that it does not read.
+            ConfigError: there is no such algorithm, or settings were given that it does not read.
         """
         if name == self.algorithm or not (own_algorithm(name) or own_algorithm(self.algorithm)):
             return replace(self, algorithm=name)
@@ -216,7 +216,7 @@ class AlgorithmConfig:
         return from_mapping(plain, given, "the command line")
 
     def __post_init__(self) -> None:
-        """Only the chosen algorithm's table counts; in it, what must fit together does."""
+        """Check that only the chosen algorithm's table was given, and that its settings fit together."""
         tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
         if self.settings_field not in tables:
             known = [*tables, *group_rows("algorithms")]
@@ -238,11 +238,12 @@ class AlgorithmConfig:
 
 @cache
 def _make_algorithm_class(cls: type[AlgorithmConfig], name: str, settings: type[Settings]) -> type[AlgorithmConfig]:
-    """The class for one algorithm of somebody's own: its name is the default, and its settings are a table."""
+    """Return the class for one algorithm of the user's: its name is the default, and its settings are a table."""
 
     def reduce_to_mapping(self: AlgorithmConfig) -> tuple[Callable[..., object], tuple[object, ...]]:
         return from_mapping, (cls, to_mapping(self), "a copy")  # pickle finds no class that was made here
 
+    # Cached by the decorator: configurations of two classes made alike would never be equal.
     body = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
@@ -268,11 +269,11 @@ class Ramp:
     """Agent steps of the whole run; not before `begins`."""
 
     def __post_init__(self) -> None:
-        """Check the order."""
+        """Refuse an end before the beginning."""
         require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
 
     def value_at(self, step: int) -> float:
-        """The number after so many agent steps."""
+        """Return the number after so many agent steps."""
         if step >= self.ends:
             return self.last
         if step <= self.begins:
@@ -314,7 +315,7 @@ class PPOConfig:
     policy with a memory are long, then faster. Needs a C++ compiler."""
 
     def learning_rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
-        """The learning rate after so many updates."""
+        """Return the learning rate after so many updates."""
         return self.lr
 
 
@@ -342,7 +343,7 @@ class EpisodeConfig(PPOConfig):
     entropy_weight: Weight = 0.003
 
     def learning_rate(self, updates: int) -> float:
-        """The learning rate after so many updates: it falls from round to round, and then stays."""
+        """Return the learning rate after so many updates: it falls from round to round, and then stays."""
         rounds = updates // (self.epochs * self.minibatches)
         return self.lr * (1 - 0.9 * min(1, rounds / self.cooling)) if self.cooling else self.lr
 
@@ -369,6 +370,6 @@ class TeachingConfig(BlockConfig):
     """Probability that the teacher's action of an agent is executed; drawn for each agent and block."""
 
     def __post_init__(self) -> None:
-        """The lead is a probability, also at its ends."""
+        """Refuse a lead that is no probability at one of its ends."""
         for end in ("first", "last"):
             require(getattr(self.lead, end) <= 1, f"learner.lead.{end}", getattr(self.lead, end), "0 to 1")

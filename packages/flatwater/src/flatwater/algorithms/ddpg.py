@@ -46,7 +46,7 @@ class DdpgMembers(Members):
 
     actor_target: Float[Tensor, "P+x n"]
     critics: list[Float[Tensor, "P+x m"]]
-    """One; TD3 has two."""
+    """One critic; TD3 has two."""
     critic_targets: list[Float[Tensor, "P+x m"]]
     critic_adams: list[Adam]
 
@@ -58,12 +58,12 @@ class DdpgMembers(Members):
 
     @property
     def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
-        """Of actor and critics."""
+        """Targets of actor and critics, each with the rows that it follows."""
         return [(self.actor_target, self.actor), *zip(self.critic_targets, self.critics, strict=True)]
 
 
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> DdpgMembers:
-    """Initial weights, targets equal to them, and moments of zero."""
+    """Return initial weights, targets equal to them, and moments of zero."""
     actor, critic = nets.actor.layout, nets.critic.layout
     count = 2 if isinstance(config.own, TD3Config) else 1
     rows = setting.rows("actor", actor)
@@ -94,7 +94,7 @@ class DdpgWeights:
 def critic_target(
     config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, noise: Tensor | None
 ) -> Float[Tensor, "p B"]:
-    """The value that Q(s, a) should have: y = r + gamma * discount * min over the critics of Q'(s', a').
+    """Return the value that Q(s, a) should have: y = r + gamma * discount * min over the critics of Q'(s', a').
 
     `discount` is 0 where the episode terminated, and 1 otherwise: a truncated episode goes on in s'.
     """
@@ -104,6 +104,7 @@ def critic_target(
         if noise is not None:
             action = smooth_action(action, noise * own.target_noise, own.target_noise_clip)
         values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
+    # Values leave autocast as bfloat16; target and loss are taken in the reward's float32.
     smallest = values[0].to(batch.reward.dtype)
     for value in values[1:]:
         smallest = torch.minimum(smallest, value.to(batch.reward.dtype))
@@ -112,35 +113,35 @@ def critic_target(
 
 
 def smooth_action(action: Tensor, noise: Tensor, clip: float) -> Tensor:
-    """The target's action with clipped noise, kept in [-1, 1] (TD3's target policy smoothing)."""
+    """Return the target's action with clipped noise, kept in [-1, 1] (TD3's target policy smoothing)."""
     return (action + noise.clamp(-clip, clip)).clamp(-1, 1)
 
 
 def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | None) -> Float[Tensor, "p"]:
-    """Mean squared TD error of each member; `weight` corrects for a prioritised draw (Schaul et al. 2016)."""
+    """Return the mean squared TD error of each member; `weight` corrects a prioritised draw (Schaul et al. 2016)."""
     squared = td_error.square()
     return (squared if weight is None else weight * squared).mean(1)
 
 
 def actor_loss(value: Float[Tensor, "p B"]) -> Float[Tensor, "p"]:
-    """Minus the mean of Q(s, pi(s)): its gradient is the deterministic policy gradient (Silver et al. 2014)."""
+    """Return minus the mean of Q(s, pi(s)): its gradient is the deterministic policy gradient (Silver et al. 2014)."""
     return -value.mean(1)
 
 
 @dataclass(frozen=True)
 class DdpgGradients:
-    """What one micro-batch says to one network."""
+    """Loss and gradient of one network in one micro-batch."""
 
     loss: Float[Tensor, "p"]
     grads: Sequence[Tensor]
-    """Of its weights, in order."""
+    """Gradient of each weight, in the layout's order."""
     value: Float[Tensor, "p B"]
 
 
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, noise: Tensor | None
 ) -> tuple[Sequence[DdpgGradients], Float[Tensor, "p B"]]:
-    """What each critic learns, and the value that it should have given."""
+    """Return each critic's gradients, and the value that it should have given."""
     target = critic_target(config, nets, weights, batch, noise)
     found = []
     for critic in weights.critics:
@@ -154,9 +155,10 @@ def critic_gradients(
 
 
 def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch) -> DdpgGradients:
-    """What the actor learns of the first critic."""
+    """Return the actor's gradients through the first critic (TD3, algorithm 1, takes the first of its two as well)."""
     own = free(weights.actor)
     with autocast(config, batch.reward.device):
+        # The actor's weights alone are leaves: the gradient passes through the critic and is not taken by its weights.
         value = nets.critic(weights.critics[0], batch.obs, nets.actor(own, batch.obs))
     loss = actor_loss(value.to(batch.reward.dtype))
     return DdpgGradients(loss.detach(), gradients(loss / config.micro_batches, own), value.detach())
@@ -196,9 +198,11 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
         ]
         for step_ in critic_steps:
             count_step_(tally, "critic_grad_norm", *step_())
+        # After the critics: `target_noise` names its stream by the count, and a resume must draw the same.
         tally.updates += 1
         if tally.updates % delay == 0:
             for span in groups:
+                # The critics have moved since these draws were gathered for them; the transitions are the same.
                 for n, draw in enumerate(draws):
                     actor_(span, n, draw(*span))
             count_step_(tally, "actor_grad_norm", *actor_step_())
@@ -209,7 +213,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
 
 
 def member_weights(members: DdpgMembers, nets: Networks, span: Span) -> DdpgWeights:
-    """The weights of members low ... high - 1."""
+    """Return the weights of members low ... high - 1."""
     actor, critic, rows = nets.actor.layout, nets.critic.layout, slice(*span)
     return DdpgWeights(
         actor=views(members.actor[rows], actor),
@@ -220,7 +224,7 @@ def member_weights(members: DdpgMembers, nets: Networks, span: Span) -> DdpgWeig
 
 
 def bind_steps(config: AlgorithmConfig, members: DdpgMembers, groups: Sequence[Span]) -> list[Step]:
-    """The optimisers' steps: of the actors, then of each of the critics."""
+    """Return the optimisers' steps: the actors' first, then each critic's."""
     count, own = len(members.tally.skipped), config.own
     rates = [own.actor_lr] + [own.critic_lr] * len(members.critics)
     return [
@@ -232,25 +236,25 @@ def bind_steps(config: AlgorithmConfig, members: DdpgMembers, groups: Sequence[S
 def target_noise(
     config: AlgorithmConfig, members: DdpgMembers, span: Span, micro_batch: int, batch: Batch
 ) -> Tensor | None:
-    """Standard normal, for TD3's target actions."""
+    """Return standard normal numbers for TD3's target actions; None for DDPG."""
     if not isinstance(config.own, TD3Config):
         return None
     return normal(members, span, batch.action, "target actions", micro_batch)
 
 
 def noise_scale(own: DDPGConfig, updates: int) -> float:
-    """Deviation of the exploration noise after `updates` optimizer steps: it decays by each one, down to a floor."""
+    """Return the deviation of exploration noise after `updates` optimiser steps: it decays by each, down to a floor."""
     return max(own.noise * own.noise_decay**updates, own.noise_floor)
 
 
 def make_explorer(config: AlgorithmConfig, members: DdpgMembers, spread: Spread) -> Explorer:
-    """The policy's action with noise."""
+    """Return the policy's action with noise."""
     scale = noise_scale(config.own, members.tally.updates)
     return lambda actor, params, obs, rng: spread(actor(params, obs), scale, rng)
 
 
 def read_noise(config: AlgorithmConfig, members: DdpgMembers) -> Mapping[str, float]:
-    """The noise."""
+    """Return the deviation of the exploration noise."""
     return {"noise/scale": noise_scale(config.own, members.tally.updates)}
 
 

@@ -17,10 +17,11 @@ FEW = 16
 
 
 def compile_graph(function: Function, *, wanted: bool) -> Function:
-    """The function, compiled at its first call where that is `wanted`.
+    """Return the function, compiled at its first call where that is `wanted`.
 
     Args:
-        function: of tensors, by position. Every tensor that changes is an argument: others are read once, and kept.
+        function: a function of tensors, by position. Every tensor that changes is an argument: others are read
+            once, and kept.
         wanted: False gives the function as it is.
     """
     if not wanted:
@@ -30,6 +31,7 @@ def compile_graph(function: Function, *, wanted: bool) -> Function:
     def call(*given: Tensor) -> tuple[Tensor, ...]:
         nonlocal graph
         if graph is None:
+            # At the first call and not before: a run that is only planned never waits for the compiler.
             graph = _trace_and_compile(function, given)
         with torch.no_grad():
             return graph(*given)
@@ -38,7 +40,7 @@ def compile_graph(function: Function, *, wanted: bool) -> Function:
 
 
 def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Function:
-    """Trace it, with the gradients that it takes, and build the code."""
+    """Trace the function, with the gradients that it takes, and build the code."""
     from torch._inductor import config  # noqa: PLC0415  (the compiler takes seconds to import)
     from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415
     from torch._inductor.decomposition import select_decomp_table  # noqa: PLC0415
@@ -64,7 +66,7 @@ def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Functio
 
 
 def _fused_linear(bias: Tensor, rows: Tensor, weight: Tensor, **factors: float) -> Tensor:
-    """An `addmm`: of few rows, on the CPU, as sums that are fused with what comes before and after."""
+    """Return an `addmm` of few rows on the CPU as sums that are fused with what comes before and after."""
     if rows.shape[0] > FEW or rows.device.type != "cpu" or factors:
         return cast("Tensor", NotImplemented)  # then it stays an `addmm`
     return (rows.unsqueeze(-1) * weight).sum(1) + bias

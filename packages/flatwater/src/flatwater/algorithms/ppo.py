@@ -8,8 +8,8 @@ the loss.
 The file reads from top to bottom: what is kept, how it is built, how it acts, what a block was worth, how it learns.
 The settings are in `config.py`, for the command line reads them without torch.
 
-Axes: T steps of a block, B agents of all environments, C sequences of U steps in a block, R numbers that say what to
-do, M cells.
+Axes: T steps of a block, B agents of all environments, C sequences of U steps in a block, R outputs of the policy,
+M cells.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ DEVIATION_EPSILON = 1e-8
 
 @state
 class Learner:
-    """Network, moments and counters. Allocated whole by `build`; updates write in place."""
+    """Network, moments and counters, allocated whole by `build`; updates write in place."""
 
     block: Float[Tensor, "1 n"]
     """The policy's weights: a population of one."""
@@ -50,11 +50,11 @@ class Learner:
     order: Int[Tensor, "C*B"]
     """The sequences, as they are dealt into this epoch's minibatches."""
     rng: torch.Generator
-    """Initial weights, then the order."""
+    """Generator of the initial weights, and then of `order`."""
     sums: Float[Tensor, "S"]
     """Summed over updates since they were last read; rows as in METRICS, after TEACHING where there is a teacher."""
     statistics: dict[str, Tensor]
-    """Of observations, where the policy reads them by those (`Student.measures`); otherwise empty."""
+    """Running statistics of observations, where the policy reads them (`Student.measures`); otherwise empty."""
     updates: int = 0
     """Updates since the run began."""
     updates_read: int = 0
@@ -64,13 +64,13 @@ class Learner:
 def build(
     student: Student, *, sequences: int, rng: torch.Generator, device: torch.device, taught: bool = False
 ) -> Learner:
-    """Initial weights and moments of zero. On the meta device this is the plan.
+    """Return initial weights and moments of zero. On the meta device this is the plan.
 
     Args:
-        student: its layout is what is allocated.
-        sequences: of a block, C times B.
+        student: the network whose layout is allocated.
+        sequences: number of sequences in a block, C times B.
         rng: a generator on the device.
-        device: where the network lies.
+        device: device of the network.
         taught: whether there is a teacher.
     """
     block = torch.empty(1, student.layout.size, device=device).fill_(0)
@@ -86,18 +86,18 @@ def build(
 
 
 def metric_names(*, taught: bool) -> tuple[str, ...]:
-    """Names of the sums' rows."""
+    """Return the names of the sums' rows."""
     return (*(TEACHING if taught else ()), *METRICS)
 
 
 def step_columns(action: ColumnSpec, *, legal: int = 0, taught: bool = False) -> dict[str, ColumnSpec]:
-    """What a rollout keeps of each step besides `obs`, `reward`, `terminated` and `truncated`, which the world writes.
+    """Return what a rollout keeps of each step besides the world's `obs`, `reward`, `terminated` and `truncated`.
 
-    The last two are written by `compute_advantages_`.
+    `compute_advantages_` writes the last two, `advantage` and `returns`.
 
     Args:
-        action: the form of one.
-        legal: numbers of the row that says what is legal; 0 where everything is.
+        action: the form of one action.
+        legal: numbers in a mask of legal actions; 0 where every action is legal.
         taught: whether there is a teacher.
     """
     teacher = {
@@ -118,14 +118,14 @@ def step_columns(action: ColumnSpec, *, legal: int = 0, taught: bool = False) ->
 
 
 class ActingPolicy(Protocol):
-    """What acts: a learner, or a copy of what it has learned."""
+    """A policy that acts: a learner, or a copy of its weights."""
 
     block: Float[Tensor, "1 n"]
     statistics: dict[str, Tensor]
 
 
 def bound_weights(student: Student, learner: ActingPolicy) -> Weights:
-    """The policy's weights by name, and its statistics: they share the learner's storage, which never moves."""
+    """Return the policy's weights by name, and its statistics: they share the learner's storage, which never moves."""
     weights = {name: view[0] for name, view in views(learner.block, student.layout).items()}
     return weights | learner.statistics
 
@@ -139,7 +139,7 @@ def forward_step(
     memory: Float[Tensor, "2 B M"],
     starts: Bool[Tensor, "B"],
 ) -> PolicyOutput:
-    """What the policy makes of one observation of each agent, [B, *obs], after what it remembers."""
+    """Return the policy's output on one observation of each agent, [B, *obs], with its memory before the step."""
     return student(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
 
@@ -150,16 +150,16 @@ class ActingStep:
     action: Tensor
     """[B, *action]."""
     memory: Float[Tensor, "2 B M"]
-    """After the step."""
+    """Memory after the step."""
     log_prob: Float[Tensor, "B"] | None = None
-    """Of the action; None where `make_judge` has it written, and the value of what was seen."""
+    """Log-probability of the action; None, as is the value, where `bind_evaluation` writes both after the block."""
     value: Float[Tensor, "B"] | None = None
 
 
 OF_A_STEP = ("obs", "memory", "starts", "noise")
-"""What a step is given: observations [B, *obs], what was remembered before them [2, B, M], where an episode begins [B],
-what the actions' `noise_` drew; then `legal` [B, R] where actions have masks; then, where there is a teacher, whom it
-leads, `led` [B], and what it does, `taught` [B, *action]."""
+"""Arguments of a step: observations [B, *obs], memory before them [2, B, M], where an episode begins [B], and the
+numbers that the actions' `noise_` drew. After them come `legal` [B, R] where actions have masks, and with a teacher
+`led` [B], whether it leads an agent, and `taught` [B, *action], its actions."""
 
 
 def make_act(
@@ -170,6 +170,7 @@ def make_act(
     names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if taught else ()))
 
     def step(*tensors: Tensor) -> tuple[Tensor, ...]:
+        # Not strict: the weights come first among the tensors, the step's arguments after them.
         now, given = dict(zip(weights, tensors, strict=False)), dict(zip(names, tensors[len(weights) :], strict=True))
         choice = student.choose(now, given["obs"], given["memory"], given["starts"])
         policy = student.actions.distribution(choice.logits, given.get("legal"))
@@ -191,17 +192,18 @@ def make_act(
 def bind_evaluation(
     config: PPOConfig, student: Student, learner: Learner, *, rollout: Rollout, parts: int
 ) -> Callable[[], None]:
-    """Bind the judgement of a block of a policy that remembers nothing: its log-probabilities and values.
+    """Bind the log-probabilities and values of a whole block, for a policy without memory.
 
     Args:
         config: whether it is compiled.
         student: the network.
         learner: its weights, with which the block was acted.
-        rollout: whose `obs`, `action` and, where there are masks, `legal` are written when it is called.
-        parts: in which it is done, for no more room than an update takes.
+        rollout: the block whose `obs`, `action` and, where there are masks, `legal` are written at the call.
+        parts: number of equal pieces of the block, so that it needs no more room than an update.
     """
     weights, device = bound_weights(student, learner), learner.block.device
     size = rollout["obs"].shape[:2].numel() // parts
+    # `split` of `flatten` gives views: what the call writes into a piece is written into the rollout.
     pieces = {name: torch.split(column.flatten(0, 1), size) for name, column in rollout.columns.items()}
     read, written = ("obs", "action", "legal"), ("log_prob", "value")
     given, out = (
@@ -227,14 +229,14 @@ def bind_evaluation(
 
 
 def policy_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:
-    """The steps that the policy chose: of agents that were in the episode, and not led."""
+    """Return which steps the policy chose: agents that were still in the episode, and not led by the teacher."""
     return columns["alive"] & ~columns["led"] if "led" in columns else columns["alive"]
 
 
 def compute_advantages_(rollout: Rollout, config: PPOConfig) -> None:
     """Write the returns, and the advantages, with mean 0 and deviation 1 over the steps that the policy chose.
 
-    Over the block and not over each minibatch: a few episodes are too few to take a deviation from.
+    They are standardised over the block and not over each minibatch: a few episodes are too few for a deviation.
     """
     value, advantage, terminated = rollout["value"], rollout["advantage"], rollout["terminated"]
     estimated = gae(
@@ -247,6 +249,7 @@ def compute_advantages_(rollout: Rollout, config: PPOConfig) -> None:
     )
     torch.add(estimated, value, out=rollout["returns"])
     own = policy_steps(rollout.columns)
+    # A block that the teacher led throughout has none: 0 / 1 then, and not NaN.
     count = own.sum().clamp(min=1)
     mean = (estimated * own).sum() / count
     deviation = (((estimated - mean) * own).square().sum() / count).sqrt()
@@ -255,14 +258,15 @@ def compute_advantages_(rollout: Rollout, config: PPOConfig) -> None:
 
 @dataclass
 class LossWeights:
-    """The weights of the loss's parts, as of this round: 0-d, where the network is."""
+    """The weights of the loss's parts in this round: 0-d, on the network's device."""
 
+    # Tensors, as a compiled graph would keep a Python number for ever.
     supervision: Float[Tensor, ""]
     reinforcement: Float[Tensor, ""]
 
 
 def loss_weights(device: torch.device, *, supervision: float = 0.0, reinforcement: float = 1.0) -> LossWeights:
-    """Weights on a device; those of a policy that learns by itself, where none are given."""
+    """Return weights on a device; by default those of a policy that learns without a teacher."""
     return LossWeights(*(torch.full((), weight, device=device) for weight in (supervision, reinforcement)))
 
 
@@ -287,9 +291,9 @@ def make_update(
         config: how it learns.
         student: the network.
         learner: its weights.
-        rollout: a block that `compute_advantages_` has been through.
+        rollout: a block after `compute_advantages_`.
         begun: memory before the first step of each sequence.
-        weighing: read at each update.
+        weighing: weights of the loss's parts, read at each update.
 
     Returns:
         `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences anew.
@@ -298,6 +302,7 @@ def make_update(
     whole, parts = len(learner.order), config.minibatches
     require(whole % parts == 0, "learner.minibatches", parts, f"a divisor of {whole} sequences")
     size = whole // parts
+    # Leaves that share the block's storage: the optimiser moves them, gradients are taken by them.
     weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, student.layout).items()}
     reads = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
     deal = _bind_minibatch(rollout, begun, list(reads))
@@ -311,6 +316,7 @@ def make_update(
     def update_(number: int) -> None:
         part = number % parts
         if part == 0:
+            # In place, from a generator that checkpoints keep: a resumed run deals the same sequences.
             torch.randperm(whole, generator=learner.rng, out=learner.order)
         told, grad = learn(learner.order[part * size : (part + 1) * size], *weights.values(), *reads.values())
         learner.adam.grad[0].copy_(grad)
@@ -322,17 +328,19 @@ def make_update(
 
 
 Deal = Callable[[Mapping[str, Tensor], Int[Tensor, "b"]], tuple[dict[str, Tensor], Float[Tensor, "2 b M"]]]
-"""Columns [U, b, ...] of some sequences, by their numbers, and what was remembered before them."""
+"""Gives columns [U, b, ...] of some sequences, by their numbers, and the memory before them."""
 
 
 def _bind_minibatch(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Sequence[str]) -> Deal:
-    """Deals from columns [T * B, ...] and `begun`."""
+    """Bind the gathering of sequences from columns [T * B, ...] and `begun`."""
     unroll, agents, home = len(rollout["obs"]) // len(begun), begun.shape[2], rollout["obs"].device
+    # Made on the CPU: on the meta device `arange` would import the compiler.
     steps = torch.arange(unroll, device="cpu").to(home).unsqueeze(1) * agents
 
     def deal(read: Mapping[str, Tensor], sequences: Int[Tensor, "b"]) -> tuple[dict[str, Tensor], Tensor]:
         begun = read["begun"]
         place, agent = sequences // agents, sequences % agents
+        # The block may lie in host memory: rows are picked there, and the minibatch alone goes to the learner's device.
         rows = (place * (unroll * agents) + agent).to(home) + steps
         batch = {
             name: read[name].index_select(0, rows.flatten()).view(*rows.shape, *read[name].shape[1:]).to(begun.device)
@@ -346,7 +354,7 @@ def _bind_minibatch(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Se
 def _bind_gradients(
     config: PPOConfig, student: Student, weights: Sequence[str], reads: Sequence[str], deal: Deal
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """A pure function of some sequences' numbers and of tensors of these names: the loss's parts, and its gradient."""
+    """Return a pure function of sequences' numbers and of these tensors: it gives the loss's parts and its gradient."""
 
     def gradients(sequences: Int[Tensor, "b"], *tensors: Tensor) -> tuple[Tensor, ...]:
         inside = dict(zip(weights, tensors, strict=False))
@@ -363,7 +371,7 @@ def _bind_gradients(
 def ppo_loss(
     config: PPOConfig, student: Student, seen: PolicyOutput, batch: Mapping[str, Tensor], weighing: LossWeights
 ) -> tuple[Float[Tensor, ""], list[Tensor]]:
-    """The loss, and what `metrics_of` names before the gradient's norm.
+    """Return the loss, and the numbers that `metric_names` names before the gradient's norm.
 
     Actions that the teacher led say nothing of the policy, so PPO leaves them out; the cross-entropy and the critic
     learn from all steps.
@@ -377,6 +385,7 @@ def ppo_loss(
         _masked_mean(now.entropy(), alive),
     )
     with torch.no_grad():
+        # E[r - 1 - log r] is never negative, unlike samples of -log r (Schulman 2020, "Approximating KL Divergence").
         kl = _masked_mean(log_ratio.expm1() - log_ratio, own)
         told = [x.detach() for x in (policy_loss, value_loss, entropy, kl)]
     reinforced = policy_loss - config.entropy_weight * entropy
@@ -400,10 +409,10 @@ def _masked_mean(values: Tensor, counted: Tensor) -> Tensor:
 
 
 def read_learner_(learner: Learner, *, taught: bool = False) -> dict[str, float]:
-    """Means over the updates since the last reading, by metric name; then the sums start again from zero.
+    """Return means over the updates since the last reading, by metric name, and zero the sums.
 
-    The one place where the learner waits for its device: once a round. Empty where there was no update. `skipped` is
-    counted, and is no mean.
+    The learner waits for its device here alone: once a round. The result is empty where there was no update. `skipped`
+    is a count, and no mean.
     """
     updates, learner.updates_read = learner.updates - learner.updates_read, learner.updates
     # A copy also where the learner is on the CPU: the sums are zeroed before it is read.

@@ -1,4 +1,4 @@
-"""What a step was worth, and the clipped losses that are made of it (Schulman et al. 2017, PPO, eq. 7). Pure.
+"""Advantages of steps, and PPO's clipped losses (Schulman et al. 2017, eq. 7). Pure functions.
 
 The end of an episode has two kinds, which enter as two arguments. Where it *terminated* nothing follows, so `discount`
 is 0. Where it was *truncated* the world went on without us: the value of the state that followed still counts
@@ -20,7 +20,9 @@ def gae(
     continues: Bool[Tensor, "T B"],
     lam: float,
 ) -> Float[Tensor, "T B"]:
-    """Generalised advantage estimate (Schulman et al. 2016, eq. 16): sum over k of (gamma lam)^k times TD error t+k.
+    """Return the generalised advantage estimate: the sum over k of (gamma lam)^k times TD error t + k.
+
+    The formula is eq. 16 of Schulman et al. 2016.
 
     Args:
         reward: r_t, paid on the way from s_t to its successor.
@@ -38,12 +40,13 @@ def gae(
     # The last row's carry meets only zeros, so that what `continues` says there does not matter.
     advantage, carry = torch.empty_like(reward), torch.zeros_like(reward[0])
     for found, error, kept in reversed(list(zip(advantage, td_error, decay, strict=True))):
+        # Written into the row of `advantage` itself, which then is the carry of the row before.
         carry = torch.mul(kept, carry, out=found).add_(error)
     return advantage
 
 
 def clipped_loss(log_ratio: Float[Tensor, "*N"], advantage: Float[Tensor, "*N"], clip: float) -> Float[Tensor, "*N"]:
-    """-min(ratio A, clip(ratio, 1 - clip, 1 + clip) A) of each action: no gain from moving further than `clip`.
+    """Return -min(ratio A, clip(ratio, 1 - clip, 1 + clip) A): no action gains from moving further than `clip`.
 
     Args:
         log_ratio: log-probability of each action now, minus the one with which it was drawn.
@@ -57,12 +60,12 @@ def clipped_loss(log_ratio: Float[Tensor, "*N"], advantage: Float[Tensor, "*N"],
 def clipped_value_loss(
     value: Float[Tensor, "*N"], before: Float[Tensor, "*N"], target: Float[Tensor, "*N"], clip: float
 ) -> Float[Tensor, "*N"]:
-    """Half the larger of the squared errors of V and of V kept within `clip` of what it was (Schulman's baselines).
+    """Return half the larger squared error of V and of V kept within `clip` of its former value (Schulman's baselines).
 
     Args:
         value: V now.
-        before: V as it was when the step was taken.
-        target: what it should be.
+        before: V when the step was taken.
+        target: the return that V should be.
         clip: how far V may move before a step's gain no longer pulls it further.
     """
     kept = before + (value - before).clamp(-clip, clip)

@@ -45,15 +45,15 @@ from flatwater.state.tree import state
 from flatwater_watch.errors import require
 
 LOG_DEVIATION = (-5.0, 2.0)
-"""Bounds of the log-deviation before squashing: narrower is as good as certain, wider is a coin."""
+"""Bounds of the log-deviation before squashing: exp(-5) is all but certain, exp(2) all but saturates tanh."""
 CRITICS = 2
 
 
 class GaussianActor(Actor, Protocol):
-    """A policy that can be drawn from; called, it gives the squashed mean."""
+    """A policy with a distribution over actions; called, it gives the squashed mean."""
 
     def gaussian(self, params: Params, obs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401  (any agent's)
-        """Mean and log-deviation [P, B, *action] before tanh. A part with a log-deviation of -inf is not drawn."""
+        """Return mean and log-deviation [P, B, *action] before tanh. A part of log-deviation -inf is not drawn."""
 
 
 @state
@@ -78,12 +78,12 @@ class SacMembers(Members):
 
     @property
     def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
-        """Of the critics."""
+        """Targets of the critics, each with the rows that it follows."""
         return [*zip(self.critic_targets, self.critics, strict=True)]
 
 
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> SacMembers:
-    """Initial weights, targets equal to them, and moments of zero."""
+    """Return initial weights, targets equal to them, and moments of zero."""
     actor, critic = nets.actor.layout, nets.critic.layout
     rows = setting.rows("actor", actor)
     critics = [setting.rows(f"critic {n}", critic) for n in range(CRITICS)]
@@ -114,11 +114,11 @@ class SacWeights:
 def sample_action(
     mean: Float[Tensor, "P B *action"], log_deviation: Float[Tensor, "P B *action"], noise: Tensor
 ) -> tuple[Float[Tensor, "P B *action"], Float[Tensor, "P B"], Float[Tensor, "P B"]]:
-    """An action in [-1, 1], its log-probability, and how many of its parts were drawn.
+    """Return an action in [-1, 1], its log-probability, and how many of its parts were drawn.
 
     Args:
-        mean: before squashing.
-        log_deviation: before squashing; -inf for a part that is not drawn: it is tanh(mean), and counts nothing.
+        mean: means before squashing.
+        log_deviation: log-deviations before squashing; a part of -inf is tanh(mean), and counts nothing.
         noise: standard normal, of the action's shape.
     """
     drawn = ~log_deviation.isneginf()
@@ -127,17 +127,18 @@ def sample_action(
     action = torch.where(drawn, raw.tanh(), mean.tanh())
     # log(1 - tanh(raw)^2) = 2 (log 2 - raw - softplus(-2 raw)), which does not lose its digits far from 0.
     squashed = 2 * (log(2) - raw - softplus(-2 * raw))
+    # Change of variables through tanh (Haarnoja et al. 2018, appendix C).
     log_prob = -(noise.square() + log(2 * pi)) / 2 - log_deviation - squashed
     return action, log_prob.masked_fill(~drawn, 0).flatten(2).sum(2), drawn.flatten(2).sum(2)
 
 
 def smaller_value(values: Sequence[Tensor]) -> Tensor:
-    """The smaller of two critics' values."""
+    """Return the smaller of two critics' values."""
     return torch.minimum(*values)
 
 
 def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | None) -> Float[Tensor, "p"]:
-    """Mean squared TD error of each member; `weight` corrects for a prioritised draw (Schaul et al. 2016)."""
+    """Return the mean squared TD error of each member; `weight` corrects a prioritised draw (Schaul et al. 2016)."""
     squared = td_error.square()
     return (squared if weight is None else weight * squared).mean(1)
 
@@ -145,25 +146,27 @@ def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | N
 def actor_loss(
     value: Float[Tensor, "p B"], log_prob: Float[Tensor, "p B"], temperature: Float[Tensor, "p 1"]
 ) -> Float[Tensor, "p"]:
-    """What drawing such actions costs: the entropy that is missing, minus their value."""
+    """Return the actor's loss: the mean of temperature * log pi - Q."""
     return (temperature * log_prob - value).mean(1)
 
 
 def temperature_loss(
     log_temperature: Float[Tensor, "p 1"], log_prob: Float[Tensor, "p B"], wanted: Float[Tensor, "p B"]
 ) -> Float[Tensor, "p"]:
-    """Falls as the temperature rises where the entropy is below the wanted one, and the other way round."""
+    """Return a loss that falls as the temperature rises while the entropy is below the wanted one, and vice versa."""
+    # Detached: the policy must not learn to change its entropy for the temperature's sake.
     return -(log_temperature * (log_prob + wanted).detach()).mean(1)
 
 
 def critic_target(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
 ) -> Float[Tensor, "p B"]:
-    """What Q should be: r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s'))."""
+    """Return the value that Q should have: r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s'))."""
     dtype = batch.reward.dtype
     with torch.no_grad():
         with autocast(config, batch.reward.device):
             mean, log_deviation = cast("GaussianActor", nets.actor).gaussian(weights.actor, batch.next_obs)
+        # Squashing and log-probability in float32: bfloat16's 8 bits lose log(1 - tanh^2).
         action, log_prob, _ = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)
         with autocast(config, batch.reward.device):
             values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
@@ -174,11 +177,11 @@ def critic_target(
 
 @dataclass(frozen=True)
 class SacGradients:
-    """What one micro-batch says to one network."""
+    """Loss and gradient of one network in one micro-batch."""
 
     loss: Float[Tensor, "p"]
     grads: Sequence[Tensor]
-    """Of its weights, in order."""
+    """Gradient of each weight, in the layout's order."""
     value: Float[Tensor, "p B"]
     """Q of a critic; the log-probability of an actor."""
 
@@ -186,7 +189,7 @@ class SacGradients:
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
 ) -> tuple[Sequence[SacGradients], Float[Tensor, "p B"]]:
-    """What each critic learns, and the value that it should have given."""
+    """Return each critic's gradients, and the value that it should have given."""
     target = critic_target(config, nets, weights, batch, noise)
     found = []
     for critic in weights.critics:
@@ -202,7 +205,7 @@ def critic_gradients(
 def actor_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
 ) -> tuple[SacGradients, Tensor]:
-    """What the actor learns of both critics, and the temperature's gradient."""
+    """Return the actor's gradients through both critics, and the temperature's gradient."""
     dtype = batch.reward.dtype
     own, heat = free(weights.actor), free({"log": weights.log_temperature})
     with autocast(config, batch.reward.device):
@@ -212,6 +215,7 @@ def actor_gradients(
         values = [nets.critic(critic, batch.obs, action) for critic in weights.critics]
     loss = actor_loss(smaller_value([value.to(dtype) for value in values]), log_prob, weights.log_temperature.exp())
     learnt = SacGradients(loss.detach(), gradients(loss / config.micro_batches, own), log_prob.detach())
+    # By parts that were drawn: an action of which fewer are drawn has less entropy to give.
     heat_loss = temperature_loss(heat["log"], log_prob, config.own.entropy * drawn)
     (heat_grad,) = gradients(heat_loss / config.micro_batches, heat)
     return learnt, heat_grad
@@ -227,6 +231,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
     step_ = bind_steps(config, members, groups)
 
     def critics_(span: Span, number: int, batch: Batch) -> Tensor:
+        # Streams of their own for critics and actor: another number of draws of one does not move the other's.
         noise = normal(members, span, batch.action, "critics", number)
         learnt, target = learn_critics(weights[span], batch, noise)
         for n, critic in enumerate(learnt):
@@ -254,8 +259,10 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
             for n, draw in enumerate(draws):
                 actor_(span, n, draw(*span))
         count_step_(tally, "actor_grad_norm", *step_["actor"]())
+        # After the actor's step, from the log-probabilities before it: `actor_` left the gradient in its home.
         step_["temperature"]()
         follow_(members, own.tau)
+        # Last: the actor's draws are named by the same count as the critics'.
         tally.updates += 1
         return torch.cat(errors)
 
@@ -263,7 +270,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
 
 
 def member_weights(members: SacMembers, nets: Networks, span: Span) -> SacWeights:
-    """The weights of members low ... high - 1."""
+    """Return the weights of members low ... high - 1."""
     critic, rows = nets.critic.layout, slice(*span)
     return SacWeights(
         actor=views(members.actor[rows], nets.actor.layout),
@@ -274,7 +281,7 @@ def member_weights(members: SacMembers, nets: Networks, span: Span) -> SacWeight
 
 
 def bind_steps(config: AlgorithmConfig, members: SacMembers, groups: Sequence[Span]) -> dict[str, Any]:
-    """The optimisers' steps, by what they train. A temperature is one number: it does not decay, nor is it clipped."""
+    """Return the optimisers' steps, by name. A temperature is one number: it does not decay, nor is it clipped."""
     count, own = len(members.tally.skipped), config.own
     rates = {"actor": own.actor_lr, "temperature": own.temperature_lr}
     found = {}
@@ -287,7 +294,7 @@ def bind_steps(config: AlgorithmConfig, members: SacMembers, groups: Sequence[Sp
 
 
 def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:
-    """Actions drawn from the policy: how far they spread is learnt."""
+    """Return actions drawn from the policy: how far they spread is learned."""
 
     def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
         mean, log_deviation = actor.gaussian(params, obs)
@@ -298,7 +305,7 @@ def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Sprea
 
 
 def mean_temperature(_config: AlgorithmConfig, members: SacMembers) -> Mapping[str, float]:
-    """The members' mean temperature."""
+    """Return the members' mean temperature."""
     return {"temperature": float(members.log_temperature[: len(members.tally.skipped)].exp().mean())}
 
 

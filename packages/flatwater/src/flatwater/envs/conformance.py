@@ -1,4 +1,4 @@
-"""A conformance suite for any environment: what a long run takes for granted, and Gymnasium's checker does not ask.
+"""A conformance suite for any environment: it tests what a long run relies on and Gymnasium's checker leaves out.
 
     assert check_env_conformance(lambda: MyEnv()) == []
 
@@ -31,27 +31,26 @@ from flatwater.envs.world import Array, Spaces, split_legal
 from flatwater_watch.errors import ConfigError
 
 Env = Any
-"""A `gymnasium.Env`, or what plays others as one."""
+"""A `gymnasium.Env`, or an adapter that plays another kind as one."""
 _STEP_PARTS = 5
 _MASK = "action_mask"
-"""Where an info says which actions are legal, if there are any that are not."""
+"""Key of an info that says which actions are legal, where some are not."""
 _RESET_PARTS = 2
 SECONDS, STEPS = 60.0, 256
-"""Of the test whether episodes can be played again."""
+"""Limits of the test whether episodes can be played again."""
 _SMALL_BLOCK = 128
-"""Bytes. Smaller blocks are not weighed, because torch 2.13 keeps some for each address at which it made a tensor. A
+"""Bytes. Smaller blocks are ignored, because torch 2.13 keeps some for each address at which it made a tensor. A
 leak of small things shows in the list or dict that grows to hold them."""
 
 
 @dataclass
 class _EnvRecord:
-    """What was seen: one entry for each call, and sentences about what should not have been."""
+    """Record of the calls, one entry each, and of the findings as sentences."""
 
     calls: list[tuple[str, float, bool, bool]] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
     def find(self, sentence: str) -> None:
-        """Note a finding once."""
         if sentence not in self.findings:
             self.findings.append(sentence)
 
@@ -59,20 +58,20 @@ class _EnvRecord:
 def check_env_conformance(
     make_env: Callable[[], object], *, episodes: int = 3, seed: int = 0, max_steps: int = 10_000
 ) -> list[str]:
-    """Play episodes and tell what would break a long run.
+    """Play episodes and report what would break a long run.
 
     Args:
         make_env: called several times; the envs must behave alike. A world is made with its number of environments:
             `lambda: MyWorld(4)`.
         episodes: for each of the comparisons; at least 2.
-        seed: of the resets and of the actions, which are drawn from the action space.
+        seed: seed of the resets and of the actions, which are drawn from the action space.
         max_steps: an episode that is longer counts as one that does not end.
 
     Returns:
         Sentences, one for each kind of finding; empty if the env conforms.
 
     Raises:
-        ConfigError: what is made is no environment of these kinds.
+        ConfigError: `make_env` gave no environment of these kinds.
     """
     env = _as_single_env(make_env())
     first = _play_episodes(env, episodes, seed, max_steps)
@@ -92,7 +91,7 @@ def check_env_conformance(
 
 @runtime_checkable
 class _WorldLike(Protocol):
-    """A `World`, told from what is none."""
+    """Methods by which a `World` is recognised."""
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
 
@@ -101,7 +100,7 @@ class _WorldLike(Protocol):
 
 @runtime_checkable
 class _ParallelEnvLike(Protocol):
-    """A parallel environment of PettingZoo, told from what is none."""
+    """Members by which a parallel environment of PettingZoo is recognised."""
 
     possible_agents: list[Any]
 
@@ -126,7 +125,7 @@ def _as_single_env(env: object) -> Env:
 
 
 class _SingleVectorEnv:
-    """All environments of a vector env; it goes on with new episodes by itself where one has ended."""
+    """All environments of a vector env as one; each begins a new episode by itself where one has ended."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401  (a VectorEnv)
         self._env, self.action_space, self.observation_space = env, env.action_space, env.observation_space
@@ -138,7 +137,7 @@ class _SingleVectorEnv:
     def step(self, action: Any) -> Any:  # noqa: ANN401
         step: Any = self._env.step(action)
         if not isinstance(step, tuple) or len(step) != _STEP_PARTS:
-            return step
+            return step  # as it is: the player of episodes reports it
         reward, ended = np.asarray(step[1]), np.asarray(step[2]) | np.asarray(step[3])
         if reward.shape != self._over.shape or ended.shape != self._over.shape:
             return step
@@ -147,7 +146,7 @@ class _SingleVectorEnv:
 
 
 class _SingleParallelEnv:
-    """All agents of a parallel environment; it is its own space of actions and of observations."""
+    """All agents of a parallel environment as one; it is its own space of actions and of observations."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401  (a ParallelEnv)
         self._env = env
@@ -171,13 +170,14 @@ class _SingleParallelEnv:
         if not isinstance(step, tuple) or len(step) != _STEP_PARTS or not all(isinstance(part, dict) for part in step):
             return step
         seen, paid, terminated, truncated, told = step
+        # `sum` would hide a NaN behind another agent's type: the wrong reward itself is handed on.
         wrong = [each for each in paid.values() if not isinstance(each, Real) or not np.isfinite(float(each))]
         over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
         return seen, wrong[0] if wrong else float(sum(paid.values())), over, False, told
 
 
 class _SingleWorld:
-    """All environments of a world, which begin again where they are over; it is its own space, too."""
+    """All environments of a world as one, begun again where they are over; it is its own space, too."""
 
     def __init__(self, world: Any) -> None:  # noqa: ANN401  (a World)
         self._world, self._next = world, 0
@@ -186,7 +186,7 @@ class _SingleWorld:
         shape = (self._spaces.envs, self._spaces.agents)
         self._obs = np.zeros((*shape, *self._spaces.obs), np.uint8 if self._spaces.form == "tokens" else np.float32)
         self._legal = [np.ones((*shape, self._spaces.legal), np.bool_)] if self._spaces.masked else []
-        """What may be chosen, where the world says it."""
+        """Mask of legal actions, where the world has one."""
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
 
     def seed(self, seed: int) -> None:
@@ -204,7 +204,7 @@ class _SingleWorld:
         return np.stack([(self._rng.random(each.shape) * each).argmax(-1) for each in lists], -1).reshape(shape)
 
     def contains(self, _seen: Any) -> bool:  # noqa: ANN401
-        """Shape and type are those of our array; of each list something must be legal."""
+        """Whether each list has something legal; shape and type are those of our array."""
         return all(part.any(-1).all() for mask in self._legal for part in split_legal(self._spaces, mask))
 
     def _copy_observation(self) -> Any:  # noqa: ANN401
@@ -219,7 +219,7 @@ class _SingleWorld:
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         reward, terminated, truncated = self._outcome
         if self._obs.dtype.kind == "f":
-            self._obs.fill(np.nan)
+            self._obs.fill(np.nan)  # numbers that the world leaves unwritten are found
         reward.fill(np.nan)
         self._world.step_(action, self._obs, *self._outcome, *self._legal)
         seen, ended = self._copy_observation(), np.asarray((terminated | truncated).all(axis=1))
@@ -236,7 +236,7 @@ class _SingleWorld:
 
 
 class _EnvPlayer:
-    """What was made as a `flatwater.envs.exact.EpisodePlayer`; a second one is played beside it, step by step."""
+    """An environment as a `flatwater.envs.exact.EpisodePlayer`; a second one is played beside it, step by step."""
 
     def __init__(self, make_env: Callable[[], object]) -> None:
         made = [make_env(), make_env()]
@@ -269,7 +269,7 @@ class _EnvPlayer:
 
     def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401
         env = self._envs[0]
-        env.action_space.seed(int(rng.integers(1 << 30)))
+        env.action_space.seed(int(rng.integers(1 << 30)))  # an action follows from `rng` alone
         return _sample(env, self._infos[0], _EnvRecord(), masked=self._masked)
 
     def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
@@ -282,16 +282,17 @@ class _EnvPlayer:
         return {**self._named_arrays(seen, self._infos[0]), **shown}, bool(terminated or truncated)
 
     def _named_arrays(self, seen: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
-        parts = {f"observations{path}": np.array(part) for path, part in _parts(seen)}
+        parts = {f"observations{path}": np.array(part) for path, part in _parts(seen)}  # a copy: the env may reuse it
         parts |= {f"masks{path}": np.array(part) for path, part in _parts(info.get(_MASK, ()))}
+        # The bytes of an array of objects are addresses, which differ in every process.
         return {name: np.array(repr(part)) if part.dtype.hasobject else part for name, part in parts.items()}
 
     def close(self) -> None:
-        """What was made is the caller's."""
+        """Do nothing: the environments are the caller's."""
 
 
 def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRecord:
-    """Reset with the seed, then without; each episode to its end."""
+    """Play episodes to their ends: the first reset has the seed, the others none."""
     record = _EnvRecord()
     env.action_space.seed(seed)
     kept: tuple[Any, str, str] | None = None
@@ -324,7 +325,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
 
 
 def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> tuple[Any, str, str]:  # noqa: ANN401
-    """Note what is wrong with the observation; returns it with its digest and where it came from."""
+    """Record what is wrong with the observation; return it with its digest and the call that gave it."""
     if isinstance(env, _SingleWorld) and not env.contains(observation):
         record.find(f"{call} left an agent nothing to choose: in each list something must be legal.")
     elif not env.observation_space.contains(observation):
@@ -338,7 +339,7 @@ def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord
 
 
 def _sample(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool) -> Any:  # noqa: ANN401
-    """An action, one of the legal ones where the info says which; notes what is wrong with what it says."""
+    """Return an action, legal where the info has a mask; record what is wrong with the mask."""
     space = env.action_space
     sizes = [int(space.n)] if isinstance(space, gymnasium.spaces.Discrete) else []
     sizes = [int(size) for size in space.nvec.ravel()] if isinstance(space, gymnasium.spaces.MultiDiscrete) else sizes
@@ -364,7 +365,6 @@ def _sample(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool)
 
 
 def _check_kept(kept: tuple[Any, str, str] | None, record: _EnvRecord) -> None:
-    """An observation must still be what it was when the next one has been made."""
     if kept is not None and _digest(kept[0]) != kept[1]:
         record.find(
             f"An observation returned by {kept[2]} was changed by the next call: who keeps it keeps something else. "
@@ -384,7 +384,7 @@ def _check_outcome(step: tuple[Any, ...], record: _EnvRecord) -> tuple[float, bo
 
 
 def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str]:
-    """Replay the same episodes: what is held afterwards must be what was held before.
+    """Replay the same episodes: after each round, no more memory may be held than before it.
 
     Only growth in every single round counts, so a cache that fills once is no finding.
     """
@@ -409,7 +409,7 @@ def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str
 
 @contextmanager
 def _memory_traced() -> Iterator[None]:
-    """Trace allocations, and set aside what exists already, so that collecting looks at what is new alone."""
+    """Trace allocations, and freeze existing objects, so that collecting looks at new ones alone."""
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start()
@@ -429,12 +429,13 @@ def _traced_bytes() -> int:
 
 def _tensor_bytes() -> int:
     """Bytes of the tensors made since `gc.freeze` that the garbage collector knows."""
-    alive = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+    alive = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]  # `isinstance` runs lazy objects' code
+    # By address of the storage: views of one tensor are its bytes once.
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in alive}.values())
 
 
 def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
-    """The global generators that move while reset and step run, in one episode."""
+    """Return the global generators that move while reset and step run, in one episode."""
     env.action_space.seed(seed)
     before = _global_generators()
     _, info = env.reset(seed=seed)
@@ -442,7 +443,7 @@ def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
     used = {name for name, state in _global_generators().items() if state != before[name]}
     for _ in range(max_steps):
         action = _sample(env, info, _EnvRecord(), masked=masked)
-        before = _global_generators()
+        before = _global_generators()  # again: drawing the action above is not the env's doing
         step = env.step(action)
         info = step[-1]
         used |= {name for name, state in _global_generators().items() if state != before[name]}
@@ -460,9 +461,8 @@ def _global_generators() -> dict[str, str]:
 
 
 def _parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """The arrays and numbers of a nested observation, with their paths."""
     if isinstance(observation, dict):
-        for key in sorted(observation):
+        for key in sorted(observation):  # in one order, however the dict was filled
             yield from _parts(observation[key], f"{path}[{key!r}]")
     elif isinstance(observation, tuple | list):
         for index, part in enumerate(observation):

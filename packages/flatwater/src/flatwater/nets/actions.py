@@ -1,7 +1,7 @@
-"""What a policy's numbers say of an action: one choice or several, an operation and what it needs to know, or numbers.
+"""What a policy's outputs mean: one choice or several, an operation and its arguments, or continuous numbers.
 
-All have the same face: how many numbers the policy gives (`outputs`), and what they make of them (`given`): a
-distribution, from which an action is drawn, which has a likeliest one, and which sees one that was drawn.
+All have the same face: how many numbers the policy gives (`outputs`), and their `distribution`, from which an action
+is drawn, which has a likeliest action, and which gives the log-probability of any.
 
 Where actions are chosen, a row of `legal` of the same form as the logits says what may be: what is illegal has
 probability 0, is never drawn, and gets a gradient of exactly 0.
@@ -25,61 +25,61 @@ LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION = -5.0, 2.0
 
 
 class Distribution(Protocol):
-    """Over the actions of each row."""
+    """A distribution over the actions of each row."""
 
     def sample(self, noise: Tensor) -> Tensor:
-        """An action of each row, from numbers that the actions' `noise_` drew for it."""
+        """Return an action of each row, from numbers that the actions' `noise_` drew for it."""
 
     def mode(self) -> Tensor:
-        """The action of each row that is drawn most often."""
+        """Return the likeliest action of each row."""
 
     def log_prob(self, action: Tensor) -> Float[Tensor, "*N"]:
-        """Of an action of each row; its density where actions are numbers."""
+        """Return the log-probability of an action of each row; its log-density where actions are numbers."""
 
     def entropy(self) -> Float[Tensor, "*N"]:
-        """Of each row."""
+        """Return the entropy of each row."""
 
 
 class LogitActions(ABC):
     """Positions in lists, drawn by exponential numbers."""
 
     free = 0
-    """Numbers of the policy that no observation moves."""
+    """Outputs of the policy that are weights of their own, and no function of the observation."""
 
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """Logits."""
+        """Number of logits."""
 
     @property
     def noise(self) -> int:
-        """Random numbers that an action is drawn from."""
+        """How many random numbers an action is drawn from."""
         return self.outputs
 
     def noise_(self, out: Float[Tensor, "*N R"], rng: torch.Generator) -> Float[Tensor, "*N R"]:
-        """Draw them, exponential."""
+        """Fill `out` with exponential numbers."""
         return out.exponential_(generator=rng)
 
 
 def mask_logits(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None) -> Float[Tensor, "*N R"]:
-    """The logits, with `NEVER` for what is illegal."""
+    """Return the logits, with `NEVER` for what is illegal."""
     return logits if legal is None else logits.masked_fill(~legal, NEVER)
 
 
 @dataclass(frozen=True)
 class DiscreteActions(LogitActions):
-    """One of a list: an action is a position in it, int64 [*N]."""
+    """One choice from a list: an action is a position in it, int64 [*N]."""
 
     size: int
     """Length of the list."""
 
     @property
     def outputs(self) -> int:
-        """Logits."""
+        """Number of logits."""
         return self.size
 
     def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
-        """What the policy's numbers say."""
+        """Return the distribution that the policy's outputs describe."""
         return Categorical(mask_logits(logits, legal).log_softmax(-1))
 
 
@@ -90,22 +90,22 @@ class Categorical:
     log_p: Float[Tensor, "*N R"]
 
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N"]:
-        """A race of exponential clocks: p / e is largest with probability p, and what has probability 0 never wins.
+        """Run a race of exponential clocks: p / e is largest with probability p, and probability 0 never wins.
 
         torch.multinomial draws in the same way, but waits for the device to check its argument.
         """
         return (self.log_p.exp() / noise).argmax(-1)
 
     def mode(self) -> Int[Tensor, "*N"]:
-        """The largest probability."""
+        """Return the position of the largest probability."""
         return self.log_p.argmax(-1)
 
     def log_prob(self, action: Int[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """Of a position in the list."""
+        """Return the log-probability of a position in the list."""
         return self.log_p.gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Float[Tensor, "*N"]:
-        """Of the choice."""
+        """Return the entropy of the choice."""
         return -(self.log_p.exp() * self.log_p).sum(-1)
 
 
@@ -118,11 +118,11 @@ class MultiDiscreteActions(LogitActions):
 
     @property
     def outputs(self) -> int:
-        """Logits, those of one list after those of the other."""
+        """Number of logits, those of one list after those of the other."""
         return sum(self.sizes)
 
     def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
-        """What the policy's numbers say."""
+        """Return the distribution that the policy's outputs describe."""
         lists = mask_logits(logits, legal).split_with_sizes(self.sizes, -1)
         return MultiCategorical(tuple(Categorical(part.log_softmax(-1)) for part in lists))
 
@@ -134,21 +134,21 @@ class MultiCategorical:
     parts: tuple[Categorical, ...]
 
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N H"]:
-        """A choice from each list."""
+        """Return a choice from each list."""
         drawn = noise.split_with_sizes([part.log_p.shape[-1] for part in self.parts], -1)
         return torch.stack([part.sample(its) for part, its in zip(self.parts, drawn, strict=True)], -1)
 
     def mode(self) -> Int[Tensor, "*N H"]:
-        """The largest probability of each list."""
+        """Return the likeliest choice of each list."""
         return torch.stack([part.mode() for part in self.parts], -1)
 
     def log_prob(self, action: Int[Tensor, "*N H"]) -> Float[Tensor, "*N"]:
-        """Of all choices together."""
+        """Return the log-probability of all choices together."""
         chosen = zip(self.parts, action.unbind(-1), strict=True)
         return torch.stack([part.log_prob(choice) for part, choice in chosen]).sum(0)
 
     def entropy(self) -> Float[Tensor, "*N"]:
-        """Of all choices together."""
+        """Return the entropy of all choices together."""
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
 
@@ -172,24 +172,24 @@ class OperationActions(LogitActions):
 
     @property
     def operations(self) -> int:
-        """O."""
+        """Number of operations, O."""
         return len(self.relevant)
 
     @property
     def outputs(self) -> int:
-        """Logits, and numbers in a mask."""
+        """Number of logits, and of flags in a mask."""
         return self.operations * (1 + sum(self.choices))
 
     @property
     def noise(self) -> int:
-        """Random numbers that an action is drawn from."""
+        """How many random numbers an action is drawn from."""
         return self.operations + sum(self.choices)
 
     def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
-        """What the policy's numbers say.
+        """Return the distribution that the policy's outputs describe.
 
         Args:
-            logits: of all parts.
+            logits: the logits of all parts, in the order above.
             legal: at least one operation, and one choice from each list that matters for a legal one; None for all.
         """
         sizes = [self.operations, *(self.operations * size for size in self.choices)]
@@ -203,11 +203,12 @@ class OperationActions(LogitActions):
 def _floor_probabilities(
     log_p: Float[Tensor, "*N O"], legal: Bool[Tensor, "*N O"] | None, floor: float
 ) -> Float[Tensor, "*N O"]:
-    """log((1 - floor) p + floor / n) of n legal operations."""
+    """Return log((1 - floor) p + floor / n) for n legal operations."""
     if floor == 0:
         return log_p
     if legal is None:
         legal = torch.ones_like(log_p, dtype=torch.bool)
+    # At least 1: in a row without a legal operation, log(0) would be -inf, and NaN in its gradient.
     uniform = log(floor) - legal.sum(-1, keepdim=True, dtype=log_p.dtype).clamp(min=1).log()
     return torch.logaddexp(log_p + log(1 - floor), uniform.where(legal, NEVER))
 
@@ -217,13 +218,13 @@ class ConditionalCategorical:
     """A distribution over operations, and for each of them one over each further list."""
 
     operation: Categorical
-    """[*N, O]."""
+    """The first choice, [*N, O]."""
     further: tuple[Categorical, ...]
-    """[*N, O, C] each."""
+    """Each further list for each operation, [*N, O, C]."""
     relevant: Bool[Tensor, "O H"]
 
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N A"]:
-        """The operation first. What does not matter for it is 0."""
+        """Draw the operation first, then its choices; those that do not matter for it are 0."""
         sizes = [part.log_p.shape[-1] for part in (self.operation, *self.further)]
         first, *rest = noise.split_with_sizes(sizes, -1)
         operation = self.operation.sample(first)
@@ -232,12 +233,15 @@ class ConditionalCategorical:
         )
 
     def mode(self) -> Int[Tensor, "*N A"]:
-        """The likeliest operation, and of each list that matters for it the likeliest choice."""
+        """Return the likeliest operation, and the likeliest choice from each list that matters for it."""
         operation = self.operation.mode()
         return self._action(operation, [each.mode() for each in self._choices_after(operation)])
 
     def log_prob(self, action: Int[Tensor, "*N A"]) -> Float[Tensor, "*N"]:
-        """Of the operation and what matters for it; all else adds exactly 0 and gets a gradient of exactly 0."""
+        """Return the log-probability of the operation and of the choices that matter for it.
+
+        All other choices add exactly 0 and get a gradient of exactly 0.
+        """
         operation, *choices = action.unbind(-1)
         found, relevant = self.operation.log_prob(operation), self.relevant[operation]
         for h, (each, choice) in enumerate(zip(self._choices_after(operation), choices, strict=True)):
@@ -245,14 +249,15 @@ class ConditionalCategorical:
         return found
 
     def entropy(self) -> Float[Tensor, "*N"]:
-        """Of the whole action. Its gradient does not favour operations for having more choices below them."""
+        """Return the entropy of the whole action; its gradient does not favour operations with many choices."""
+        # Detached: through p, the gradient would raise whatever operation has the longest lists.
         found, p = self.operation.entropy(), self.operation.log_p.detach().exp()
         for h, table in enumerate(self.further):
             found = found + (p * table.entropy() * self.relevant[:, h]).sum(-1)
         return found
 
     def _choices_after(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:
-        """The further lists, given the operation."""
+        """Return the further lists, given the operation."""
         at = operation[..., None, None]
         rows = (part.log_p.gather(-2, at.expand(*at.shape[:-1], part.log_p.shape[-1])) for part in self.further)
         return [Categorical(row.squeeze(-2)) for row in rows]
@@ -264,7 +269,7 @@ class ConditionalCategorical:
 
 @dataclass(frozen=True)
 class ContinuousActions:
-    """D independent numbers: an action is float32 [*N, D]. What leaves the bounds is cut by the world that is given it.
+    """D independent numbers: an action is float32 [*N, D]. The world cuts numbers outside of the bounds.
 
     The policy gives D means, as shares of half of each range around its middle, and D logarithms of the deviation.
     """
@@ -274,21 +279,21 @@ class ContinuousActions:
 
     @property
     def outputs(self) -> int:
-        """Means and logarithms of deviations."""
+        """Number of means and of logarithms of deviations."""
         return 2 * len(self.bounds)
 
     @property
     def free(self) -> int:
-        """The deviations are weights of their own (Andrychowicz et al. 2021: state-independent ones do as well)."""
+        """Deviations are weights of their own (Andrychowicz et al. 2021: state-independent ones do as well)."""
         return len(self.bounds)
 
     @property
     def noise(self) -> int:
-        """Random numbers that an action is drawn from."""
+        """How many random numbers an action is drawn from."""
         return len(self.bounds)
 
     def noise_(self, out: Float[Tensor, "*N D"], rng: torch.Generator) -> Float[Tensor, "*N D"]:
-        """Draw them, standard normal."""
+        """Fill `out` with standard normal numbers."""
         return out.normal_(generator=rng)
 
     def distribution(
@@ -296,14 +301,16 @@ class ContinuousActions:
         numbers: Float[Tensor, "*N R"],
         legal: Bool[Tensor, "*N R"] | None = None,  # noqa: ARG002  (all within the bounds are)
     ) -> Distribution:
-        """What the policy's numbers say."""
+        """Return the distribution that the policy's outputs describe."""
         middle, half = self._range
         mean, log_deviation = numbers.chunk(2, dim=-1)
+        # The clamp is in shares of half a range, before that range is put on: bounds of 1e-3 or 1e3 explore alike.
         return Normal(middle + half * mean, log_deviation.clamp(LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION) + half.log())
 
     @cached_property
     def _range(self) -> tuple[Tensor, Tensor]:
         """Middle and half of the width of each number's range."""
+        # Cached by the property: a tensor made of Python numbers is a copy to the device each time.
         low, high = torch.tensor(self.bounds, device=self.device).T
         return (low + high) / 2, (high - low) / 2
 
@@ -316,20 +323,22 @@ class Normal:
     log_deviation: Float[Tensor, "*N D"]
 
     def sample(self, noise: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
-        """All numbers."""
+        """Draw all numbers."""
         return self.mean + self.log_deviation.exp() * noise
 
     def mode(self) -> Float[Tensor, "*N D"]:
-        """The means."""
+        """Return the means."""
         return self.mean
 
     def log_prob(self, action: Float[Tensor, "*N D"]) -> Float[Tensor, "*N"]:
-        """Of all numbers together."""
+        """Return the log-density of all numbers together."""
         distance = (action - self.mean) * (-self.log_deviation).exp()
+        # log N(x) = -(d^2 / 2 + log sigma + log(2 pi) / 2), with tau = 2 pi.
         return -(distance.square() / 2 + self.log_deviation + log(tau) / 2).sum(-1)
 
     def entropy(self) -> Float[Tensor, "*N"]:
-        """Of all numbers together."""
+        """Return the entropy of all numbers together."""
+        # log sigma + log(2 pi e) / 2 for each number.
         return (self.log_deviation + (1 + log(tau)) / 2).sum(-1)
 
 

@@ -59,5 +59,5 @@ class StudentConfig:
     environment measures, such as a speed, is then stretched about its mean so far where it hardly differs."""
 
     def __post_init__(self) -> None:
-        """A hash is cut to a row by its last bits."""
+        """Refuse a number of rows that is no power of two: a hash is cut to a row by its bits."""
         require(self.rows.bit_count() == 1, "student.rows", self.rows, "a power of two, such as 16384")

@@ -18,75 +18,77 @@ from flatwater.nets.stack import Layout, Params
 
 
 class Graft(Protocol):
-    """A seed of one slot."""
+    """A seed behind one slot's layer."""
 
     @property
     def layout(self) -> Layout:
-        """Its weights, whatever its blueprint."""
+        """The weights of a seed, whatever its blueprint."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Weights in use, by blueprint."""
+        """Numbers of weights in use, by blueprint."""
 
     def cut_to_blueprint(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
-        """The weights of every host's seed, cut to its blueprint."""
+        """Return the weights of every host's seed, cut to its blueprint."""
 
     def apply_seed(self, seed: Params, h: Tensor) -> Tensor:
-        """What one host's seed makes of the features, with weights that were cut."""
+        """Return the seed's output on the features of one host, with weights that were cut."""
 
 
 @dataclass(frozen=True)
 class ConvGraft:
-    """Behind [N, C, H, W]."""
+    """A convolutional seed behind features [N, C, H, W]."""
 
     width: int
-    """C."""
+    """Channels, C."""
 
     @property
     def layout(self) -> Layout:
-        """A convolution of as many channels out as in, and its norm."""
+        """Weights of a convolution with as many channels out as in, and of its norm."""
         return conv_seed(self.width)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Full, centre, diagonal."""
+        """Numbers of weights in use: full, centre, diagonal."""
         return conv_seed_sizes(self.width)
 
     def cut_to_blueprint(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
-        """The weights of every host's seed, cut to its blueprint."""
+        """Return the weights of every host's seed, cut to its blueprint."""
         return {**seed, "seed.weight": mask_kernel(seed["seed.weight"], blueprint)}
 
     def apply_seed(self, seed: Params, h: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
-        """What one host's seed makes of the features."""
+        """Return the seed's output on the features of one host."""
         kernel = seed["seed.weight"].reshape(self.width, self.width, 3, 3)
+        # Two groups, as the shipped hosts' norms have; an odd width cannot be halved.
         groups = 1 if self.width % 2 else 2
         return group_norm(conv2d(h, kernel, padding=1), groups, seed["seed.scale"], seed["seed.shift"]).relu()
 
 
 @dataclass(frozen=True)
 class DenseGraft:
-    """Behind [N, F]."""
+    """A dense seed behind features [N, F]."""
 
     width: int
-    """F."""
+    """Features, F."""
     rank: int
-    """Of a low-rank seed."""
+    """Rank of a low-rank seed."""
 
     @property
     def layout(self) -> Layout:
-        """A full matrix, of which a low-rank seed uses the first columns, the other factor, a norm."""
+        """Weights of a full matrix, of which a low-rank seed uses the first columns, the other factor, and a norm."""
         return dense_seed(self.width, self.rank)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Linear, low-rank, norm."""
+        """Numbers of weights in use: linear, low-rank, norm."""
         return dense_seed_sizes(self.width, self.rank)
 
     def cut_to_blueprint(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
-        """The weights of every host's seed, cut to its blueprint."""
+        """Return the weights of every host's seed, cut to its blueprint."""
+        # One matrix product whatever the blueprint: vmap runs the same operations for every host.
         return {**seed, "seed.weight": seed_matrix(seed, blueprint, self.rank)}
 
     def apply_seed(self, seed: Params, h: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
-        """What one host's seed makes of the features."""
+        """Return the seed's output on the features of one host."""
         z = layer_norm(h @ seed["seed.weight"], (self.width,))
         return torch.addcmul(seed["seed.shift"], z, seed["seed.scale"]).relu()

@@ -23,18 +23,18 @@ LINEAR, LOW_RANK, NORM = range(3)
 
 @dataclass(frozen=True)
 class MLPHost:
-    """Dense blocks, as many as there are widths."""
+    """A host of dense blocks, as many as there are widths."""
 
     images: Images
     hidden: tuple[int, ...] = (24, 24, 24)
     """Width of each block."""
     rank: int = 4
-    """Of a low-rank seed."""
+    """Rank of a low-rank seed."""
     has_kernels = False
 
     @property
     def constants(self) -> Mapping[str, Tensor]:
-        """None."""
+        """No numbers besides weights."""
         return {}
 
     @cached_property
@@ -51,19 +51,20 @@ class MLPHost:
         return tuple(dense_seed(width, self.rank) for width in self.hidden)
 
     def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Weights in use in a seed, by slot and blueprint."""
+        """Return the numbers of weights in use in a seed, by slot and blueprint."""
         return tuple(dense_seed_sizes(width, self.rank) for width in self.hidden)
 
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Every host on images of its own."""
+        """Return the logits of every host on images of its own."""
+        # Batched matrix products want the host axis first; the contract of hosts has it second.
         return self._run(host, seeds, gates, images.transpose(0, 1), fork=False).transpose(0, 1)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
+        """Return logits on the same images, of each host as it is and without each slot's seed: V = 1 + S."""
         out = self._run(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), fork=True)
         return out.view(len(out), 1 + len(seeds), -1, self.images.classes).permute(1, 2, 0, 3)
 
@@ -86,22 +87,23 @@ class MLPHost:
 
 
 def dense_seed(width: int, rank: int) -> Layout:
-    """The weights of a dense seed, whatever its blueprint."""
+    """Return the weights of a dense seed, whatever its blueprint."""
     matrices = {"seed.weight": Weight((width, width), width), "seed.factor": Weight((rank, width), rank)}
     return Layout(matrices | _norm("seed", width))
 
 
 def dense_seed_sizes(width: int, rank: int) -> tuple[int, int, int]:
-    """Linear: w w, low-rank: 2 w r, norm: none; each with its norm."""
+    """Return numbers of weights in use, each with its norm: linear w w, low-rank 2 w r, norm none."""
     return width**2 + 2 * width, 2 * width * rank + 2 * width, 2 * width
 
 
 def seed_matrix(seed: Params, blueprint: Int[Tensor, " E"], rank: int) -> Float[Tensor, "E F F"]:
-    """What a seed's blueprint makes of its weights."""
+    """Return the matrix that each seed's blueprint makes of its weights."""
     full = seed["seed.weight"]
     low_rank = torch.bmm(full[..., :rank], seed["seed.factor"])
     identity = torch.eye(full.shape[-1], dtype=full.dtype, device=full.device)
     kind = blueprint[:, None, None]
+    # All three are computed, and one is chosen for each host: one batched product then serves every blueprint.
     return torch.where(kind == LINEAR, full, torch.where(kind == LOW_RANK, low_rank, identity))
 
 
@@ -110,6 +112,6 @@ def _norm(name: str, width: int) -> dict[str, Weight]:
 
 
 def _normalise_layer(params: Params, name: str, x: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
-    """Layer norm, the host's scale and shift, ReLU."""
+    """Return layer norm, the host's scale and shift, and ReLU."""
     shift, scale = params[f"{name}.shift"].unsqueeze(1), params[f"{name}.scale"].unsqueeze(1)
     return torch.addcmul(shift, layer_norm(x, x.shape[-1:]), scale).relu()

@@ -6,7 +6,7 @@ mask of one 3 x 3 weight, an empty slot is a gate of 0. No host's numbers reach 
 channels [e C, (e + 1) C) of every layer, and groups never cross that border.
 
 Features are [B, E C, H, W]. Blocks are convolution, GroupNorm and ReLU; a slot follows each; from the second
-block on, convolutions step by two pixels; the mean over the last pixels goes into a linear head.
+block on, convolutions have a stride of two pixels; the mean over the last pixels goes into a linear head.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ FULL, CENTRE_ONLY, DIAGONAL = range(3)
 
 @dataclass(frozen=True)
 class Images:
-    """What a host is shown, and how many classes it tells apart."""
+    """Size of a host's images, and the number of classes that it tells apart."""
 
     channels: int
     height: int
@@ -41,7 +41,7 @@ class Images:
 
     @property
     def pixels(self) -> int:
-        """P = channels x height x width: numbers of one image, channels first, or of one vector."""
+        """Numbers of one image, P = channels x height x width, channels first; or of one vector."""
         return self.channels * self.height * self.width
 
 
@@ -58,29 +58,29 @@ class Host(Protocol):
 
     @property
     def constants(self) -> Mapping[str, Tensor]:
-        """What it computes with besides weights: the same for all hosts, and at all times."""
+        """Tensors that it computes with besides weights: the same for all hosts, and at all times."""
 
     @property
     def has_kernels(self) -> bool:
         """Whether an impaired host lacks taps of its kernels; where there are none, all hosts are alike."""
 
     def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Weights in use in a seed, by slot and blueprint."""
+        """Return the numbers of weights in use in a seed, by slot and blueprint."""
 
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Every host on images of its own."""
+        """Return the logits of every host on images of its own."""
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
+        """Return logits on the same images, of each host as it is and without each slot's seed: V = 1 + S."""
 
 
 @dataclass(frozen=True)
 class ConvHost:
-    """Three blocks of 3 x 3 convolutions, or of as many as there are widths."""
+    """A host of three blocks of 3 x 3 convolutions, or of as many as there are widths."""
 
     images: Images
     channels: tuple[int, ...] = (4, 8, 16)
@@ -91,7 +91,7 @@ class ConvHost:
 
     @property
     def constants(self) -> Mapping[str, Tensor]:
-        """None."""
+        """No numbers besides weights."""
         return {}
 
     @cached_property
@@ -110,19 +110,19 @@ class ConvHost:
         return tuple(conv_seed(width) for width in self.channels)
 
     def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Weights in use in a seed, by slot and blueprint."""
+        """Return the numbers of weights in use in a seed, by slot and blueprint."""
         return tuple(conv_seed_sizes(width) for width in self.channels)
 
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Every host on images of its own."""
+        """Return the logits of every host on images of its own."""
         return self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=False)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
+        """Return logits on the same images, of each host as it is and without each slot's seed: V = 1 + S."""
         out = self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=True)
         return out.view(1 + len(seeds), -1, *out.shape[1:])
 
@@ -133,6 +133,7 @@ class ConvHost:
     def _run(self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Tensor, *, fork: bool) -> Tensor:
         images = len(x)
         for block, seed in enumerate(seeds):
+            # A mask of taps and not a smaller kernel: whole and impaired hosts stay in one grouped convolution.
             kernel = host[f"{block}.weight"] * gates.kernel[:, None, None, :]
             x = self._block(host, str(block), kernel, x, stride=1 + (block > 0))
             with_seed = self._slot(seed, gates, block, x)
@@ -147,6 +148,7 @@ class ConvHost:
         # The first block of a validation pass reads one image for all hosts: no groups there.
         y = conv2d(x, flat, stride=stride, padding=1, groups=x.shape[1] // inputs)
         scale, shift = params[f"{name}.scale"].flatten(), params[f"{name}.shift"].flatten()
+        # In place: the norm's gradient needs its input alone, and ReLU's the result.
         return group_norm(y, hosts * self.groups, scale, shift).relu_()
 
     def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Tensor) -> Tensor:
@@ -159,17 +161,17 @@ class ConvHost:
 
 
 def conv_seed(width: int) -> Layout:
-    """The weights of a convolutional seed, whatever its blueprint."""
+    """Return the weights of a convolutional seed, whatever its blueprint."""
     return Layout(_conv("seed", width, width))
 
 
 def conv_seed_sizes(width: int) -> tuple[int, int, int]:
-    """Full: C C 9, centre: C C, diagonal: C 9; each with its norm."""
+    """Return numbers of weights in use, each with its norm: full C C 9, centre C C, diagonal C 9."""
     return TAPS * width**2 + 2 * width, width**2 + 2 * width, TAPS * width + 2 * width
 
 
 def mask_kernel(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Tensor, "E C C 9"]:
-    """The part of a seed's weight that its blueprint uses, the rest 0: full, centre tap, or diagonal (depthwise)."""
+    """Return the part of a seed's weight that its blueprint uses, the rest 0: full, centre tap, or depthwise."""
     width, device = weight.shape[1], weight.device
     is_centre = torch.arange(TAPS, device=device) == CENTRE
     taps = (blueprint != CENTRE_ONLY)[:, None] | is_centre

@@ -36,19 +36,20 @@ class MLPActor:
         return Layout(_layers((self.obs, *self.hidden, self.action)) | deviation)
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
-        """The action on each observation."""
+        """Return the action on each observation."""
         return _output(params, str(len(self.hidden)), self._hidden_activations(params, obs)).tanh()
 
     def gaussian(
         self, params: Params, obs: Float[Tensor, "P B O"]
     ) -> tuple[Float[Tensor, "P B A"], Float[Tensor, "P B A"]]:
-        """What actions are drawn from: mean and log-deviation, before they are squashed."""
+        """Return mean and log-deviation that actions are drawn from, before they are squashed."""
         x = self._hidden_activations(params, obs)
         return _output(params, str(len(self.hidden)), x), _output(params, "deviation", x)
 
     def _hidden_activations(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B H"]:
         x = obs
         for layer in range(len(self.hidden)):
+            # In place: nothing else reads the layer's output, and ReLU's gradient needs the result alone.
             x = apply_linear(params, str(layer), x).relu_()
         return x
 
@@ -75,7 +76,7 @@ class MLPCritic:
     def __call__(
         self, params: Params, obs: Float[Tensor, "P B O"], action: Float[Tensor, "P B A"]
     ) -> Float[Tensor, "P B"]:
-        """The value of each observation and action."""
+        """Return the value of each observation and action."""
         # In two parts, so that the actor's gradient passes through the action's few rows alone.
         x = torch.baddbmm(apply_linear(params, "0", obs), action, params["0.action"]).relu_()
         for layer in range(1, len(self.hidden)):
@@ -108,13 +109,13 @@ class NarrowLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """As `apply_linear`."""
+        """Return the layer's output, as `apply_linear` does."""
         ctx.save_for_backward(x, weight)
         return torch.baddbmm(bias.unsqueeze(2), weight.mT, x.mT).mT
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401  (torch's, untyped)
-        """Gradients of x, weight and bias."""
+        """Return the gradients of x, weight and bias."""
         (grad,) = grads
         x, weight = ctx.saved_tensors
         return grad.bmm(weight.mT), grad.mT.bmm(x).mT, grad.sum(1)

@@ -24,10 +24,11 @@ MakesHost = Callable[[int, int, int, int], nn.Module]
 
 
 def make_network(build: MakesHost, images: Images, seed: int) -> nn.Module:
-    """A new network on the CPU, whose weights follow from the seed; torch's generator is left as it was."""
+    """Return a new network on the CPU, whose weights follow from the seed; torch's generator is left as it was."""
     rng = torch.default_generator
     before = rng.get_state()
     try:
+        # Modules draw their first weights from torch's default generator alone: it is lent, and given back.
         rng.manual_seed(seed)
         return build(images.channels, images.height, images.width, images.classes)
     finally:
@@ -41,7 +42,7 @@ class OwnHost:
     build: MakesHost
     images: Images
     module: nn.Module
-    """One that was made, on the meta device: the computation without its numbers."""
+    """The network on the meta device: its computation without its numbers."""
     grafts: Mapping[str, Graft]
     """The seed of each slot, by the name of the submodule behind whose output it grows."""
     constants: Mapping[str, Tensor]
@@ -55,15 +56,15 @@ class OwnHost:
 
     @cached_property
     def seeds(self) -> tuple[Layout, ...]:
-        """Of each slot."""
+        """Weights of the seed in each slot."""
         return tuple(graft.layout for graft in self.grafts.values())
 
     def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Weights in use in a seed, by slot and blueprint."""
+        """Return the numbers of weights in use in a seed, by slot and blueprint."""
         return tuple(graft.sizes for graft in self.grafts.values())
 
     def draw_(self, block: Float[Tensor, "E n"], start: Int[Tensor, " E"]) -> None:
-        """Write the weights that a new network has: those of host e follow from `start[e]` alone."""
+        """Write the weights of a new network into each row: those of host e follow from `start[e]` alone."""
         named = views(block, self.layout)
         for host, seed in enumerate(start.tolist()):
             for name, value in make_network(self.build, self.images, seed).named_parameters():
@@ -72,18 +73,19 @@ class OwnHost:
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Every host on images of its own, in training mode."""
+        """Return the logits of every host on images of its own, in training mode."""
         self.module.train()
         return self._run(host, self._cut(seeds, gates), gates, images, own=True)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Every host on the same images, in evaluation mode, as it is and with each slot's seed left out: V = 1 + S."""
+        """Return logits on the same images in evaluation mode, of each host as it is and without each slot's seed."""
         self.module.eval()
         cut = self._cut(seeds, gates)
         passes = [self._run(host, cut, gates, images, own=False)]
         for slot in range(len(seeds)):
+            # A copy: the gates are the arena's own state.
             without = gates.alpha.clone()
             without[:, slot] = 0
             passes.append(self._run(host, cut, gates._replace(alpha=without), images, own=False))
@@ -94,7 +96,7 @@ class OwnHost:
         return [graft.cut_to_blueprint(seed, gates.blueprint[:, slot]) for slot, (graft, seed) in pairs]
 
     def _run(self, host: Params, seeds: list[Params], gates: SlotGates, images: Tensor, *, own: bool) -> Tensor:
-        """[.., P] through all hosts; `own` where each has images of its own, along axis 1."""
+        """Run images [.., P] through all hosts; `own` where each has images of its own, along axis 1."""
         seen = self.images
         shown = images.view(*images.shape[:-1], seen.channels, seen.height, seen.width)
 
@@ -111,7 +113,7 @@ class OwnHost:
     def _attach_seeds(
         self, seeds: list[Params], alpha: Float[Tensor, " S"], train: Float[Tensor, " S"]
     ) -> Iterator[None]:
-        """One host's seeds behind its slots, for as long as it computes."""
+        """Attach one host's seeds behind its slots, for as long as it computes."""
 
         def behind(slot: int, graft: Graft) -> Callable[[nn.Module, object, Tensor], Tensor]:
             def hook(_: nn.Module, __: object, h: Tensor) -> Tensor:
@@ -126,5 +128,6 @@ class OwnHost:
                 hooks.append(self.module.get_submodule(name).register_forward_hook(behind(slot, graft)))
             yield
         finally:
+            # A hook that stayed would hold this pass's tensors, and act in the next one.
             for hook in hooks:
                 hook.remove()

@@ -1,7 +1,7 @@
 """A recurrent policy with a critic: normalised observation, one layer, an LSTM, and heads on both.
 
-Axes: T steps, B environments, O numbers in an observation, M cells, R numbers that say what to do. The network is one;
-its weights lie in a block [1, n], a population of one, so that the same optimiser steps it.
+Axes: T steps, B environments, O numbers in an observation, M cells, R outputs. The network is one; its weights lie in
+a block [1, n], a population of one, so that the same optimiser steps it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,45 +16,48 @@ from torch import Tensor
 from flatwater.nets.stack import Layout, Weight, linear
 
 Weights = Mapping[str, Tensor]
-"""By name, without the member axis."""
+"""The weights by name, without the member axis."""
 
 FORGET = 1.0
 """Added to the forget gate: a new LSTM remembers until it has learned to forget (Jozefowicz et al. 2015)."""
 TIMID = 10_000
-"""The first logits are drawn from 1/100 of the usual range: the first policy is uniform over what is legal."""
+"""Factor on the fan-in of the action head, so that its weights start at 1/100 of the usual range.
+
+The first policy is then uniform over what is legal.
+"""
 UNIT = 3.0
-"""Weights drawn with a fan-in that is so many times smaller keep a signal's variance. With twice that many they double
-it, which tanh layers need: the gain of the square root of 2 that is usual for PPO (Huang et al. 2022)."""
+"""Divisor of the fan-in with which weights keep a signal's variance. With twice as large a divisor they double it,
+which tanh layers need: the gain of the square root of 2 that is usual for PPO (Huang et al. 2022)."""
 CLIP = 5.0
 """Deviations that a normalised observation is cut to: a column that had been constant so far stays harmless."""
 NARROW = 0.5
-"""Deviation below which a number is stretched."""
+"""Deviation below which a number of an observation is stretched."""
 EPSILON = 1e-4
 """Added to the variance of an observation's column."""
 
 
 @dataclass(frozen=True)
 class PolicyOutput:
-    """What the policy makes of some steps."""
+    """Output of the policy on some steps."""
 
     logits: Float[Tensor, "T B R"]
     value: Float[Tensor, "T B"]
     memory: Float[Tensor, "2 B M"]
-    """After the last step: the LSTM's output, and its cells."""
+    """Memory after the last step: the LSTM's output, and its cells."""
 
 
 @dataclass(frozen=True)
 class RecurrentPolicy:
-    """Pure functions of the weights; what it remembers is an argument and a result."""
+    """Pure functions of the weights; the memory is an argument and a result."""
 
     obs: int
-    """O."""
+    """Numbers in an observation, O."""
     hidden: int
     """Width of the layer that reads an observation."""
     cells: int
-    """M."""
+    """Cells of the LSTM, M."""
     outputs: int
-    """R, numbers that say what to do."""
+    """Outputs of the policy, R."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -80,15 +83,16 @@ class RecurrentPolicy:
         memory: Float[Tensor, "2 B M"],
         starts: Bool[Tensor, "T B"] | None = None,
     ) -> PolicyOutput:
-        """T steps in order.
+        """Run T steps in order.
 
         Args:
-            weights: by name.
-            obs: normalised.
-            memory: before the first step.
-            starts: where an episode begins, with nothing to remember; None where none does.
+            weights: the weights by name.
+            obs: normalised observations.
+            memory: memory before the first step.
+            starts: where an episode begins, with an empty memory; None where none begins.
         """
         seen = _apply(weights, "encoder", obs).tanh()
+        # The observations' part of all T steps is one product; only the memory's part must wait for its turn.
         gates = seen @ weights["gates.seen"] + weights["gates.bias"]
         output, cell = memory.unbind(0)
         outputs = []
@@ -111,15 +115,15 @@ class FeedForwardPolicy:
     """Actor and critic side by side, each of tanh layers, without a memory: the same face as `RecurrentPolicy`."""
 
     obs: int
-    """O."""
+    """Numbers in an observation, O."""
     layers: tuple[int, ...]
-    """Widths."""
+    """Widths of the hidden layers."""
     outputs: int
-    """R, numbers that say what to do."""
+    """Outputs of the policy, R."""
     free: int
-    """The last of them, which are weights and no function of the observation."""
+    """How many of the last outputs are weights, and no function of the observation."""
     cells: int = 0
-    """M: nothing is remembered."""
+    """Cells, M: nothing is remembered."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -128,6 +132,7 @@ class FeedForwardPolicy:
         widths = (self.obs, *self.layers)
         for net, outputs, shy in (("action", self.outputs - self.free, TIMID), ("value", 1, 1 / UNIT)):
             for at, (inputs, width) in enumerate(pairwise(widths)):
+                # Hidden layers double the variance for tanh; the value head keeps it, the action head starts near 0.
                 named[f"{net}.{at}.weight"] = Weight((inputs, width), inputs / (2 * UNIT))
                 named[f"{net}.{at}.bias"] = Weight((width,), 0)
             named[f"{net}.weight"] = Weight((widths[-1], outputs), shy * widths[-1])
@@ -141,13 +146,13 @@ class FeedForwardPolicy:
         memory: Float[Tensor, "2 B 0"],
         starts: Bool[Tensor, "T B"] | None = None,  # noqa: ARG002  (there is nothing to forget)
     ) -> PolicyOutput:
-        """T steps, each by itself."""
+        """Run T steps, each by itself."""
         rows = obs.flatten(0, 1)
         given, value = self.choose(weights, rows), self._net(weights, "value", rows)
         return PolicyOutput(given.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
     def choose(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
-        """What to do, of the actor alone."""
+        """Return the actor's outputs alone."""
         given = self._net(weights, "action", obs)
         return torch.cat([given, weights["free"].expand(given.shape[0], -1)], dim=-1) if self.free else given
 
@@ -165,7 +170,7 @@ MEAN, VARIANCE, COUNT, MEASURED = ("obs.mean", "obs.variance", "obs.count", "obs
 
 
 def build_statistics(obs: int, measures: Sequence[int], device: torch.device) -> dict[str, Tensor]:
-    """Mean 0 and variance 1 of every number of an observation, until something is absorbed.
+    """Return mean 0 and variance 1 for every number of an observation, until observations are merged.
 
     Where only some numbers may be stretched, a row says which: `measures` are their positions.
     """
@@ -182,7 +187,7 @@ def build_statistics(obs: int, measures: Sequence[int], device: torch.device) ->
 
 
 def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
-    """Merge a batch into the statistics (Chan, Golub & LeVeque 1979), which then are those of all batches together.
+    """Merge a batch into the statistics (Chan, Golub & LeVeque 1979), which then cover all batches together.
 
     Call it between rounds: a policy whose observations are normalised otherwise while it learns than while it acted is
     another policy, and its probability ratios start away from 1.
@@ -192,23 +197,25 @@ def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N 
     if not new:
         return
     share = new / (count + new)
+    # Uncorrected variances merge exactly; corrected ones do not.
     new_variance, new_mean = torch.var_mean(rows, dim=0, correction=0)
     shift = new_mean - mean
+    # The share is float64, as the count is; `lerp_` takes a weight of the row's own type.
     variance.lerp_(new_variance, share.float()).add_(shift.square() * (share * (1 - share)))
     mean.add_(shift * share)
     count.add_(new)
 
 
 def normalise_obs(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
-    """Deviations from the mean, within `CLIP`."""
+    """Return deviations from the mean, within `CLIP`."""
     return ((obs - statistics[MEAN]) * (statistics[VARIANCE] + EPSILON).rsqrt()).clamp(-CLIP, CLIP)
 
 
 def stretch_columns(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
-    """Numbers that hardly differ, stretched about their mean until their deviation is `NARROW`, within `CLIP` of it.
+    """Return the observation, its narrow columns stretched about their mean to a deviation of `NARROW`, within `CLIP`.
 
-    Others stay as they are: where all were read as deviations from their means, policies that had learned were lost
-    again, at learning rates that logarithms allow.
+    Other columns stay as they are: where all were read as deviations from their means, policies that had learned were
+    lost again, at learning rates that logarithms allow.
     """
     mean, size = statistics[MEAN], (statistics[VARIANCE] + EPSILON).sqrt() / NARROW
     narrow = size < 1

@@ -1,6 +1,6 @@
-"""Where a seed module meets its host: the host's features go on, the seed's are mixed in by a gate per host.
+"""The slot where a seed module meets its host: the features go on, the seed's are mixed in by a gate per host.
 
-With h the features, z what the seed makes of them, alpha in [0, 1] and train 0 or 1:
+With h the features, z the seed's output on them, alpha in [0, 1] and train 0 or 1:
 
     h + alpha (z - h) + train (z - stopgrad z),    z computed from stopgrad h where train is 1
 
@@ -18,7 +18,7 @@ from torch.autograd.function import FunctionCtx
 
 
 class SlotGates(NamedTuple):
-    """What tells the hosts of one arena apart, beside their weights."""
+    """Masks and gates that tell the hosts of one arena apart, beside their weights."""
 
     kernel: Float[Tensor, "E K"]
     """Which taps of the host's own kernels exist, 0 or 1; unused by hosts without kernels."""
@@ -30,7 +30,7 @@ class SlotGates(NamedTuple):
 
 
 def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[Tensor, "B E F"]:
-    """The features as the seed sees them: the same numbers, whose gradient stops where `train` is 1."""
+    """Return the features as the seed sees them: the same numbers, whose gradient stops where `train` is 1."""
     seen: Tensor = _ScaledGradient.apply(h, train)  # type: ignore[no-untyped-call]  # torch's own
     return seen
 
@@ -38,28 +38,31 @@ def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[T
 def blend_seed(
     h: Float[Tensor, "B E F"], z: Float[Tensor, "B E F"], *, alpha: Float[Tensor, " E"], train: Float[Tensor, " E"]
 ) -> Float[Tensor, "B E F"]:
-    """The features after the slot (see the formula above). No gradient reaches the gates."""
+    """Return the features after the slot (see the formula above). No gradient reaches the gates."""
     mixed: Tensor = _BlendedSeed.apply(h, z, alpha, train)  # type: ignore[no-untyped-call]  # torch's own
     return mixed
 
 
 def seen_by_seed(h: Tensor, train: Tensor) -> Tensor:
-    """`seed_input` of one host, in operations that `torch.func.vmap` can stack."""
+    """Return `seed_input` of one host, in operations that `torch.func.vmap` can stack."""
     stopped = h.detach()
+    # h - stopped is exactly 0: the value stays h, and the gradient alone is scaled.
     return stopped + (1 - train) * (h - stopped)
 
 
 def after_slot(h: Tensor, z: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:
-    """`mix` of one host, in operations that `torch.func.vmap` can stack."""
+    """Return `blend_seed` of one host, in operations that `torch.func.vmap` can stack."""
+    # z - z.detach() is exactly 0: with train 1 a gradient reaches the seed, and the value stays h.
     return torch.lerp(h, z, alpha) + train * (z - z.detach())
 
 
 class _ScaledGradient(torch.autograd.Function):
-    """The identity, whose gradient is scaled per host."""
+    """The identity, with a gradient that is scaled per host."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, h: Tensor, train: Tensor) -> Tensor:
         ctx.save_for_backward(train)
+        # A view, which copies nothing and is still another tensor to autograd than the input.
         return h.view_as(h)
 
     @staticmethod

@@ -18,7 +18,7 @@ Params = Mapping[str, Tensor]
 
 
 def bfloat16_autocast(device: torch.device, *, wanted: bool) -> AbstractContextManager[object]:
-    """Products in bfloat16 where that is `wanted`; a plan, on the meta device, knows no such thing."""
+    """Return the context in which products are bfloat16 where that is `wanted`; it does nothing on the meta device."""
     if device.type == "meta":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16, enabled=wanted)
@@ -29,7 +29,7 @@ class Weight:
     """One named weight of one member."""
 
     shape: tuple[int, ...]
-    """Without the member axis. Matrices are [in, out]."""
+    """Shape without the member axis. Matrices are [in, out]."""
     fan_in: float
     """Values start uniform in +-1/sqrt(fan_in) (the law of torch.nn.Linear); 0 stands for the constant `start`."""
     start: float = 0.0
@@ -44,12 +44,12 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Numbers in one member's row."""
+        """Number of values in one member's row."""
         return sum(prod(w.shape) for w in self.weights.values())
 
 
 def views(block: Tensor, layout: Layout) -> dict[str, Tensor]:
-    """The weights of all members by name, each [P, *shape], sharing the storage of `block` [P, n]."""
+    """Return the weights of all members by name, each [P, *shape], sharing the storage of `block` [P, n]."""
     named, at = {}, 0
     for name, weight in layout.weights.items():
         size = prod(weight.shape)
@@ -59,7 +59,7 @@ def views(block: Tensor, layout: Layout) -> dict[str, Tensor]:
 
 
 def join_weights(named: Mapping[str, Tensor], layout: Layout) -> Tensor:
-    """One member's row [1, n] from its weights by name, without the member axis: the way back from `views`.
+    """Return one member's row [1, n] from its weights by name, without the member axis: the way back from `views`.
 
     Raises:
         ValueError: a weight is missing, or has another shape or type.
@@ -79,6 +79,7 @@ def init_(block: Tensor, layout: Layout, rng: torch.Generator) -> None:
     if block.is_meta:
         return
     for name, view in views(block, layout).items():
+        # In the layout's order: another order of weights draws other numbers from the same generator.
         weight = layout.weights[name]
         if weight.fan_in:
             bound = 1 / sqrt(weight.fan_in)
@@ -88,7 +89,7 @@ def init_(block: Tensor, layout: Layout, rng: torch.Generator) -> None:
 
 
 def linear(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
-    """The weight [in, out] and bias [out] of one linear layer."""
+    """Return the weight [in, out] and bias [out] of one linear layer."""
     return {
         f"{name}.weight": Weight((inputs, outputs), inputs),
         f"{name}.bias": Weight((outputs,), inputs),
@@ -96,5 +97,5 @@ def linear(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
 
 
 def apply_linear(params: Params, name: str, x: Tensor) -> Tensor:
-    """One linear layer of every member: x [P, B, in] -> [P, B, out]."""
+    """Return one linear layer of every member: x [P, B, in] -> [P, B, out]."""
     return torch.baddbmm(params[f"{name}.bias"].unsqueeze(1), x, params[f"{name}.weight"])

@@ -1,4 +1,4 @@
-"""A student: a recurrent policy that reads tokens, or a plain vector, whatever its world shows.
+"""A student: a recurrent policy that reads tokens or a plain vector, as its world shows them.
 
 Axes: T steps, B agents, K tokens, R rows of the table, D numbers of a row.
 """
@@ -30,13 +30,13 @@ WORD = 32
 
 @dataclass(frozen=True)
 class StudentStep:
-    """What a student makes of one step of each agent."""
+    """Output of a student on one step of each agent."""
 
     logits: Float[Tensor, "B R"]
     value: Float[Tensor, "B"] | None
-    """None where it can be computed at any time."""
+    """Value of the state; None where it can be computed at any later time."""
     memory: Float[Tensor, "2 B M"]
-    """After the step."""
+    """Memory after the step."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Student:
     """Pure functions of the weights."""
 
     obs: tuple[int, ...]
-    """Shape of what an agent sees: tokens [K, 3], or a vector [N]."""
+    """Shape of an observation: tokens [K, 3], or a vector [N]."""
     actions: Actions
     padding: int
-    """Position of a token that is none."""
+    """Position that marks a token as padding."""
     config: StudentConfig
     device: torch.device
     measures: tuple[int, ...] = ()
@@ -56,8 +56,8 @@ class Student:
     deviations: bool = False
     """Whether a vector's numbers are read by deviations from their means so far, and not by their logarithms."""
     lowered: bool = False
-    """Whether the policy takes products in bfloat16, whoever asks: ratios of probabilities would start away from 1
-    otherwise. What it says has the precision of what it is given to remember."""
+    """Whether the policy takes products in bfloat16, to act and to learn: ratios of probabilities would start away
+    from 1 otherwise. Its outputs have the type of the memory that it is given."""
 
     @property
     def sees_tokens(self) -> bool:
@@ -66,7 +66,7 @@ class Student:
 
     @cached_property
     def policy(self) -> RecurrentPolicy | FeedForwardPolicy:
-        """What comes after reading."""
+        """The network behind the reading of an observation."""
         config, actions = self.config, self.actions
         read = config.width if self.sees_tokens else self.obs[0]
         if not config.memory:
@@ -75,38 +75,39 @@ class Student:
 
     @cached_property
     def layout(self) -> Layout:
-        """The table, if there is one, and the policy's weights."""
+        """The table of tokens, if there is one, and the policy's weights."""
         if not self.sees_tokens:
             return self.policy.layout
         table = Weight((self.config.rows + 1, self.config.width), self.obs[0])
         return Layout({"tokens": table} | dict(self.policy.layout.weights))
 
     def embed_observation(self, weights: Weights, obs: Tensor) -> Float[Tensor, "T B O"]:
-        """What the policy is shown of [T, B, *obs].
+        """Return the policy's input for observations [T, B, *obs].
 
-        The sum of the tokens' rows is normalised (Ba et al. 2016), for there are more tokens here than there.
+        The sum of the tokens' rows is normalised (Ba et al. 2016), as observations have different numbers of tokens.
         """
         if not self.sees_tokens:
             if self.deviations:
                 return normalise_obs(weights, obs)
             return stretch_columns(weights, symlog(obs)) if self.measures else symlog(obs)
         bags = token_rows(obs, self.config.rows, self.padding).flatten(0, 1)
+        # Padding adds nothing and gets no gradient: the table has one row more for it.
         summed = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
         return functional.layer_norm(summed, summed.shape[-1:]).relu().view(*obs.shape[:2], -1)
 
     def choose(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
     ) -> StudentStep:
-        """What to do on one observation of each agent, [B, *obs]; the critic is not asked where it can be asked later.
+        """Return outputs on one observation of each agent, [B, *obs], without the critic where it can be asked later.
 
-        It can be where nothing is remembered: then the values of many steps are one pass.
+        It can be asked later where nothing is remembered: then the values of many steps are one pass.
         """
         return self.choose_read(weights, self.embed_observation(weights, obs.unsqueeze(0)), memory, starts)
 
     def choose_read(
         self, weights: Weights, read: Float[Tensor, "1 B O"], memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
     ) -> StudentStep:
-        """The same of observations that are read already."""
+        """Return `choose` on observations that `embed_observation` has read."""
         if isinstance(self.policy, FeedForwardPolicy):
             with bfloat16_autocast(memory.device, wanted=self.lowered):
                 return StudentStep(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
@@ -120,7 +121,7 @@ class Student:
         memory: Float[Tensor, "2 B M"],
         starts: Bool[Tensor, "T B"],
     ) -> PolicyOutput:
-        """T steps in order, as of `RecurrentPolicy`, of observations [T, B, *obs]."""
+        """Run T steps in order on observations [T, B, *obs], as `RecurrentPolicy` does."""
         return self._apply_policy(weights, self.embed_observation(weights, obs), memory, starts)
 
     def _apply_policy(
@@ -132,17 +133,18 @@ class Student:
 
 
 def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tensor, "*N K"]:
-    """The row of the table for each token, by its hash: position, feature and value together are one word.
+    """Return the row of the table for each token, by its hash: position, feature and value together are one word.
 
     Two words may fall into one row (Weinberger et al. 2009). Padding is row `rows`.
 
     Args:
-        tokens: uint8.
-        rows: a power of two.
-        padding: position of a token that is none.
+        tokens: tokens as uint8.
+        rows: number of rows of the table, a power of two.
+        padding: position that marks a token as padding.
     """
     position, feature, value = tokens.long().unbind(-1)
     word = (position << 16 | feature << 8 | value) + 1
+    # A multiplicative hash is best in the top bits of its low word; int64 may overflow above, which `&` cuts off.
     hashed = (word * FIBONACCI & (1 << WORD) - 1) >> WORD - (rows.bit_length() - 1)
     return hashed.masked_fill_(position == padding, rows)
 
