@@ -1,7 +1,7 @@
-"""What an equity curve says: pure functions of curves [.., D + 1] that start with the opening cash.
+"""Measures of an equity curve: pure functions of curves [.., D + 1] that start with the opening cash.
 
-A curve that is shorter than the others of its batch ends in NaN, which all functions leave out. What is said of a year
-is told how many periods (days, weeks, months) of the curve make one: `panel.calendar` knows.
+A curve that is shorter than the others of its batch ends in NaN, which all functions leave out. Annualised measures
+take `a_year`, the periods (days, weeks, months) of the curve that make a year, which `panel.calendar` infers from dates.
 """
 
 from jaxtyping import Bool, Float
@@ -9,7 +9,8 @@ from torch import Tensor
 
 
 def total_return(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
-    """Last value over first, minus 1."""
+    """Return over the whole curve, as a fraction: last value over first, minus 1."""
+    # NaN stands only behind the end, so counting finds the last value without a sync of the device.
     last = equity.isfinite().sum(-1, keepdim=True) - 1
     return equity.gather(-1, last.clamp(min=0)).squeeze(-1) / equity[..., 0] - 1
 
@@ -25,6 +26,7 @@ def sharpe(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     Mean over sample deviation (divided by n - 1), times the square root of the periods of a year; 0 where the returns
     do not vary.
     """
+    # Sums in float64: returns of 1e-4 and their squares lose digits in a float32 sum over years.
     returns = period_returns(equity).double()
     known = returns.isfinite()
     count = known.sum(-1)
@@ -53,6 +55,7 @@ def sortino(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
 def calmar(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     """Return of a year, compounded, over the largest drawdown (Young 1991); 0 without a drawdown."""
     periods = equity.isfinite().sum(-1) - 1
+    # A root of a negative number is NaN, so a loss of more than everything counts as one of everything.
     annual = (1 + total_return(equity)).clamp(min=0) ** (a_year / periods.clamp(min=1)) - 1
     fall = drawdown(equity)
     return (annual / fall.where(fall > 0, 1)).where(fall > 0, 0)
@@ -68,6 +71,7 @@ def alpha_beta(
     returns, held = period_returns(equity).double(), period_returns(market).double()
     known = returns.isfinite() & held.isfinite()
     count = known.sum(-1).clamp(min=1)
+    # The market's mean over the periods that this curve has: one that ended early is not held against later ones.
     mean, mean_held = (each.where(known, 0).sum(-1) / count for each in (returns, held.expand_as(returns)))
     apart = (held - mean_held[..., None]).where(known, 0)
     spread = apart.square().sum(-1)
@@ -78,6 +82,7 @@ def alpha_beta(
 
 def drawdown(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     """The largest fall from a peak as a fraction of the peak, 0 .. 1."""
+    # cummax hands a NaN on to all that follows; 0 is never a peak.
     known = equity.nan_to_num(nan=0.0)
     falls = 1 - equity / known.cummax(-1).values
     return falls.nan_to_num(nan=0.0).amax(-1)
@@ -85,6 +90,7 @@ def drawdown(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
 
 def exposure(equity: Float[Tensor, "*B D1"], invested: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     """Mean share of equity that was invested at the closes."""
+    # Column 0 is the opening cash, before the first close at which anything can be held.
     share: Tensor = (invested / equity)[..., 1:].nanmean(-1)
     return share
 

@@ -1,4 +1,4 @@
-"""What an agent is compared with: buy and hold, equal weights, and random actions, all with the account's costs.
+"""Baselines of an agent: buy and hold, equal weights, and random actions, all with the account's costs.
 
 Curves are timed like the simulator's: the opening cash, then the value at the close of each day of the window, sold on
 its last day. An instrument whose data has ended is worth its last usable close.
@@ -15,27 +15,31 @@ from flatwater_watch.progress import count_steps
 
 
 def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
-    """Equal amounts of all instruments that have a close on day `start`, bought then and sold on day `end` - 1."""
+    """Equity of equal amounts of all instruments that have a close on row `start`, sold on row `end` - 1."""
     return buy_and_hold_equity(market.mark[start:end].double(), market.close[start] > 0, account)
 
 
 def buy_and_hold_equity(
     mark: Float[Tensor, "D K"], listed: Bool[Tensor, "K"], account: AccountConfig
 ) -> Float[Tensor, " D1"]:
-    """Equal amounts of what is listed, bought at the first close and sold at the last."""
+    """Equity of equal amounts of the listed columns, bought at the first close and sold at the last."""
     share = account.cash / listed.sum().clamp(min=1)
+    # A column that is not listed has mark 0: its infinite number of shares is masked out.
     shares = (share / account.purchase_factor / mark[0]).where(listed, 0)
+    # Where nothing is listed the cash stays cash.
     idle = account.cash * (~listed.any()).double()
     value = mark @ shares
+    # Sold at the last close, as the simulator sells whatever is open at an episode's end.
     value[-1] *= account.sale_factor
     return torch.cat([value.new_full((1,), account.cash), value + idle]).float()
 
 
 def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
-    """Equal weights of all instruments that have a close on the day, restored at each close; sold on day `end` - 1.
+    """Equity of equal weights of all instruments with a close, restored at each close; sold on row `end` - 1.
 
     What has no close on a day is kept as it is; what has ended is sold at its last usable close.
     """
+    # Float64: shares are traded anew on each of a thousand days, and float32 would drift.
     cash = torch.tensor(account.cash, dtype=torch.float64, device=market.mark.device)
     shares = torch.zeros(market.mark.shape[1], dtype=torch.float64, device=market.mark.device)
     curve = [cash]
@@ -44,10 +48,12 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
         is_last = day == end - 1
         priced = market.close[day] > 0
         listed = torch.zeros_like(priced) if is_last else priced
+        # What has ended can be sold from the day after its last usable close, as in `resolve_exits`.
         free = torch.ones_like(priced) if is_last else priced | (market.last_day < day)
         value = shares * mark
         money = cash + value[free].sum()
         wanted, cost = _rebalance_costs(value, listed=listed, free=free, money=money, account=account)
+        # All money is spent on weights and costs: with anything listed, what is left here is rounding.
         cash = money - wanted[free].sum() - cost
         shares = torch.where(free, wanted / mark.where(mark > 0, 1), shares)
         curve.append(cash + (shares * mark).sum())
@@ -93,7 +99,9 @@ def play_random_(
     high = torch.tensor([config.trade.coefficient_max, config.trade.target_high], device=sim.day.device)
     action = torch.empty(len(sim.day), sim.instruments, 2, device=sim.day.device)
     for day in count_steps("days of random traders", range(days)):
+        # All coefficients and targets of a day are drawn, used or not, so no day shifts the numbers of another.
         action.uniform_(0, 1, generator=rng).mul_(high - low).add_(low)
         if buys is not None:
+            # At or above the threshold on days that buy, and 0, which buys nothing, on the others.
             action[..., 0].add_(config.trade.buy_threshold).mul_(buys[day])
         step_(sim, market, config, action)

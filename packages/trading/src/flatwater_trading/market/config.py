@@ -1,4 +1,4 @@
-"""What an episode of the trading environment is, what it pays for, and what its cash account costs."""
+"""Settings of the trading environment: an episode's periods, trades, rewards, and the cash account with its costs."""
 
 from dataclasses import field
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds, Count, Weight
 from flatwater_watch.options.declare import config
 
-_BPS = 10_000
+_BPS = 10_000  # basis points of a whole
 
 
 @config(table="env.episode")
@@ -93,6 +93,7 @@ class AccountConfig:
 
     def share(self, *, hold_days: int, instruments: int) -> float:
         """Share of equity put into a trade: at most one is opened a day, and one in each instrument."""
+        # Positions open at once: at most one purchase a day that is held hold_days, and one in an instrument.
         return 1 / min(hold_days, instruments) if self.position_share is None else self.position_share
 
     @property

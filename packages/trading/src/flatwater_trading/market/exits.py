@@ -1,4 +1,4 @@
-"""When a trade closes, at what price, and what it pays: pure functions of prices.
+"""Exits of trades, their prices and their gains: pure functions of prices.
 
 The market is exogenous, so the exit of a trade follows from its day, instrument and target alone. It is resolved on the
 day of the purchase, which leaves the simulator nothing to look for later. What is resolved is the future: it may only
@@ -16,11 +16,11 @@ from flatwater_trading.market.config import AccountConfig, TradingConfig
 from flatwater_trading.market.market import Market
 
 REASONS = ("target", "held", "data_ended", "episode_end")
-"""Why a trade closed, in the order in which the rules apply."""
+"""Reasons for which a trade closes, in the order in which the rules apply."""
 
 
 class TradeExits(NamedTuple):
-    """How each of B trades will close."""
+    """The exits of B trades."""
 
     held: Int[Tensor, " B"]
     """Days from the entry to the exit, 1 .. H."""
@@ -62,7 +62,9 @@ def resolve_exits(
     # Instrument by instrument the days to come lie side by side, as a market stores them. A cell past an instrument's
     # last row stands for a day on which every episode has ended: `limit` cuts it off.
     highs = torch.take(high.T, (instrument * days + day + ahead).clamp_(max=high.numel() - 1))
+    # max over booleans returns the first True; a NaN among the highs reaches nothing.
     reached, before = (highs >= target_price).max(0)
+    # 0 for an entry that is no trade: its cell below then still lies within the panel.
     limit = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
     met = reached & (before < limit)
     held = torch.where(met, before + 1, limit)
@@ -81,7 +83,7 @@ def trade_gains(
     hold_days: int,
     account: AccountConfig,
 ) -> Float[Tensor, "D K G"]:
-    """What a purchase of each instrument on each day gains after costs, by sale target; NaN where it has no close.
+    """Gains of a purchase of each instrument on each day, after costs, by sale target; NaN where it has no close.
 
     Args:
         market: prices.
@@ -114,6 +116,7 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
         day=day,
         instrument=instrument,
         target_price=target_prices(price, targets.expand(shape).flatten()),
+        # No episode cuts these trades short: a gain follows from the panel alone.
         last=day + hold_days,
     )
     return net_gain(price, exits.price, account).view(shape)
@@ -121,20 +124,21 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
 
 def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     """The price that is `target` percent above `price`."""
+    # The one place that computes a target: simulator, orders and log must agree on it to the last bit.
     return torch.addcmul(price, price, target, value=0.01)
 
 
 def net_gain(
     entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], account: AccountConfig
 ) -> Float[Tensor, " B"]:
-    """What a trade makes of the money put into it, as a fraction: after the costs of both sides."""
+    """Gain of a trade as a fraction of the money put into it, after the costs of both sides."""
     return exit_price * account.sale_factor / (entry_price * account.purchase_factor) - 1
 
 
 def trade_rewards(
     *, entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], config: TradingConfig
 ) -> Float[Tensor, " B"]:
-    """The gain after costs in percent, losses times `loss_factor`."""
+    """Reward of a trade: its gain after costs in percent, losses times `loss_factor`."""
     paid = 100 * net_gain(entry_price, exit_price, config.account)
     factor = config.reward.loss_factor
     return paid if factor == 1 else torch.where(paid < 0, paid * factor, paid)
@@ -161,4 +165,5 @@ def exit_reasons(
         hold_days: days after which a position is sold.
     """
     rules = [exit_price >= target_price, exit_day == entry_day + hold_days, exit_day == last_day + 1]
+    # select takes the first rule that holds: the order is that of REASONS.
     return np.select(rules, REASONS[:3], REASONS[3])

@@ -75,6 +75,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         Raises:
             ConfigError: an unknown option, or a window that does not lie in the tradable days.
         """
+        # Before the window is completed: this seeds `np_random`, from which the window may be drawn.
         super().reset(seed=seed)
         given = {"start_idx": start_idx, "end_idx": end_idx, "trading_end_idx": trading_end_idx}
         for name, value in (options or {}).items():
@@ -105,10 +106,12 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         info = self._info()
         if terminated:
             info["fitness"] = float(fitness(self.simulator, self.config))
+        # Behind the last day there is no observation: it is shown again.
         day = min(info["day"], self.window.end - 1)
         return self._observe(day), float(step.reward), terminated, False, info
 
     def _observe(self, day: int) -> Observation:
+        # The rows up to and with `day`, at whose close the next action trades.
         window = self._shown[day - self.config.episode.context + 1 : day + 1]
         panel = window.copy() if self._copy else window
         if not self.config.account_observation:

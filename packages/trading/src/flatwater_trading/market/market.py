@@ -54,6 +54,7 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
             f"observations {tuple(observations.shape)} for a panel of {columns} columns and {days} days: must be "
             f"[{columns}, {days}, features]. Normalise this panel, not another."
         )
+    # The columns are copied: the panel is read-only and often mapped from a file.
     close = _investable_columns(panel.feature("close"), panel)
     usable = panel.valid[:, panel.investable]
     close[~usable] = np.nan
@@ -63,6 +64,7 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
     return Market(
         observations=observations.to(device),
         close=torch.from_numpy(close).to(device),
+        # [K, T] in memory, seen as [T, K]: an instrument's next days lie side by side.
         high=torch.from_numpy(np.ascontiguousarray(high.T)).to(device).T,
         mark=torch.from_numpy(last_usable(close)).to(device),
         last_day=torch.from_numpy(last_rows(usable)).to(device),
@@ -71,17 +73,17 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
 
 
 def market_tensors(market: Market) -> dict[str, Tensor]:
-    """Its fields, contiguous."""
+    """Fields of a market by name, each contiguous, as a file keeps them: `high` is [K, T]."""
     return {f.name: getattr(market, f.name) for f in fields(market)} | {"high": market.high.T}
 
 
 def make_market(tensors: Mapping[str, Tensor]) -> Market:
-    """The market with these fields."""
+    """Build the market whose fields `market_tensors` gave."""
     return Market(**(dict(tensors) | {"high": tensors["high"].T}))
 
 
 def outline_market(*, columns: int, days: int, features: int, investable: int, device: torch.device) -> Market:
-    """A market of that size without its contents; on the meta device the plan of `build_market`."""
+    """Build a market of that size without its contents; on the meta device it is the plan of `build_market`."""
 
     def prices() -> Tensor:
         return torch.empty((days, investable), device=device)
@@ -101,13 +103,15 @@ def _investable_columns(feature: np.ndarray, panel: Panel) -> np.ndarray:
 
 
 def last_usable(close: np.ndarray) -> np.ndarray:
-    """The last close that is not NaN, up to and with each row; 0 before the first. [T, K] -> [T, K]."""
+    """Fill each row with the last close that is not NaN up to and with it; 0 before the first. [T, K] -> [T, K]."""
     rows = np.where(np.isnan(close), -1, np.arange(len(close))[:, None])
+    # The running maximum of usable row numbers reaches back only: no later close is read.
     seen = np.maximum.accumulate(rows, axis=0)
     return np.where(seen >= 0, np.take_along_axis(close, np.maximum(seen, 0), axis=0), 0).astype(np.float32)
 
 
 def last_rows(usable: np.ndarray) -> np.ndarray:
-    """The last usable row of each column, -1 where there is none. [T, K] -> [K]."""
+    """Return the last usable row of each column, -1 where there is none. [T, K] -> [K]."""
+    # argmax of booleans is the first True: from the end, the last usable row.
     last = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
     return np.where(usable.any(axis=0), last, -1).astype(np.int64)

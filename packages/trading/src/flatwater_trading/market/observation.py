@@ -1,4 +1,4 @@
-"""What an agent sees on a day: which rows of the normalised panel and, if configured, its open positions.
+"""Observations of a day: the rows of the normalised panel and, if configured, the open positions.
 
 The day is the one that the next step acts on, and nothing later than its close is used. The positions are those left
 after the day's exits, which the day's high and close decide.
@@ -12,7 +12,7 @@ from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator
 
 ACCOUNT_FEATURES = ("open", "held", "gain")
-"""The last axis of the account block: 1 if open, days held / hold_days, unrealised gain as a fraction; else 0."""
+"""Last axis of the account block: 1 if open, days held / hold_days, unrealised gain as a fraction; else 0."""
 
 
 def observed_rows(sim: Simulator) -> Int[Tensor, " B"]:
@@ -28,8 +28,10 @@ def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
     # Row h was written by the last step whose clock was h modulo H, and each step since was a day.
     rows = torch.arange(hold, device=row.device)
     held = ((sim.clock - 1 - rows) % hold + 1)[:, None].expand_as(positions.exit_day)
+    # Strictly later: an exit of this row happens before the step that acts on it buys.
     is_open = positions.exit_day > row
     price = torch.take(market.mark, row * sim.instruments + positions.instrument)
+    # A closed position divides by 1: its entry price may be 0, where nothing was ever bought.
     gain = price / positions.entry_price.where(is_open, 1) - 1
     shown = torch.stack([torch.ones_like(gain), held / hold, gain], dim=-1).where(is_open[..., None], 0)
     block = torch.zeros(len(row), sim.instruments, len(ACCOUNT_FEATURES), device=row.device)

@@ -1,4 +1,4 @@
-"""What a trader orders after a day, by the rules of the simulator: sales that are due, what stays, what is bought.
+"""Orders of a trader after a day, by the rules of the simulator: sales that are due, positions that stay, a purchase.
 
 The simulator knows the future and resolves an exit when it opens a trade. Here only the past is known, so an exit is
 found when its day has come; played day by day, both make the same trades.
@@ -21,25 +21,25 @@ from flatwater_trading.panel.traded_closes import NEAR, SPLIT, TradedCloses
 from flatwater_watch.errors import DataError
 
 SHOWN = 5
-"""Instruments whose coefficients are told, the largest first."""
+"""Instruments whose coefficients are shown, the largest first."""
 
 
 @dataclass(frozen=True)
 class MarketClose:
-    """A day that has ended, and the rules."""
+    """A market after the close of a day, with the rules of trading."""
 
     market: Market
     """Prices up to the day; nothing later is known."""
     names: Sequence[str]
-    """Of its investable instruments."""
+    """Names of the market's investable instruments."""
     dates: np.ndarray[Any, Any]
-    """Of its rows."""
+    """Dates of the market's rows."""
     config: TradingConfig
     traded: TradedCloses | None = None
     """Turns the market's prices into those that were traded; None where they are the same, or nobody knows."""
 
     def traded_ratio(self, row: int, instrument: int) -> float:
-        """Price as traded over the market's, of a day."""
+        """Ratio of the price as traded to the market's price, on a row."""
         return 1.0 if self.traded is None else self.traded.traded_ratio(row, instrument)
 
 
@@ -54,7 +54,7 @@ class Position:
     target: float
     """Percent above the purchase price."""
     shares: float
-    """As they are held now: after a split these are more than were bought."""
+    """Number of shares held now; after a split it is larger than the number bought."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Sale:
     price: float
     shares: float
     reason: str
-    """`target` or `held`."""
+    """Rule that closes it: `target` or `held`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,23 +78,23 @@ class Holding:
     price: float
     """The last close."""
     gain: float
-    """Since the purchase, as a fraction; splits and dividends are no loss where the market's prices are adjusted."""
+    """Gain since the purchase, a fraction; splits and dividends are no loss where the market's prices are adjusted."""
     target_price: float
-    """A limit order to sell."""
+    """Price of the limit order to sell."""
     days_left: int
     """Rows of the prices (trading days, weeks, months) until it is sold at the close."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Purchase:
-    """What is bought."""
+    """The purchase of a day."""
 
     instrument: str
     price: float
     """The close that the trader has seen, at which the simulator buys."""
     shares: float
     share: float
-    """Of the equity."""
+    """Share of the equity that is spent."""
     coefficient: float
     target: float
     """Percent above the purchase price."""
@@ -105,13 +105,13 @@ class Purchase:
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """Everything that follows from one day."""
+    """Sales, holdings and at most one purchase after the close of a day, with the account beside them."""
 
     date: str
     """The newest day of the prices."""
     sales: tuple[Sale, ...]
     holdings: tuple[Holding, ...]
-    """What stays, without today's purchase."""
+    """Positions that stay, without today's purchase."""
     purchase: Purchase | None
     ranking: tuple[tuple[str, float], ...]
     """The largest coefficients among what can be bought; one of `threshold` or more is wanted."""
@@ -121,15 +121,15 @@ class Orders:
     equity: float
     """Cash and positions at the last closes, before today's costs."""
     unit: str = DAILY.unit
-    """What a row of the prices is, in which holding times are counted: `day`, `week`, `month` ..."""
+    """Unit of a row of the prices, in which holding times are counted: `day`, `week`, `month` ..."""
     as_traded: bool = False
-    """Whether prices and shares are as traded; else they are those of the file, which may be adjusted."""
+    """True where prices and shares are as traded; else they are those of the file, which may be adjusted."""
     splits: tuple[str, ...] = ()
     """Instruments that are held and were split since: their shares must be those after it."""
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """Held after these orders: what to give tomorrow."""
+        """Positions held after these orders: those to give on the next day."""
         held = tuple(each.position for each in self.holdings)
         if self.purchase is None:
             return held
@@ -146,14 +146,14 @@ class Orders:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values, with the positions after these orders beside them."""
         return asdict(self) | {"positions": [asdict(each) for each in self.positions]}
 
 
 def split_due_positions(
     evening: MarketClose, positions: Sequence[Position]
 ) -> tuple[tuple[Sale, ...], tuple[Holding, ...]]:
-    """Which positions are due by the day, and which stay.
+    """Split positions into those due to be sold by the day and those that stay.
 
     Raises:
         DataError: a position is in no instrument, or of no day, of the market; or two are in one instrument.
@@ -191,10 +191,12 @@ def _sale_or_holding(evening: MarketClose, position: Position, entry: int, colum
         price *= evening.traded_ratio(row, column)
         return Sale(instrument=position.instrument, date=date, price=price, shares=position.shares, reason=reason)
 
+    # From the day after the purchase on: that was at a close, and the day's high came before it.
     met = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
     if len(met):
         return make_sale(entry + 1 + int(met[0]), target, "target")
     if due <= today:
+        # At the mark: where trading halts on the day, the last usable close is what the simulator pays.
         return make_sale(due, float(market.mark[due, column]), "held")
     price, ratio = float(market.mark[today, column]), evening.traded_ratio(today, column)
     return Holding(
@@ -207,7 +209,7 @@ def _sale_or_holding(evening: MarketClose, position: Position, entry: int, colum
 
 
 def _entry_price(evening: MarketClose, position: Position, entry: int, column: int) -> float:
-    """Of a position, in the market's prices.
+    """Return the purchase price of a position in the market's prices.
 
     Raises:
         DataError: it cannot have been paid on that day.
@@ -223,7 +225,7 @@ def _entry_price(evening: MarketClose, position: Position, entry: int, column: i
 
 
 def splits_since(evening: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
-    """Those of the positions' instruments that were split since the purchase, such as `AAPL (7:1)`."""
+    """Return the instruments that were split since their purchase, such as `AAPL (7:1)`."""
     rows = {str(date): row for row, date in enumerate(evening.dates)}
     found = []
     for position in positions:
@@ -244,16 +246,19 @@ def decide_orders(
     holdings: tuple[Holding, ...],
     cash: float,
 ) -> Orders:
-    """The orders of a day whose sales are known."""
+    """Decide on a purchase and return the orders of a day whose sales are known."""
     trade = evening.config.trade
+    # Sales come first, as in `step_`: what is sold today pays for what is bought today.
     cash += sum(sale.shares * sale.price for sale in sales) * evening.config.account.sale_factor
     equity = cash + sum(each.price * each.position.shares for each in holdings)
     held = {each.position.instrument for each in holdings}
     free = (evening.market.close[-1] > 0) & torch.tensor([name not in held for name in evening.names])
     wanted = action[:, 0].where(free, -torch.inf)
+    # Stable: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
     order = [int(k) for k in wanted.argsort(descending=True, stable=True)[:SHOWN] if free[k]]
     ranking = tuple((evening.names[k], float(wanted[k].clamp(0, trade.coefficient_max))) for k in order)
     today, purchase = str(evening.dates[-1]), None
+    # One purchase a day: asked a second time on the same day, the answer must not buy again.
     bought_already = any(each.position.entry_date == today for each in holdings)
     if ranking and ranking[0][1] >= trade.buy_threshold and not bought_already:
         purchase = _purchase(evening, order[0], action[order[0]], equity, cash)
@@ -277,6 +282,7 @@ def _purchase(evening: MarketClose, column: int, action: Float[Tensor, "2"], equ
     account, trade = evening.config.account, evening.config.trade
     price, ratio = evening.market.close[-1, column], evening.traded_ratio(len(evening.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
+    # The formula of the simulator's `_pay_`; costs come out of the money spent.
     spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(evening.names)), cash)
     return Purchase(
         instrument=evening.names[column],

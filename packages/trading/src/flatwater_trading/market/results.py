@@ -1,4 +1,4 @@
-"""What episodes came to: fitness, a summary of each, and the log of trades. Only what has happened is told."""
+"""Results of episodes: fitness, a summary of each and the log of closed trades; exits to come are left out."""
 
 from collections.abc import Sequence
 
@@ -16,17 +16,19 @@ from flatwater_trading.market.simulator import Simulator
 
 def fitness(sim: Simulator, config: TradingConfig) -> Float[Tensor, " B"]:
     """Sum of the rewards, without discount, less `no_trade_penalty` where nothing was bought."""
+    # -1 in every column, the extra one included, which only ever takes "no purchase".
     idle = (sim.logs.exit_day < 0).all(1)
     return torch.add(sim.total, idle, alpha=-config.reward.no_trade_penalty)
 
 
 def closed_mask(sim: Simulator) -> Bool[Tensor, "B D1"]:
-    """The days whose purchase has closed."""
+    """Mask of the days whose purchase has closed."""
+    # The log holds exits that lie ahead, as they were resolved on entry: only those before today have happened.
     return (sim.logs.exit_day >= 0) & (sim.logs.exit_day < sim.day[:, None])
 
 
 def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = None) -> dict[str, Float[Tensor, " B"]]:
-    """Numbers of each episode so far.
+    """Summarise each episode so far.
 
     Args:
         sim: whose logs are read.
@@ -40,8 +42,10 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
     """
     logs, done = sim.logs, closed_mask(sim)
     bought = logs.exit_day >= 0
+    # Before costs, as the log of trades shows it; rewards and returns are after costs.
     gain = (logs.exit_price / logs.entry_price.where(bought, 1) - 1) * 100
     count = done.sum(1)
+    # A closed trade counts on both sides, an open one only as bought.
     traded = (logs.shares * (logs.entry_price * bought + logs.exit_price * done)).where(bought, 0).sum(1)
     return {
         "reward": sim.total.clone(),
@@ -97,8 +101,9 @@ def trade_columns(
 
 
 def _closed_trades(sim: Simulator) -> dict[str, np.ndarray]:
-    """What the logs hold about the trades that have closed, with instruments as numbers."""
+    """Logged columns of the closed trades, with instruments as numbers."""
     done, logs = closed_mask(sim), sim.logs
+    # Waits for the device: how many trades there are decides the shapes.
     episode, slot = done.nonzero(as_tuple=True)
     columns = {
         "episode": episode,

@@ -37,7 +37,7 @@ class Positions:
 
 @state
 class Logs:
-    """What happened on each day of each episode; the extra column takes what episodes that have ended write.
+    """The log of each day of each episode; the extra column takes what episodes that have ended write.
 
     Columns after the current day hold what earlier episodes left, except for `exit_day`, `equity` and `invested`.
     """
@@ -48,18 +48,18 @@ class Logs:
     """Row of the panel on which the day's purchase closes, the future until that row has come; -1 for no purchase."""
     coefficient: Float[Tensor, "B D1"]
     target: Float[Tensor, "B D1"]
-    """Percent."""
+    """Sale target, in percent above the purchase price."""
     entry_price: Float[Tensor, "B D1"]
     exit_price: Float[Tensor, "B D1"]
     shares: Float[Tensor, "B D1"]
     equity: Float[Tensor, "B D1"]
-    """At the start (column 0) and at the close of each day (column d + 1 for day d); NaN after the end."""
+    """Equity at the start (column 0) and at the close of each day (column d + 1 for day d); NaN after the end."""
     invested: Float[Tensor, "B D1"]
     """Value of the open positions at the same times as `equity`."""
 
 
 def build_positions(*, hold_days: int, batch: int, device: torch.device) -> Positions:
-    """No positions, and room for `hold_days` of them in each episode."""
+    """Allocate room for `hold_days` positions in each episode, all of them closed."""
     shape = (hold_days, batch)
     return Positions(
         instrument=filled_integers(0, *shape, device=device),
@@ -70,7 +70,7 @@ def build_positions(*, hold_days: int, batch: int, device: torch.device) -> Posi
 
 
 def build_logs(*, batch: int, max_days: int, device: torch.device) -> Logs:
-    """Empty logs of `batch` episodes of at most `max_days` days."""
+    """Allocate empty logs of `batch` episodes of at most `max_days` days."""
     shape = (batch, max_days + 1)
     return Logs(
         instrument=filled_integers(0, *shape, device=device),
@@ -96,12 +96,12 @@ def clear_logs_(logs: Logs, chosen: Bool[Tensor, " B"], cash: float) -> None:
 
 
 def filled_integers(fill: int, *shape: int, device: torch.device) -> Int[Tensor, "..."]:
-    """Whole numbers, all `fill`; written at once, so that resident memory does not creep up later."""
+    """Return int64 numbers, all `fill`; written at once, so that resident memory does not creep up later."""
     return torch.empty(shape, dtype=torch.int64, device=device).fill_(fill)
 
 
 def zero_floats(*shape: int, device: torch.device) -> Float[Tensor, "..."]:
-    """Zeros; written at once, so that resident memory does not creep up later."""
+    """Return float32 zeros; written at once, so that resident memory does not creep up later."""
     return torch.empty(shape, dtype=torch.float32, device=device).fill_(0)
 
 
@@ -124,9 +124,9 @@ class Simulator:
     positions: Positions
     logs: Logs
     ahead: Int[Tensor, "H 1"] = derived_field()
-    """1 .. H."""
+    """The numbers 1 .. H."""
     first_cell: Int[Tensor, " B"] = derived_field()
-    """Where each episode's row of [B, D + 1] begins in flat storage."""
+    """Offset at which each episode's row of [B, D + 1] begins in flat storage."""
     instruments: int
     """K, the instruments that an action speaks about."""
     opening_cash: float
@@ -136,24 +136,24 @@ class Simulator:
 
 @dataclass(frozen=True, slots=True)
 class TimeStep:
-    """What one step of B episodes gave."""
+    """The result of one step of B episodes."""
 
     reward: Float[Tensor, " B"]
-    """0 where the episode had ended before."""
+    """Reward of the day; 0 where the episode had ended before."""
     discount: Float[Tensor, " B"]
-    """0 where the episode has ended, else 1; a learner multiplies it by its own gamma."""
+    """Discount: 0 where the episode has ended, else 1; a learner multiplies it by its own gamma."""
     terminated: Bool[Tensor, " B"]
     """True from the last step of the episode on."""
     truncated: Bool[Tensor, " B"]
-    """Never True."""
+    """False everywhere: episodes end by termination alone."""
     active: Bool[Tensor, " B"]
-    """Whether the episode was still running, so that this step is a transition."""
+    """True where the episode was still running, so that this step is a transition."""
 
 
 def build_simulator(
     config: TradingConfig, *, batch: int, max_days: int, instruments: int, device: torch.device
 ) -> Simulator:
-    """A simulator in which every episode has ended, until `reset_`.
+    """Allocate a simulator in which every episode has ended, until `reset_`.
 
     Args:
         config: hold_days and the opening cash are taken from it.
@@ -185,6 +185,7 @@ def build_simulator(
     return built
 
 
+# Weak: the count of simulators that leak must not be what keeps them alive.
 _alive: WeakSet[Simulator] = WeakSet()
 
 
@@ -216,6 +217,7 @@ def reset_(
     if chosen is None:
         chosen = torch.ones_like(sim.end, dtype=torch.bool)
         sim.clock = 0  # sums over the positions run in the order of their rows: the same in every simulator
+    # Masks, and writes in place: a reset neither waits for the device nor replaces a tensor of the state.
     for now, new in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):
         now.copy_(torch.where(chosen, new, now))
     sim.cash.masked_fill_(chosen, sim.opening_cash)
@@ -228,26 +230,26 @@ def reset_(
 
 
 class _DayView(NamedTuple):
-    """Where each episode stands."""
+    """The position of each episode on the day of a step."""
 
     active: Tensor
-    """Whether the episode has not ended."""
+    """True while the episode runs."""
     last: Tensor
     """Row of its last day."""
     row: Tensor
-    """Of the panel; the last one for an episode that has ended."""
+    """Row of the panel; the last day's for an episode that has ended."""
     cell: Tensor
-    """Where the row begins in flat storage of the market."""
+    """Offset of the row in flat storage of the market's [T, K]."""
     at: Tensor
     """Flat position of the day in [B, D + 1]."""
     trading: Tensor
-    """Whether the day can buy."""
+    """True on days of the trading period."""
     open: Tensor
-    """[H, B]: positions that today's exits have left."""
+    """Mask [H, B] of the positions that today's exits have left."""
 
 
 class _DayPurchases(NamedTuple):
-    """What each episode buys today. Where it buys nothing: coefficient 0, price 1, and any target, even NaN."""
+    """The purchase of each episode today. Without one: coefficient 0, price 1, and any target, even NaN."""
 
     bought: Tensor
     instrument: Tensor
@@ -258,7 +260,7 @@ class _DayPurchases(NamedTuple):
 
 @torch.no_grad()
 def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[Tensor, "B K 2"]) -> TimeStep:
-    """One day: close what is due, act, take the penalties, go to the next day.
+    """Play one day: close what is due, act, take the penalties, go to the next day.
 
     Args:
         sim: written in place.
@@ -275,6 +277,7 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
             f"action {tuple(action.shape)}: must be [{len(sim.day)}, {sim.instruments}, 2], episodes by instruments by "
             "(coefficient, target). Build the simulator for this batch and panel."
         )
+    # Ended episodes are stepped as well, on their last row and masked: shapes stay fixed and nothing syncs.
     last = sim.end - 1
     row = torch.minimum(sim.day, last)
     today = _DayView(
@@ -286,15 +289,18 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
         trading=sim.day < sim.trading_end,
         open=sim.positions.exit_day > row,
     )
+    # Exits first: what is sold today pays for today's purchase. Behind an episode's end nothing is due.
     sim.cash.add_(torch.take(sim.proceeds_due, today.at))
     reward = torch.take(sim.reward_due, today.at)
     purchase = _choose(sim, market, config, today, action)
     paid = _buy_(sim, market, config, today, purchase)
+    # Possible as prices are exogenous, and for learning only: no observation and no equity carries it.
     if config.reward.credit == "entry":
         reward = reward + paid
     idle = today.trading & ~(today.open.any(0) | purchase.bought)
     reward = torch.add(reward, idle, alpha=-config.reward.inaction_penalty)
     sim.total.add_(reward)
+    # A bool as 0 or 1: what has ended stands still.
     sim.day.add_(today.active)
     sim.clock += 1
     terminated = sim.day >= sim.end
@@ -302,16 +308,18 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
 
 
 def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, action: Tensor) -> _DayPurchases:
-    """The instrument with the largest coefficient among those that have a close today and are not held."""
+    """Choose the instrument with the largest coefficient among those with a close today that are not held."""
     trade = config.trade
     close = market.close.index_select(0, today.row)
     taken = sim.positions.instrument.where(today.open, sim.instruments).T  # closed ones stand in a last column
     held = close.new_zeros(len(close), sim.instruments + 1, dtype=torch.bool).scatter_(1, taken, value=True)[:, :-1]
+    # NaN is not above 0: without a close nothing is bought.
     free = (close > 0) & ~held
     # max takes a NaN for the largest, and NaN reaches no threshold.
     coefficient, instrument = action[..., 0].where(free, -torch.inf).max(1)
     chosen = instrument[:, None]
     target = action[..., 1].gather(1, chosen).squeeze(1)
+    # NaN alone differs from itself: a NaN target buys nothing.
     bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124
     asked = ((action[..., 0] >= trade.buy_threshold) & ~held).any(1)
     sim.refused.add_(today.trading & asked & ~bought)
@@ -320,6 +328,7 @@ def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _DayVi
         instrument=instrument,
         coefficient=coefficient.clamp(max=trade.coefficient_max).where(bought, 0),
         target=target.clamp(trade.target_low, trade.target_high),
+        # 1 and not NaN without a purchase: a NaN times 0 would spoil the sums of cash and rewards.
         price=close.gather(1, chosen).squeeze(1).where(bought, 1),
     )
 
@@ -338,12 +347,14 @@ def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView
     )
     due = today.at + exits.held
     paid = trade_rewards(entry_price=new.price, exit_price=exits.price, config=config).where(new.bought, 0)
+    # An episode buys once a day, so no index repeats in a put_: sums have one order, on a GPU as well.
     if config.reward.credit == "exit":
         sim.reward_due.put_(due, paid, accumulate=True)
     shares = _pay_(sim, market, config, today, new)
     sim.proceeds_due.put_(due, shares * exits.price * config.account.sale_factor, accumulate=True)
 
     exit_day = (today.row + exits.held).where(new.bought, -1)
+    # The clock counts on the host: the ring's position needs no sync.
     positions, logs, row = sim.positions, sim.logs, sim.clock % len(sim.ahead)
     positions.instrument[row] = new.instrument
     positions.exit_day[row] = exit_day
@@ -367,8 +378,10 @@ def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView
     equity = sim.cash + invested
     most = account.share(hold_days=len(sim.ahead), instruments=sim.instruments)
     share = new.bought * most
+    # Never on credit: with much invested, less than a whole share may be left.
     spent = torch.minimum(equity * share, sim.cash)
     sim.cash.sub_(spent)
+    # Costs come out of the money spent, so the cash never falls below 0.
     value = spent / account.purchase_factor
     invested.add_(value)
     # An episode that has ended writes its last column again, and the same numbers, because nothing is open.

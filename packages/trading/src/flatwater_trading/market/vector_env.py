@@ -81,8 +81,10 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         step = step_(self.simulator, self.market, self.config, real)
         terminated = step.terminated.numpy().copy()
         if self._ended.any():
+            # NEXT_STEP: this step was the reset of what had ended before, and its action was ignored.
             terminated[self._ended] = False
             self._begin(self._ended, {})
+        # A copy, as the caller owns the array that is returned.
         self._ended = terminated.copy()
         truncated = np.zeros(self.num_envs, dtype=bool)
         return self._observe(), step.reward.numpy().astype(np.float64), terminated, truncated, self._info()
@@ -93,6 +95,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
             if name not in given:
                 raise ConfigError(f"no reset option {name!r}: expected {', '.join(WINDOW_OPTIONS)}.")
             given[name] = np.broadcast_to(np.asarray(value), self.num_envs)
+        # In the order of the episodes: one generator draws all windows, so the order belongs to the seed.
         windows = [
             complete_window(self.config.episode, self.days, self.np_random, **{n: _row(v[b]) for n, v in given.items()})
             if chosen[b]
@@ -126,6 +129,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
             "equity": sim.logs.equity.gather(1, at)[:, 0].numpy(),
             "cash": sim.cash.numpy().copy(),
         }
+        # Gymnasium wants a mask `_name` beside each array: which episodes it speaks of. Here it is all.
         return values | {f"_{name}": np.ones(self.num_envs, dtype=bool) for name in values}
 
 

@@ -1,4 +1,4 @@
-"""Which rows of the panel an episode covers: given, completed from what is given, or drawn."""
+"""Windows: the rows of the panel that an episode covers, given, completed from what is given, or drawn."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from flatwater_trading.panel.splits import Days
 from flatwater_watch.errors import ConfigError, require
 
 WINDOW_OPTIONS = ("start_idx", "end_idx", "trading_end_idx")
-"""What a face's `reset` takes, by keyword or in `options`."""
+"""Options of an environment's `reset`: rows of the panel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ def check_days(episode: EpisodeConfig, days: Days, rows: int) -> None:
 
 
 def draw_start(episode: EpisodeConfig, days: Days, rng: np.random.Generator) -> int:
-    """The first row of an episode of full length, all possible ones equally likely."""
+    """Draw the first row of an episode of full length, all possible rows equally likely."""
+    # The upper end is excluded: the last start leaves exactly one episode.
     return int(rng.integers(days.first, days.stop - episode.days + 1))
 
 
@@ -56,7 +57,7 @@ def complete_window(
     end_idx: int | None = None,
     trading_end_idx: int | None = None,
 ) -> Window:
-    """The window that has the rows given; the others follow from the lengths in the configuration.
+    """Complete a window: rows that are not given follow from the lengths in the configuration.
 
     Args:
         episode: lengths of the periods.
@@ -73,6 +74,7 @@ def complete_window(
         elif trading_end is not None:
             start = trading_end - episode.trading_days
         else:
+            # The only draw: a window that is given leaves the generator's stream where it was.
             start = draw_start(episode, days, rng)
     if end is None:
         end = start + episode.days if trading_end is None else trading_end + episode.settlement_days

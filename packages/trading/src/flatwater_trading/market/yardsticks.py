@@ -28,13 +28,13 @@ from flatwater_trading.panel.calendar import Calendar
 from flatwater_watch.progress import count_steps
 
 MONTHS = 12
-"""Of a year."""
+"""Months of a year."""
 MOMENTUM = 20
 """Rows: as long as a position is held by default."""
 LENGTHS = (1, 2, 5, 10, 20, 40, 60, 120)
 """Rows of the past returns that ridge sees."""
 PENALTY = 1.0
-"""Ridge's, on features of deviation 1."""
+"""Penalty of ridge, on features of deviation 1."""
 MOST_WATCHED = 8
 """Columns that cannot be bought up to which ridge sees them: with more it would have more features than it can fit."""
 LARGEST_GAIN = 0.5
@@ -48,7 +48,9 @@ def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
     found = np.full_like(priced, np.nan)
     last = len(priced) - skip
     if last > days:
+        # Row t compares rows t - skip and t - skip - days: nothing later than t is read.
         found[days + skip :] = priced[days:last] / priced[: last - days] - 1
+    # Without a close today nothing can be bought, so there is nothing to score.
     found[~(market.close > 0).cpu().numpy()] = np.nan
     return found
 
@@ -56,7 +58,7 @@ def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
 def gain_features(
     market: Market, config: TradingConfig, learnt: range
 ) -> tuple[Float[np.ndarray, "T K F"], Float[np.ndarray, "D K"], Bool[np.ndarray, "D K"]]:
-    """What a regression of gains sees, what it is fitted to, and where both are known.
+    """Features and targets of a regression of gains, and a mask of where both are known.
 
     Args:
         market: prices.
@@ -87,7 +89,7 @@ def gain_features(
 
 
 def watched_columns(columns: int, instruments: int) -> int:
-    """How many of the columns that cannot be bought ridge sees: all, or none where they are too many."""
+    """Number of columns that cannot be bought and that ridge sees: all, or 0 where they are too many."""
     others = columns - instruments
     return others if others <= MOST_WATCHED else 0
 
@@ -103,7 +105,7 @@ def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
 
 
 def ridge_bytes(market: Market) -> int:
-    """The most that `ridge_scores` holds at a time, of a market of that size."""
+    """Most bytes that `ridge_scores` holds at a time, for a market of that size."""
     (days, instruments), (columns, _, features) = market.close.shape, market.observations.shape
     seen = 2 * len(LENGTHS) + watched_columns(columns, instruments) * features
     # All features, and those that it is fitted to; beside them masks, and the numbers of a few instruments and days.
@@ -111,7 +113,7 @@ def ridge_bytes(market: Market) -> int:
 
 
 def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
-    """The gain that ridge expects of each purchase, [T, K]; NaN where a feature is missing.
+    """Gain that ridge expects of each purchase, [T, K]; NaN where a feature is missing.
 
     The normal equations, as scikit-learn's `Ridge` solves them; importing that takes 2 CPU seconds and 110 MB.
     """
@@ -122,12 +124,15 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
     seen = features[learnt.start : learnt.stop][usable]
     centre = seen.mean(0)
     seen -= centre  # in place: as large as all that is learnt from
+    # Features of deviation 1, so that one penalty treats them alike; a constant one is divided by 1.
     spread = np.sqrt(np.einsum("df,df->f", seen, seen) / len(seen))
     spread[spread == 0] = 1
     seen /= spread
     expected = gain[usable].mean()
+    # Features and gains are centred: the mean gain is the intercept, and no penalty shrinks it.
     inner = seen.T @ seen + PENALTY * np.eye(seen.shape[1])
     weights = np.linalg.solve(inner, seen.T @ (gain[usable] - expected))
+    # Day by day: the standardised features are never all in memory beside the raw ones.
     for day, row in enumerate(features):
         known = np.isfinite(row).all(-1)
         scores[day, known] = (row[known] - centre) / spread @ weights + expected
@@ -137,7 +142,7 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
 def yardstick_rules(
     market: Market, config: TradingConfig, learnt: range, calendar: Calendar
 ) -> dict[str, Callable[[], np.ndarray]]:
-    """The rules by name: what computes their scores [T, K].
+    """Rules by name, each as the function that computes its scores [T, K].
 
     Args:
         market: prices.
@@ -145,6 +150,7 @@ def yardstick_rules(
         learnt: rows that ridge is fitted to.
         calendar: how often the market's rows come.
     """
+    # At least a row: where rows are longer than a month, the last row is left out instead.
     month = max(1, round(calendar.a_year / MONTHS))
     return {
         f"{MOMENTUM}-{calendar.unit} momentum": lambda: past_return(market, MOMENTUM),
@@ -154,12 +160,13 @@ def yardstick_rules(
 
 
 def oracle_scores(truth: np.ndarray, config: TradingConfig) -> np.ndarray:
-    """The gain of each purchase that follows from the law of a synthetic market, less what it costs, [T, K].
+    """Gain of each purchase that follows from the law of a synthetic market, less its costs, [T, K].
 
     Args:
         truth: expected log return until the position is sold; NaN where there is no price.
         config: costs.
     """
+    # The truth is a log return, so the costs of both sides are a logarithm as well.
     cost = np.log(config.account.purchase_factor / config.account.sale_factor)
     return np.asarray(truth - cost)
 
@@ -180,6 +187,7 @@ def play_rule_(
     trade = config.trade
     order = torch.full((len(sim.day), sim.instruments, 2), trade.target_high, device=sim.day.device)
     for day in count_steps("days of a rule", range(start, start + days)):
+        # Scores of a day know prices up to its close, at which the simulator buys.
         score = scores[day].nan_to_num(nan=-1.0)
         # Coefficients keep the order of the scores and begin at the threshold: above 0 is a purchase.
         rank = score.argsort().argsort() / max(1, len(score))
