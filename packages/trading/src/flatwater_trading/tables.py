@@ -1,4 +1,4 @@
-"""What trading adds to Flatwater, by name: found by entry points, as what any package brings."""
+"""Recipes, commands and pages that trading adds to Flatwater, which finds them by entry points as any package's."""
 
 RECIPES = {
     "erl": ("flatwater_trading.recipe.recipe:ERL", "evolve a population of traders on a market panel"),
@@ -18,8 +18,8 @@ COMMANDS = {
     "panel import": ("flatwater_trading.cli.panel:PanelImport", "make a panel of prices from Parquet, CSV or Excel"),
     "panel show": ("flatwater_trading.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
 }
-"""Words -> the class that is the command's interface, and one line of help."""
+"""Words of a command -> the class that is its interface, and one line of help."""
 
 PAGES = {"study": ("study.toml", "flatwater_trading.study.page:study_report")}
-"""What `flatwater report` draws besides runs: the file that a folder of this kind has, and the function that makes its
-page: from the folder to where the page is written, and what makes it."""
+"""Kind of folder that `flatwater report` draws besides runs -> the file that such a folder has, and a function that
+takes the folder and returns the place of its page and what makes the page."""

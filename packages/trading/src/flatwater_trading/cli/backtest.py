@@ -42,9 +42,10 @@ class BacktestCommand(WithTrust, WithBudget):
     """Print the result as JSON instead of a table."""
 
     def __call__(self) -> int:
-        """Load, play, write, and say it."""
+        """Play the champion, write the files and print the result. Returns the exit code."""
         import json
 
+        # In the function, as in all commands: `--help` and completion import no torch and no NumPy.
         from flatwater.cli.outcome import show_result
         from flatwater.cli.plan import print_plan
         from flatwater.memory.planner import Plan
@@ -65,7 +66,7 @@ class BacktestCommand(WithTrust, WithBudget):
         return 0
 
     def play(self) -> "tuple[Backtest, Path] | Plan":
-        """The backtest, and the folder that it goes to; or what it would take."""
+        """Return the backtest and the folder that it goes to; with --plan the memory that it would take."""
         from flatwater.memory.planner import refuse
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
@@ -73,6 +74,7 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater_trading.recipe.use_plan import plan_backtest
         from flatwater_watch.terminal import terminal
 
+        # Before the run is read, and again when the folder has its name: nothing is played that cannot be written.
         if self.out is not None:
             check_free(self.out, force=self.force)
         trader = load_trader(self.run, "Backtests")
@@ -85,6 +87,7 @@ class BacktestCommand(WithTrust, WithBudget):
         refuse(plan)
         place = self._choose_folder(panel, days)
         check_free(place, force=self.force)
+        # The look is logged before holdout days are played: one that is interrupted counts as well.
         if said := note_look(trader, panel, days):
             terminal(errors=True).print(said, highlight=False)
         return play_backtest(trader, panel, days, known_truth(prices, panel)), place

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flatwater_trading.recipe.trader import Reason, Trader
 
 REASONS = 4
-"""What moved the coefficient most: so many are shown."""
+"""Reasons that are shown: the features and columns that moved the coefficient most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class OrdersCommand(WithTrust, WithBudget):
     that a spreadsheet would run as a formula has an apostrophe before it."""
 
     def __call__(self) -> int:
-        """Load, decide, and say it."""
+        """Decide on the orders, print them and write the positions. Returns the exit code."""
         import json
         from dataclasses import asdict
 
@@ -68,6 +68,7 @@ class OrdersCommand(WithTrust, WithBudget):
         if self.json and self.csv:
             raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
         if self.after is not None:
+            # Before anything is read: orders that took seconds must not fail on where to write them.
             check_output("--after", self.after, POSITIONS)
         with terminal(errors=True).status("reading the run and the prices …"):
             found = self.decide()
@@ -75,6 +76,7 @@ class OrdersCommand(WithTrust, WithBudget):
             return print_plan(found, as_json=self.json)
         orders, reasons = found
         if self.after is not None:
+            # First the file, then the output: a closed pipe must not cost the positions.
             write_positions(self.after, orders.positions, orders.cash)
         if self.json:
             print(json.dumps(orders.to_json() | {"reasons": [asdict(reason) for reason in reasons]}, indent=1))
@@ -92,7 +94,7 @@ class OrdersCommand(WithTrust, WithBudget):
         return 0
 
     def decide(self) -> "tuple[Orders, Sequence[Reason]] | Plan":
-        """The orders, and what moved the largest coefficient; or what it would take to find both."""
+        """Return the orders and the reasons of the largest coefficient; with --plan the memory that both would take."""
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.positions import Portfolio, read_positions
         from flatwater_trading.recipe.use_plan import plan_orders
@@ -110,11 +112,11 @@ class OrdersCommand(WithTrust, WithBudget):
 
 
 def load_trader(run: str, what: str) -> "Trader":
-    """The trader of a run or of a file.
+    """Load the trader of a run or of a file.
 
     Args:
-        run: as of `flatwater.load`.
-        what: that is asked of it, in the plural, at the beginning of a sentence.
+        run: a run's folder or an exported file, as `flatwater.load` takes it.
+        what: the use that is asked for, in the plural and capitalised, for the message.
 
     Raises:
         FlatwaterError: the run cannot be used, or has trained no trader.
@@ -130,7 +132,7 @@ def load_trader(run: str, what: str) -> "Trader":
 
 
 def trained_panel(run: str) -> str | None:
-    """The panel that a run was trained on, as `--panel` names it.
+    """Return the panel that a run was trained on, as `--panel` names it; None for the shipped one.
 
     Raises:
         ConfigError: it is a file, which has none.
@@ -150,7 +152,7 @@ Row = tuple[str, str, float, float, float | None, int | None, str, str]
 
 
 def _order_rows(orders: "Orders") -> "Iterator[Row]":
-    """The values of `COLUMNS` of each order."""
+    """Yield the values of `COLUMNS` for each order: sales, holdings, then the purchase."""
     for sale in orders.sales:
         yield "sell", sale.instrument, sale.shares, sale.price, None, None, sale.date, sale.reason
     for each in orders.holdings:

@@ -65,7 +65,7 @@ class PanelImport:
     of them. The others can only be watched, and may be of any sign."""
 
     def __call__(self) -> int:
-        """Import, store, and say what was stored."""
+        """Import the prices, store the panel and print a summary. Returns the exit code."""
         from flatwater_trading.market.config import EpisodeConfig
         from flatwater_trading.panel.importing import read_prices
         from flatwater_trading.panel.store import check_place, save_panel
@@ -142,7 +142,7 @@ class PanelShow:
 
 
 def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
-    """What a person checks after an import, in ten seconds."""
+    """Table of what a person checks after an import: columns, days, gaps, moves like splits."""
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -177,7 +177,7 @@ def _shorten_list(words: list[str]) -> str:
 
 
 def _longest_gap(imported: "ImportResult") -> str:
-    """The longest time between two days of the panel."""
+    """Phrase for the longest pause between two days of the panel."""
     dates = imported.panel.dates
     if len(dates) < 2:  # noqa: PLR2004  (nothing lies between)
         return "one day"

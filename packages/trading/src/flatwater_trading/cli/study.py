@@ -59,12 +59,13 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """The options over the settings of a file, or of the study in --run."""
+        """Read the options over the settings of a file, or of the study in --run."""
         words = over_folder(options, "study.toml")
         found = super().read(program, words)
         source = found.source
         if source is None:
             return found
+        # --config goes before the options, which win over its settings.
         option = "--config" if source.lower().endswith(SETTINGS) else "--panel"
         if option_value(option, options) is not None:
             raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
@@ -73,7 +74,7 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
         )
 
     def __call__(self) -> int:
-        """Run the study, then show it."""
+        """Run the study and show it; with --plan show what its largest run would hold. Returns the exit code."""
         prices = self.source if self.source == self.panel else None
         if prices is not None and not (is_synthetic(prices) or file_exists(prices)):
             raise ConfigError(  # before anything is imported that takes seconds
@@ -116,7 +117,7 @@ def _study_order(command: StudyCommand) -> Any:  # noqa: ANN401  (imported where
 
 
 def run_study(command: StudyCommand) -> int:
-    """Train and test what is left, show all, and return the exit code."""
+    """Train and test the runs that are left, show the pooled result, and return the exit code."""
     import json
     import shlex
     import sys
@@ -124,6 +125,7 @@ def run_study(command: StudyCommand) -> int:
     from flatwater_trading.study.study import train_study
     from flatwater_watch.terminal import lasting_terminal, silent_terminal
 
+    # With --json stdout is the result alone: everything else goes to stderr.
     console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
     errors = lasting_terminal(errors=True) if command.quiet else console
     outcome = train_study(_study_order(command), console)
@@ -147,7 +149,7 @@ def run_study(command: StudyCommand) -> int:
 
 
 def write_pages(outcome: "StudyOutcome") -> None:
-    """Write the picture and the page."""
+    """Write the picture and the page of a study that has a complete fold."""
     from flatwater.reports.picture import write_picture
     from flatwater_trading.study.page import study_page, study_picture
     from flatwater_trading.study.records import read_study
@@ -160,7 +162,7 @@ def write_pages(outcome: "StudyOutcome") -> None:
 
 
 def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401  (rich's console)
-    """The folds and the traders, in 80 columns, and the sentence."""
+    """Print the folds and the traders in 80 columns, and the verdict."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

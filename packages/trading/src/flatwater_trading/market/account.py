@@ -1,7 +1,7 @@
 """Measures of an equity curve: pure functions of curves [.., D + 1] that start with the opening cash.
 
 A curve that is shorter than the others of its batch ends in NaN, which all functions leave out. Annualised measures
-take `a_year`, the periods (days, weeks, months) of the curve that make a year, which `panel.calendar` infers from dates.
+take `a_year`, the periods (days, weeks, months) of the curve that make a year, as `panel.calendar` infers them.
 """
 
 from jaxtyping import Bool, Float

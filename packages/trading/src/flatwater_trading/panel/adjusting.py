@@ -13,10 +13,10 @@ from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
 
 SPLITS = (1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0)
-"""New shares for an old one, as they are usual; the inverse of each as well."""
+"""Usual ratios of a split, new shares for an old one; the inverse of each is usual as well."""
 NEAR, NEAR_SMALL = 0.08, 0.03
-"""How far a move may be from such a ratio, in logarithms: the day's own move comes on top. 99 % of the days of 108 US
-shares moved less than 0.08. The second is for ratios below 2, which shares also reach by themselves."""
+"""Largest distance of a move from such a ratio, in logarithms: the day's own move comes on top. 99 % of the days of
+108 US shares moved less than 0.08. The second is for ratios below 2, which shares also reach by themselves."""
 RARE = 15
 """Times the usual move of a day that a split is at least: shares have splits once in years. A yield that goes from 0.1
 to 0.2 has moved so on many days; no share has split."""
@@ -45,26 +45,27 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
             f"{source}: row {row}, column {column}: {'empty' if given is None else given} beside a close of {close:g}. "
             "Fill it, or drop the column to use prices as they are."
         )
+    # All four prices of a row by one factor: high, low and close keep their order.
     factor = adjusted / pl.col("close")
     scaled = [pl.when(has).then(pl.col(price) * factor).otherwise(pl.col(price)).alias(price) for price in PRICES]
     return table.with_columns(*scaled, pl.col("close").alias(RAW_CLOSE)).drop(ADJUSTED)
 
 
 def say_adjusted(source: Path, column: str, count: int = 1) -> None:
-    """Say what the prices are scaled by."""
+    """Note that the prices are scaled by the adjusted close."""
     more = f" and {count - 1} more" if count > 1 else ""
     note_about_file(source, f"open, high, low and close are scaled by the adjusted close ({column}{more}).")
 
 
 def say_unused(source: Path, columns: list[str]) -> None:
-    """Say which columns of a file are left out."""
+    """Note which columns of a file are left out."""
     if columns:
         more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""  # noqa: PLR2004
         note_about_file(source, f"not used: {', '.join(columns[:8])}{more}.")
 
 
 def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:
-    """Moves from one close to the next that look like a split, such as `AAPL -50.0% on 2020-01-03 (2:1)`, by date.
+    """Find moves from one close to the next that look like a split, such as `AAPL -50.0% on 2020-01-03 (2:1)`, by date.
 
     Args:
         instruments: [N] names.
@@ -77,6 +78,7 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
     ratios = SPLITS if calendar.a_year >= DAILY.a_year else SPLITS[1:]
     for n, name in enumerate(instruments):
         rows = np.flatnonzero(np.isfinite(close[:, n]))
+        # Over holes as well, and in float64: a split during a halt is a move between the closes around it.
         moves = np.diff(np.log(close[rows, n].astype(np.float64)))
         # Less than that moves a share on many days, and a rate near 0 or an index of unrest on most of its large ones.
         least = RARE * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5 if len(moves) else 0
@@ -85,13 +87,14 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
         for ratio in ratios:
             slack = NEAR if ratio >= 2 else NEAR_SMALL  # noqa: PLR2004  (two shares for one)
             for sign, word in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
+                # Shares double at 2:1, so their price halves: the sign of the logarithm is against the ratio's.
                 near = np.flatnonzero((np.abs(moves - sign * np.log(ratio)) < slack) & (np.abs(moves) > least))
                 found += [(str(dates[rows[at + 1]]), name, float(np.expm1(moves[at])), word) for at in near]
     return [f"{name} {move:+.1%} on {day} ({word})" for day, name, move, word in sorted(found)]
 
 
 def say_jumps(source: Path, jumps: list[str]) -> None:
-    """Say which moves look like a split."""
+    """Note the moves that look like a split."""
     if jumps:
         more = f"; and {len(jumps) - SHOWN} more" if len(jumps) > SHOWN else ""
         listed = "; ".join(jumps[:SHOWN])

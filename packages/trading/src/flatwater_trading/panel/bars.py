@@ -1,4 +1,4 @@
-"""Prices of hours or minutes to one row a day: a panel has no finer rows."""
+"""Prices of hours or minutes, made one row a day: a panel has no finer rows."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,13 +12,14 @@ from flatwater_watch.errors import DataError
 from flatwater_watch.sanitize import short_repr
 
 Bars = Literal["last", "daily"]
-"""The last row of each day as it is; or a bar of all its rows: first open, highest high, lowest low, last close."""
+"""Ways to make one row of a day: `last` keeps its last row, `daily` makes a bar of all its rows (first open, highest
+high, lowest low, last close)."""
 
 _DAY = ["symbol", "date"]
 
 
 def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | None) -> Prices:
-    """The prices with one row for each instrument and day; as they are where they have no more.
+    """Return the prices with one row for each instrument and day; as they are where they have no more.
 
     Args:
         source: for messages.
@@ -32,6 +33,7 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     moments, frame = seconds_of_day(dates), prices.frame
     if moments is None or not frame.select(pl.struct(_DAY)).to_series().is_duplicated().any():
         return prices
+    # By row number: a wide file has become long, so its rows stand here once for each instrument.
     at = (frame["row"] - 1).cast(pl.UInt32)
     frame = frame.with_columns(moments.gather(at).alias("moment"), dates.gather(at).alias("cell"))
     _check_times(source, frame)
@@ -48,6 +50,7 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
         )
     usual = of_day["len"].sort()[len(of_day) // 2]
     note_about_file(source, f"intraday prices, {usual} rows on a usual day: --bars {bars} made one of each day.")
+    # Stable: rows that a clock put back gives the same time keep the order of the file.
     frame = frame.sort(*_DAY, "moment", maintain_order=True).drop("moment", "cell")
     made = _last_rows(frame) if bars == "last" else _daily_bar(frame)
     return Prices(made.select(prices.frame.columns), prices.instruments, prices.columns)
@@ -65,6 +68,7 @@ def _check_times(source: Path, frame: pl.DataFrame) -> None:
 
 
 def _last_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    # A row without a close would hide the last trade of its day.
     return frame.filter(pl.col("close").is_not_null()).group_by(_DAY, maintain_order=True).last()
 
 

@@ -1,19 +1,19 @@
-"""How many rows of a panel make a year, from its dates alone: the one place that knows.
+"""Calendars: how many rows of a panel make a year, inferred from its dates alone.
 
-Whatever is said of a year (Sharpe ratio, alpha, an interval, turnover, 12-1 momentum) is counted in these. A row is
-called by its unit: a day, a week, a month, a quarter, a year, or, where dates follow no such order, a period.
+All annualised figures (Sharpe ratio, alpha, an interval, turnover, 12-1 momentum) count in these rows. A row is called
+by its unit: a day, a week, a month, a quarter, a year, or, where dates follow no such order, a period.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-DAYS_OF_A_YEAR = 365.2425
+DAYS_OF_A_YEAR = 365.2425  # the mean Gregorian year
 TRADING_DAYS, TRADING_WEEKDAYS = 252, 5
-"""Of a year, and of a week, on exchanges that rest on weekends: holidays are left out of the first alone."""
+"""Trading days of a year and of a week, on exchanges that rest on weekends; holidays are taken off the first alone."""
 EVERY_DAY, DAYS_OF_A_WEEK = 365, 7
 NEAR = 0.12
-"""How far the count of rows in a year may be from that of days, weeks, months or quarters to be one of them: holidays
+"""Largest relative distance of the rows in a year from those of days, weeks, months or quarters: holidays
 and missing rows make it differ by a few percent. Weeks and fortnights, months and quarters differ by 50 % and more."""
 PAUSE = 3
 """A pause of so many times the median pause is a hole in the file, and says nothing of how often its rows come."""
@@ -23,14 +23,14 @@ FEWEST = 10
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """How often the rows of a panel come."""
+    """The frequency of a panel's rows."""
 
     name: str
     """`daily`, `daily, weekends too`, `weekly`, `monthly`, `quarterly`, `yearly` or `irregular`."""
     a_year: int
     """Rows of a year, 1 or more."""
     unit: str
-    """What a row is called: `day`, `week`, `month`, `quarter`, `year` or `period`."""
+    """Name of a row: `day`, `week`, `month`, `quarter`, `year` or `period`."""
 
     @property
     def units(self) -> str:
@@ -39,7 +39,7 @@ class Calendar:
 
     @property
     def in_words(self) -> str:
-        """`monthly: 12 periods a year`."""
+        """Phrase such as `monthly: 12 periods a year`."""
         return f"{self.name}: {self.a_year} period{'s' if self.a_year > 1 else ''} a year"
 
 
@@ -55,7 +55,7 @@ _KNOWN = (
 
 
 def infer_calendar(dates: np.ndarray) -> Calendar:
-    """How often dates come.
+    """Infer the frequency of dates.
 
     Daily where the usual pause is one day and there are weekdays without rows: 252 rows a year on five of them, in
     proportion on others. Otherwise by the mean pause without holes: daily with weekends, weekly, monthly, quarterly or
@@ -68,31 +68,34 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
     if len(days) < 2:  # noqa: PLR2004  (nothing lies between)
         return DAILY
     pauses = np.diff(days)
+    # The median: weekends and holes in the file do not move it.
     usual = float(np.median(pauses))
     weekdays = _regular_weekdays(days) if usual <= 1 and len(days) >= FEWEST else TRADING_WEEKDAYS
     if usual <= 1 and weekdays < DAYS_OF_A_WEEK:
         return _weekday_calendar(weekdays)
+    # The mean without holes: a median of monthly pauses, 31 days, would count 11.8 months a year.
     return _calendar_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= PAUSE * usual].mean()))
 
 
 def calendar_of_year(a_year: int) -> Calendar:
-    """The calendar with so many rows a year, for who reads a result without its dates."""
+    """Return the calendar with so many rows a year, for a reader of a result without its dates."""
     return next((each for each in _KNOWN if each.a_year == a_year), Calendar("irregular", a_year, "period"))
 
 
 def _calendar_by_count(count: float) -> Calendar:
+    # On a logarithmic scale half as many rows are as far away as twice as many.
     nearest = min(_KNOWN, key=lambda each: abs(np.log(count / each.a_year)))
     return nearest if abs(count / nearest.a_year - 1) <= NEAR else calendar_of_year(max(1, round(count)))
 
 
 def _regular_weekdays(days: np.ndarray) -> int:
-    """Weekdays that come at least half as often as the most frequent one."""
+    """Count the weekdays that come at least half as often as the most frequent weekday."""
     of_weekday = np.bincount(days % DAYS_OF_A_WEEK, minlength=DAYS_OF_A_WEEK)
     return int((2 * of_weekday >= of_weekday.max()).sum())
 
 
 def _weekday_calendar(weekdays: int) -> Calendar:
-    """The calendar of an exchange that opens this many days a week, scaled from the five-day week."""
+    """Return the calendar of an exchange that opens this many days a week, scaled from the five-day week."""
     if weekdays == TRADING_WEEKDAYS:
         return DAILY
     name = f"daily, {weekdays} days a week"

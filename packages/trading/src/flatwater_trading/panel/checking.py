@@ -1,4 +1,4 @@
-"""What prices must satisfy before they become a panel. Nothing is repaired: the first offender is named."""
+"""Checks of prices before they become a panel. Nothing is repaired: the first offender is named."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -30,12 +30,13 @@ class Prices:
 
 
 def check_order(source: Path, prices: Prices) -> None:
-    """Every instrument's dates must increase from row to row, or fall from row to row in all of them, which is said.
+    """Check that every instrument's dates increase from row to row, or fall in all of them, which is noted.
 
     Raises:
         DataError: a date is repeated, or is earlier than the one above it; names row, instrument and both dates.
     """
     before = pl.col("date").shift(1).over("symbol")
+    # Over symbol: rows of other instruments may stand in between.
     steps = prices.frame.with_columns(before=before, above=pl.col("row").shift(1).over("symbol"))
     wrong = steps.filter(pl.col("date") <= pl.col("before")).sort("row")
     if wrong.is_empty():
@@ -54,13 +55,14 @@ def check_order(source: Path, prices: Prices) -> None:
 
 
 def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
-    """Prices must be within `KEPT`, high at least low, the close between them; every instrument needs a close.
+    """Check that prices lie within `KEPT`, the close between low and high, and that every instrument has a close.
 
     What is not traded may be a spread or a rate, of any sign.
 
     Raises:
         DataError: the first row that breaks a rule, with instrument, date and numbers; or an instrument without data.
     """
+    # First: on a column without a single close the rules below find nothing to say.
     closes = prices.frame.filter(pl.col("close").is_not_null())["symbol"].unique()
     empty = sorted(set(prices.instruments) - set(closes))
     if empty:
@@ -85,6 +87,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
         (_below("high", "close"), ("close", "high"), "the close is above the high"),
         (_below("close", "low"), ("close", "low"), "the close is below the low"),
     ]
+    # One pass over the table for all rules; rows are only looked for where a rule is broken.
     any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
     for (broken, involved, reason), is_broken in zip(rules, any_broken, strict=True):
         if is_broken:
@@ -95,4 +98,5 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
 
 
 def _below(less: str, more: str) -> pl.Expr:
+    # abs: what is only watched may be negative.
     return pl.col(less) + TOLERANCE * pl.col(less).abs() < pl.col(more)

@@ -1,4 +1,4 @@
-"""What a user can set about the panel. Imports nothing heavy: the command line reads this at every start."""
+"""Settings of the panel. Imports nothing heavy: the command line reads them at every start."""
 
 from typing import Annotated, Literal, get_args
 
@@ -23,7 +23,7 @@ MOST_CELLS = 1 << 25
 
 @config(table="splits")
 class SplitConfig:
-    """How the panel's days are shared out, from the end backwards: holdout, validation, training."""
+    """Splits of the panel's days, cut from the end backwards: holdout, validation, training."""
 
     holdout_days: Count = 251
     """Last days of the panel, looked at only by `flatwater evaluate --holdout`. More days, a surer final verdict."""
@@ -73,5 +73,6 @@ class SyntheticConfig:
             self.context_instruments,
             f"at least 0 and less than instruments ({self.instruments}), so that something can be traded",
         )
+        # The bounds of the two fields would still allow 4 billion cells together.
         most = MOST_CELLS // self.instruments
         require(self.days <= most, "synthetic.days", self.days, f"2 to {most} with {self.instruments} instruments")

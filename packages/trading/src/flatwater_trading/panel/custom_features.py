@@ -1,4 +1,4 @@
-"""Own features: columns that a file brings along, or what a function of the user's computes from the prices."""
+"""Own features: columns of the file, or columns that a function of the user computes from the prices."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ _KEYS = ["symbol", "date"]
 
 
 def kept_names(features: Sequence[str]) -> list[str]:
-    """Those that are columns of the file.
+    """Return the features that are columns of the file: those without a `:`.
 
     Raises:
         DataError: one is a price, or has the name of what is computed from others.
@@ -29,7 +29,7 @@ def kept_names(features: Sequence[str]) -> list[str]:
 
 
 def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, dict[str, str]]:
-    """The frame with what the functions among `features` compute, and the origin of every own feature.
+    """Return the frame with the columns that functions compute, and the origin of every own feature.
 
     A function such as `signals:alpha` is given symbol, date, open, high, low, close and the columns that were kept,
     sorted by symbol and date, and returns symbol, date and a column for each feature.
@@ -45,6 +45,7 @@ def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> t
     origins = {name: f"column {name}" for name in kept_names(features)}
     functions = [each for each in features if ":" in each]
     if functions:
+        # The user's function gets plain text: symbols of a wide file are an Enum here.
         frame = frame.with_columns(pl.col("symbol").cast(pl.String))
         given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEYS)
     for where in functions:
@@ -56,6 +57,7 @@ def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> t
             if name in origins:
                 raise DataError(f"--features {where}: {name} is there already, as {origins[name]}. Rename one.")
             origins[name] = f"{where} {version}"
+        # maintain_order: row numbers in messages follow the order of the file.
         frame = frame.join(found, on=_KEYS, how="left", maintain_order="left")
     for name in origins:
         infinite = frame.filter(pl.col(name).is_infinite())
@@ -76,7 +78,7 @@ def _check_name(name: str) -> None:
 
 
 def _find_feature(where: str) -> tuple[Any, str]:
-    """The function, and a hash of its module's text."""
+    """Return the function and a hash of its module's text."""
     function = find_object(where, given=f"--features {where}: it", wanted="MODULE:FUNCTION", error=DataError)
     try:
         return function, module_hash(function)
@@ -99,13 +101,15 @@ def _call_feature(where: str, function: Any, given: pl.DataFrame) -> pl.DataFram
 
 
 def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.DataFrame) -> None:  # noqa: ANN401  (same)
-    """On the first half of the days the function must say what it says of all."""
+    """Check that the function gives the same on the first half of the days as on all of them."""
     days = given["date"].unique().sort()
+    # Half of the days: a look ahead of one day shows on the last of them, and one over all days on each.
     middle = days[(len(days) - 1) // 2]
     early = _call_feature(where, function, given.filter(pl.col("date") <= middle))
     both = early.join(found, on=_KEYS, how="left", suffix=" of all")
     for name in (name for name in early.columns if name not in _KEYS):
         one, other = pl.col(name), pl.col(f"{name} of all")
+        # Not exactly: a sum over fewer days may round another way. 1e-6 is far above the rounding of float64.
         near = (one == other) | ((one - other).abs() <= 1e-6 * (one.abs() + other.abs()))
         wrong = both.filter(
             ~pl.when(one.is_null() | other.is_null()).then(one.is_null() & other.is_null()).otherwise(near)
@@ -119,5 +123,5 @@ def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.Data
 
 
 def custom_features(origins: Mapping[str, str]) -> tuple[str, ...]:
-    """Features of a panel beyond the nine."""
+    """Return the own features that a panel has beyond the nine."""
     return tuple(name for name in origins if name not in FEATURES)

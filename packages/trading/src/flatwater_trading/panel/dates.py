@@ -20,7 +20,7 @@ _TIME = r"[T ]\s*\d{1,2}:\d{2}.*$"
 _CLOCK = r"[T ]\s*(?<h>\d{1,2}):(?<m>\d{2})(?::(?<s>\d{2}))?(?:[.,]\d+)?\s*(?:(?<half>[AaPp])[Mm])?"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2}|[A-Z]{2,4}T?|\[.*\])$"
 _UNITS = (("s", 11), ("ms", 14), ("us", 17), ("ns", 19))
-"""Units of numbers since 1970, with the most digits of a column that counts in it."""
+"""Units of numbers since 1970, each with the most digits of a column in that unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class _DateForm:
     """A way to write a day."""
 
     pattern: str
-    """What a cell looks like, with groups y, m (or name) and d; or a and b where the order has to be found."""
+    """Pattern of a cell, with groups y, m (or name) and d; or a and b where the order has to be found."""
     order: DateOrder | None
-    """None where the pattern leaves it open."""
+    """Order of the parts; None where the pattern leaves it open."""
 
 
 _FORMS = (
@@ -45,7 +45,7 @@ _EPOCH = r"^\d{9,19}$"
 
 
 def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None) -> pl.Series:
-    """Calendar days of a column; a time is dropped, and a time with a zone gives its local day, which is said.
+    """Parse a column to calendar days; a time is dropped, and a time with a zone gives its local day, which is noted.
 
     2013-03-01, 2013/03/01, 20130301, 31.12.2013, 03/31/2013, 31-Mar-2013, `Mar 31, 2013`, and seconds to nanoseconds
     since 1970. One form holds for the whole column. Where day and month could be either, one row in which a number is
@@ -76,7 +76,7 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
 
 
 def seconds_of_day(column: pl.Series) -> pl.Series | None:
-    """Seconds since midnight of each row, as written; None where no row has a time of day.
+    """Return the seconds since midnight of each row, as written; None where no row has a time of day.
 
     Args:
         column: text, numbers, or dates, as of `parse_dates`.
@@ -146,7 +146,7 @@ def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
 
 
 def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
-    """What a number above 12 says of a column such as 03/31/2024, or what was asked for."""
+    """Find the order of a column such as 03/31/2024, by a number above 12 or by what was asked for."""
     by_row = parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
     says: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}
     rows = {each: int(found[0]) for each, found in says.items() if len(found)}
@@ -182,7 +182,7 @@ def _since_1970(source: Path, text: pl.Series) -> pl.Series:
 
 
 def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
-    """The unit of the column's numbers, and their times in Greenwich."""
+    """Return the unit of the column's numbers, and their times in Greenwich."""
     numbers, digits = text.cast(pl.Int64, strict=False), text.str.len_chars()
     unit = next(unit for unit, most in _UNITS if (digits <= most).all())
     days = numbers if unit != "s" else numbers * 1000

@@ -1,4 +1,4 @@
-"""Whether one panel extends another by newer days, and where they differ if it does not."""
+"""Comparison of two panels: whether one extends the other by newer days, and where they differ if not."""
 
 from collections.abc import Iterator
 
@@ -10,9 +10,9 @@ _CHUNK_DAYS = 256
 
 
 def find_difference(own: Panel, given: Panel) -> str:
-    """The first thing that keeps `given` from having the days of `own` as they are; empty where nothing does.
+    """Find the first thing that keeps `given` from having the days of `own` as they are; empty where nothing does.
 
-    Newer days, and the instruments' order, are told apart as well: a trader knows columns by their place.
+    Instruments in another order are a difference as well: a trader knows columns by their place.
 
     Args:
         own: what is known.
@@ -45,6 +45,7 @@ def _differences(own: Panel, given: Panel) -> Iterator[str]:
             if own.dates[day] < given.dates[day]
             else f"it has the day {given.dates[day]}, which was not there"
         )
+    # In chunks: both panels are mapped files, and a whole comparison would hold masks as large as they are.
     for at in range(0, common, _CHUNK_DAYS):
         yield from _values(own, given, slice(at, min(at + _CHUNK_DAYS, common)))
     if common < len(own.dates):
@@ -56,8 +57,9 @@ def _investable_names(panel: Panel) -> tuple[str, ...]:
 
 
 def _values(own: Panel, given: Panel, days: slice) -> Iterator[str]:
-    """Cells that differ; missing in both is the same."""
+    """Describe the first cell that differs; missing in both is the same."""
     had, has = own.values[days], given.values[days]
+    # Bit for bit, as the fingerprint: a price that was revised by a rounding is another panel.
     unlike = (had != has) & ~(np.isnan(had) & np.isnan(has))
     if not unlike.any():
         return

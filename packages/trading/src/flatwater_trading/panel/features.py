@@ -1,4 +1,4 @@
-"""What an agent can observe of a column on a day: the panel's own features, and some that are free of scale.
+"""Features that an agent can observe of a column on a day: the panel's own, and some that are free of scale.
 
 A price of 30 and one of 3,000 say nothing in themselves; their changes do. The features that are free of scale are in
 percent, and mean the same in every column and every year, so one mean and one deviation over all that can be bought
@@ -26,9 +26,9 @@ class Feature:
     needs: tuple[str, ...]
     """The panel's features that it is computed from."""
     of: Callable[[Columns], np.ndarray]
-    """[T, n] float64, NaN where it is missing. Reads nothing of later days."""
+    """Function that computes it, [T, n] float64, NaN where it is missing. Reads nothing of later days."""
     scale_free: bool
-    """Whether it means the same in every column."""
+    """True where it means the same in every column."""
 
 
 def _plain_feature(name: str) -> Feature:
@@ -36,14 +36,16 @@ def _plain_feature(name: str) -> Feature:
 
 
 def _a_price(close: np.ndarray) -> np.ndarray:
-    """Where all closes so far are above 0: no percentage can be taken of a spread or a rate that crossed it."""
+    """Mask of days on which all closes so far are above 0: of a spread that crossed 0 no percentage can be taken."""
+    # Accumulated, not of all days: whether a later close falls below 0 is not known yet. fmin skips NaN.
     return np.fmin.accumulate(close, axis=0) > 0
 
 
 def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
-    """Percent since the last close that was known `days` rows ago, however old it was."""
+    """Return in percent since the last close that was known `days` rows ago, however old it was."""
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
+    # The newest row with a close, up to each: it reaches back only.
     known = np.maximum.accumulate(rows, axis=0)
     before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), known[:-days]])
     last = np.where((before >= 0) & _a_price(close), np.take_along_axis(close, np.maximum(before, 0), axis=0), np.nan)
@@ -70,7 +72,7 @@ OBSERVABLE: dict[str, Feature] = {name: _plain_feature(name) for name in FEATURE
 
 
 def find_features(names: Sequence[str], held: Sequence[str] = FEATURES) -> list[Feature]:
-    """The features of that name.
+    """Find features by their names.
 
     Args:
         names: to be observed.
@@ -87,10 +89,11 @@ def find_features(names: Sequence[str], held: Sequence[str] = FEATURES) -> list[
 
 
 def observed_features(panel: Panel, features: Sequence[Feature], stop: int, columns: slice) -> np.ndarray:
-    """The features of some columns on days 0 ... `stop` - 1: [stop, n, F] float64, NaN where missing."""
+    """Compute the features of some columns on rows 0 ... `stop` - 1: [stop, n, F] float64, NaN where missing."""
     valid = panel.valid[:stop, columns]
     needed: Columns = {}
     for name in {name for feature in features for name in feature.needs}:
         needed[name] = panel.feature(name)[:stop, columns].astype(np.float64)
+        # On the copy that astype made. Without a usable close a column is missing on the day, whatever else it has.
         needed[name][~valid] = np.nan
     return np.stack([feature.of(needed) for feature in features], axis=-1)

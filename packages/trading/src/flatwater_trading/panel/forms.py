@@ -1,4 +1,4 @@
-"""Long and wide files to one table: row, symbol, date and four prices as numbers."""
+"""Long and wide files as one table: row, symbol, date and four prices as numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from flatwater_watch.errors import DataError
 def long_prices(
     source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, kept: Sequence[str]
 ) -> Prices:
-    """One row for each instrument and day, in the order of the file.
+    """Read long form: one row for each instrument and day, in the order of the file.
 
     A file without a column for symbols is of one instrument, which has the file's name.
 
@@ -39,6 +39,7 @@ def long_prices(
     instruments = tuple(sorted(symbol.unique().to_list()))
     if "open" not in named:
         say_closes(source, len(instruments))
+    # Of a close alone all four prices: a high equal to it meets targets at closes only.
     columns = {price: named.get(price, named["close"]) for price in PRICES}
     table = pl.DataFrame(
         [
@@ -59,6 +60,7 @@ def long_prices(
 
 def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Series:
     name = source.name.split(".")[0] if file_kind(source) == ".csv.gz" else source.stem
+    # A day that comes twice, with no time to tell rows apart, is a table of several instruments without its symbols.
     if days.is_duplicated().any() and seconds_of_day(dates) is None:
         first = int(days.is_duplicated().arg_true()[0])
         raise DataError(
@@ -72,7 +74,7 @@ def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Serie
 def wide_prices(
     source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, kept: Sequence[str]
 ) -> Prices:
-    """Wide form as long: the rows of the first instrument, then those of the next.
+    """Read wide form as long: the rows of the first instrument, then those of the next.
 
     Raises:
         DataError: a date or a number cannot be read.
@@ -83,6 +85,7 @@ def wide_prices(
     adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED}
     fields = (*PRICES, *kept, *((ADJUSTED,) if adjusted else ()))
     wanted = [column for (_, field), column in columns.items() if field in fields]
+    # Once a column: a close alone stands for four prices.
     numbers = parse_columns(source, frame, [*dict.fromkeys(wanted)])
     nothing = pl.repeat(None, height, dtype=pl.Float64, eager=True)
 
@@ -92,6 +95,7 @@ def wide_prices(
     rows = np.arange(len(instruments) * height)
     table = pl.DataFrame(
         [
+            # The file's row, which an instrument after the first has again: messages name it.
             pl.Series("row", rows % max(1, height) + 1),
             pl.Series("symbol", instruments, dtype=pl.Enum(instruments)).gather(rows // max(1, height)),
             pl.concat([days] * len(instruments)).alias("date"),

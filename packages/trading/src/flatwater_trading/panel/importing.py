@@ -1,4 +1,4 @@
-"""Prices of a Parquet or CSV file or a workbook, long or wide, to a panel. Strict: nothing is repaired.
+"""Import of prices from a Parquet or CSV file or a workbook, long or wide, to a panel. Strict: nothing is repaired.
 
 Long form has one row for each instrument and day: symbol, date, open, high, low, close, or the close alone. Wide form
 has one row for each day: date, then `AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each
@@ -49,11 +49,11 @@ from flatwater_watch.files.safe_read import open_regular
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportResult:
-    """A panel, and what a person should look at before it is used."""
+    """An imported panel, with the guesses and oddities that a person should look at before it is used."""
 
     panel: Panel
     layout: ColumnLayout
-    """Which column of the file was what."""
+    """The columns of the file by their role."""
     jumps: list[str]
     """Moves that look like a split."""
 
@@ -69,7 +69,7 @@ def import_panel(
     sheet: str | None = None,
     bars: Bars | None = None,
 ) -> Panel:
-    """Read prices and build a panel with its indicators; what is noteworthy is said by warnings.
+    """Read prices and build a panel with its indicators; guesses, unused columns and odd moves are logged as warnings.
 
     The arguments and errors are those of `read_prices`.
     """
@@ -113,7 +113,7 @@ def read_prices(
         columns: the file's name of symbol, date, open, high, low, close or adj_close, where it is not to be guessed; in
             wide form with `*` for the instrument, as in `{"close": "*.last"}`; in lists by place, `{"close": "4"}`.
         dates: what 01/02/2024 means, where no row of the file says it.
-        features: own ones: columns of the file, and functions such as `signals:alpha` (`own`).
+        features: own ones: columns of the file, and functions such as `signals:alpha` (`custom_features`).
         decimal: what stands before decimals in text, where it is not to be guessed.
         sheet: of a workbook; None for the only one with a table.
         bars: how to make one row of a day's (`bars.Bars`); None refuses prices of hours or minutes.
@@ -130,10 +130,12 @@ def read_prices(
         layout = find_layout(source, frame.columns, mapping, kept)
         read = wide_prices if layout.wide else long_prices
         prices = to_daily_rows(source, read(source, frame, layout, dates, kept), frame[layout.named["date"]], bars)
+        # Order before prices: indicators and jumps below compare neighbouring rows.
         check_order(source, prices)
         traded = investable_columns(prices.instruments, investable)
         names = tuple(prices.instruments[n] for n in traded)
         check_prices(source, prices, names)
+        # Only now: a user's function gets prices that have passed all checks.
         table, origins = compute_own(source, prices.frame, features)
         panel = _panel(prices.instruments, table, names, origins)
         return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
@@ -152,6 +154,8 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
         with open_regular(source) as file:
             if kind in SHEETS:
                 return read_sheet(source, file, sheet, decimal)
+        # polars opens the path itself; opening it above has refused devices, pipes and links to them.
+        # polars opens the path itself; opening it above has refused a device or a pipe, which it would wait for.
         if kind == ".parquet":
             return pl.read_parquet(source)
         with plain_text(source) as text:
@@ -170,7 +174,7 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
 
 
 def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFrame:
-    """Everything as text: numbers are parsed by us, so that an error can name its row and column."""
+    """Read all fields as text: numbers are parsed here, so that an error can name its row and column."""
     separator = find_separator(text)
     check_rows(source, separator, text=text)
     top = pl.read_csv(text, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")

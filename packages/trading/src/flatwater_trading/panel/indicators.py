@@ -1,4 +1,4 @@
-"""The five indicators, by TA-Lib: RSI(14), MACD(12, 26, 9) and its signal, TRIX(15), close minus its 20-day mean.
+"""Five indicators, by TA-Lib: RSI(14), MACD(12, 26, 9) and its signal, TRIX(15), close minus its 20-day mean.
 
 Each column is computed on its valid days alone: holes are closed up, the indicator computed as if they were not there,
 and the result scattered back, so that a halt of three days does not blank the 14 that follow it. Warm-up days and holes
@@ -12,6 +12,7 @@ import talib
 from flatwater_trading.panel.panel import FEATURES
 from flatwater_watch.progress import count_steps
 
+# RSI(14): Wilder 1978; MACD(12, 26, 9): Appel. Why TRIX has 15 is said above.
 RSI_DAYS, TRIX_DAYS, SMA_DAYS = 14, 15, 20
 MACD_FAST, MACD_SLOW, MACD_SIGNAL = 12, 26, 9
 
@@ -20,7 +21,7 @@ _FIRST, _LAST = FEATURES.index("rsi"), len(FEATURES)
 
 
 def compute_indicators(close: np.ndarray) -> np.ndarray:
-    """RSI, MACD, its signal, TRIX and the distance to the 20-day mean of one instrument without holes.
+    """Compute RSI, MACD, its signal, TRIX and the distance to the 20-day mean of one instrument without holes.
 
     Args:
         close: [D] finite closes, float64.
@@ -35,6 +36,7 @@ def compute_indicators(close: np.ndarray) -> np.ndarray:
         return np.full((days, 5), np.nan)
     macd, signal, _ = talib.MACD(close, MACD_FAST, MACD_SLOW, MACD_SIGNAL)
     mean = talib.SMA(close, SMA_DAYS)
+    # Accumulated: days before the first close at or below 0 keep their value, as they did when they were newest.
     trix = np.where(np.minimum.accumulate(close) > 0, talib.TRIX(close, TRIX_DAYS), np.nan)
     return np.stack([talib.RSI(close, RSI_DAYS), macd, signal, trix, close - mean], axis=1)
 
@@ -45,4 +47,5 @@ def write_indicators_(values: np.ndarray) -> None:
         close = values[:, n, _CLOSE]
         at = np.flatnonzero(np.isfinite(close))
         values[:, n, _FIRST:_LAST] = np.nan
+        # TA-Lib wants float64; the panel keeps float32.
         values[at, n, _FIRST:_LAST] = compute_indicators(close[at].astype(np.float64))

@@ -47,9 +47,9 @@ COMMON = 0.25
 """The part of those shares that is left where a column's own shocks move it."""
 
 _STATES = np.array([-1.0, 0.0, 1.0]) * 1.5**0.5
-"""Down, flat and up, with variance 1."""
+"""Down, flat and up, with mean 0 and variance 1."""
 _OWN = NOISE * (1 - COMMON * (MARKET_SHARE + SECTOR_SHARE)) ** 0.5
-"""Daily deviation of a column's own noise there, where its beta is 1."""
+"""Daily deviation of own noise in a column of beta 1 that follows its own shocks."""
 
 
 class MarketLaw(Protocol):
@@ -57,17 +57,17 @@ class MarketLaw(Protocol):
 
     @property
     def growth(self) -> float:
-        """Taken from every day's log return, so that the mean daily return is zero."""
+        """Amount that is taken from every day's log return, so that the mean daily return is zero."""
 
     @property
     def common(self) -> float:
         """Factor of the variance that columns have in common with the market and their sector."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray | None:
-        """What is hidden in a column, [T], from the column's own stream, before its noise; None where nothing is."""
+        """Draw what is hidden in a column, [T], from its own stream, before its noise; None where nothing is."""
 
     def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The drift of each day, [T], and the log return that it is expected to add over the next H days, [T].
+        """Return the drift of each day, [T], and the log return that it is expected to add over the next H days, [T].
 
         Args:
             n: the column.
@@ -76,7 +76,7 @@ class MarketLaw(Protocol):
         """
 
     def context_returns(self) -> np.ndarray | None:
-        """Log returns [T] of the first context column, where the law says them."""
+        """Return log returns [T] of the first context column; None where the law does not say them."""
 
 
 @dataclass(frozen=True)
@@ -92,18 +92,20 @@ class HiddenTrend:
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """States [T] of variance 1: the state drawn last, redrawn with chance 1 / signal_days each day."""
         days = self.config.days
+        # Two draws of fixed size, in this order: the column's later draws do not depend on the states.
         redrawn = rng.random(days) < 1 / self.config.signal_days
         states = rng.choice(_STATES, size=days)
+        # The running maximum points each day to its last redraw: the states without a loop.
         return np.asarray(states[np.maximum.accumulate(np.where(redrawn, np.arange(days), 0))])
 
     def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002
-        """The drift of the state."""
+        """Return the drift of the state, and what it is expected to add."""
         assert hidden is not None  # noqa: S101  (`draw` gives it)
         drift = hidden * self.deviation
         return drift, drift * self.gain
 
     def context_returns(self) -> None:
-        """Nothing: a context column is one like the others."""
+        """Return None: a context column is like the others."""
 
 
 @dataclass(frozen=True)
@@ -122,34 +124,37 @@ class ShockFollowing:
 
     @property
     def common(self) -> float:
-        """Less than elsewhere where own shocks are followed."""
+        """Part of the common noise that is left: less where own shocks are followed."""
         return COMMON if self.leader is None else 1.0
 
     def draw(self, rng: np.random.Generator) -> None:
-        """Nothing is hidden in a column."""
+        """Draw nothing: no state is hidden in a column, so its stream goes on with its noise."""
 
     def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002
-        """The drift that follows the shocks up to the day before."""
+        """Return the drift that follows the shocks up to the day before, and what it is expected to add."""
         shocks, factor = own / own.std(), 1.0
         if self.leader is not None:
             # Columns differ, so that there is something to choose; the mean square of the factors is 1.08.
             shocks, factor = self.leader, 0.5 + np.random.default_rng([self.config.seed, 3, n]).random()
         weight = self.strength * factor * _weighted_shocks(shocks, daily_persistence(self.config.signal_days))
         ahead = self.sign * weight * self.gain
+        # x[t + 1] = s[t + 1] b w[t]: a drift knows shocks up to the day before, and today's sign.
         return np.concatenate([[0.0], (self.sign[1:] * weight[:-1])]), ahead
 
     def context_returns(self) -> np.ndarray | None:
-        """The leader's own returns, or the sign with some noise."""
+        """Return the leader's own returns, or the sign with some noise; None where the law shows neither."""
         if self.leader is not None:
+            # Less half the variance: the mean of exp(return) is then 1.
             return self.leader * NOISE - NOISE**2 / 2
         if not self.shows_sign:
             return None
+        # Streams are named by [seed, n]: 0 common noise, 1 columns, 2 signs or the leader, 3 factors, 4 this noise.
         noise = np.random.default_rng([self.config.seed, 4]).standard_normal(self.config.days)
         return np.asarray(self.sign * SHOWN_DRIFT + noise * SHOWN_NOISE - SHOWN_NOISE**2 / 2)
 
 
 def make_law(config: SyntheticConfig) -> MarketLaw:
-    """The law that a configuration names, with numbers that make its signal as large as asked for.
+    """Make the law that a configuration names, with numbers that make its signal as large as asked for.
 
     Raises:
         ConfigError: `signal` is larger than the law can explain, or the law needs a context column and there is none.
@@ -172,6 +177,7 @@ def _reversal(config: SyntheticConfig) -> ShockFollowing:
 
 def _regimes(config: SyntheticConfig, *, shown: bool = False) -> ShockFollowing:
     rng = np.random.default_rng([config.seed, 2])
+    # A telegraph signal: E[s[t + k] s[t]] = (1 - 2 / RULE_DAYS)^k, the lambda of the module's docstring.
     flips = np.where(rng.random(config.days) < 1 / RULE_DAYS, -1.0, 1.0)
     flips[0] = rng.choice([-1.0, 1.0])
     return _following(config, sign=np.cumprod(flips), persists=1 - 2 / RULE_DAYS, shows_sign=shown)
@@ -199,7 +205,7 @@ _LAWS: Mapping[Law, Callable[[SyntheticConfig], MarketLaw]] = {
 
 
 def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, float]:
-    """Of `trend`: daily deviation s of the hidden drift, the gain g, and the largest possible signal g^2 / V.
+    """Solve `trend` for the daily deviation s of its drift; also the gain g and the largest possible signal g^2 / V.
 
     Each day, with chance 1 / signal_days, the drift is drawn anew; hence corr(x[t], x[t+k]) = phi^k with
     phi = 1 - 1 / signal_days, g = phi + ... + phi^H, V the sum of phi^|j-k|. The share that x[t] explains is
@@ -217,12 +223,12 @@ def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, floa
 
 
 def mean_growth(deviation: float) -> float:
-    """Of `trend`: log of the mean daily return factor over the three equally likely states and the noise."""
+    """Log of the mean daily return factor of `trend`, over the three equally likely states and the noise."""
     return float(np.log(np.exp(_STATES * deviation + NOISE**2 / 2).mean()))
 
 
 def daily_persistence(signal_days: int) -> float:
-    """What is left of a shock, or of a state, a day later."""
+    """Part of a shock, or of a state, that is left a day later."""
     return 1 - 1 / signal_days
 
 
@@ -234,11 +240,13 @@ def _following(
     leader: np.ndarray | None = None,
     shows_sign: bool = False,
 ) -> ShockFollowing:
-    """The strength that makes the signal as large as asked for (see the module)."""
+    """Make the law of shocks with the strength b that its signal asks for: the equation in the module's docstring."""
     rho, signal, own = daily_persistence(config.signal_days), config.signal, leader is None
     ahead = np.arange(1, HORIZON + 1)
     gain = float((persists**ahead * rho ** (ahead - 1)).sum())
+    # V, and H e^2.
     total, noise = _summed_variance(persists * rho), HORIZON * NOISE**2
+    # c without its factors: the drift of each of the H days holds the shocks of those before it, by rho^0, rho^1 ...
     within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
     caused = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * within if own and persists == 1 else 0.0
     most, because = gain**2 / total, "it may change within them"
@@ -254,9 +262,10 @@ def _following(
 
 
 def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:
-    """The mean of past shocks, weighted less the older they are, of variance 1."""
+    """Sum of the shocks up to each day, weighted less the older they are, scaled to variance 1."""
     found = np.empty_like(shocks)
     held = 0.0
+    # A loop over Python floats: NumPy has no recursive filter.
     for day, shock in enumerate(shocks.tolist()):
         held = rho * held + shock
         found[day] = held
@@ -264,7 +273,7 @@ def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:
 
 
 def _summed_variance(persistence: float) -> float:
-    """Variance of the sum over H days of what has variance 1 and persists so from day to day."""
+    """Variance of the sum over H days of a series of variance 1 with this correlation from day to day."""
     days = np.arange(HORIZON)
     return float((persistence ** np.abs(days[:, None] - days[None, :])).sum())
 

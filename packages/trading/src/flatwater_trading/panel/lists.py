@@ -1,4 +1,4 @@
-"""A column for each instrument whose cells hold lists of numbers, to a column for each of its prices."""
+"""Columns whose cells hold lists of numbers, one column an instrument, as one column for each price."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ _TEXT = r"(?s)^\s*[\[(].*[\])]\s*$"
 def unpack_lists(
     source: Path, frame: pl.DataFrame, mapping: Mapping[str, str], kept: Sequence[str] = ()
 ) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Each column of lists, or of text such as `[1.5, 2, 0.5]`, as `AAPL[open]`, `AAPL[high]` and so on.
+    """Unpack columns of lists, or of text such as `[1.5, 2, 0.5]`, to `AAPL[open]`, `AAPL[high]` and so on.
 
     Args:
         source: for messages.
@@ -58,7 +58,7 @@ def unpack_lists(
 
 
 def _to_lists(column: pl.Series) -> pl.Series | None:
-    """None for a column of anything else; text becomes lists of text."""
+    """Return a column as lists, text as lists of text; None for a column of anything else."""
     if isinstance(column.dtype, pl.Array):
         return column.arr.to_list()
     if isinstance(column.dtype, pl.List):
@@ -66,11 +66,12 @@ def _to_lists(column: pl.Series) -> pl.Series | None:
     if column.dtype != pl.String or not column.str.contains(_TEXT).any():
         return None
     text = column.str.replace_all(r"[\[\](),\s]+", " ").str.strip_chars()
+    # An empty list is missing and not a list of one empty text.
     return text.set(text == "", None).str.split(" ")
 
 
 def _list_length(source: Path, lists: dict[str, pl.Series]) -> int:
-    """How many numbers each list has; the same everywhere."""
+    """Return how many numbers each list has, which must be the same in all of them."""
     length = 0
     for name, column in lists.items():
         lengths = column.list.len()

@@ -1,4 +1,4 @@
-"""From what the user writes after `--panel` to a panel: nothing, a stored file, a file to import, or a synthetic one.
+"""Panels by what the user writes after `--panel`: nothing, a stored file, a file to import, or a synthetic market.
 
 Imports and synthetic panels are stored once under `$XDG_CACHE_HOME/flatwater/panels` (`~/.cache/...` without it), named
 by the hash of everything that they follow from, the code of this package included; from then on every process maps the
@@ -49,7 +49,7 @@ def load_panel(path: str | None) -> Panel:
 
 
 def expand_path(path: str) -> Path:
-    """The file that a user means who writes `~/prices.csv`.
+    """Return the file that a user means who writes `~/prices.csv`.
 
     Raises:
         DataError: `~name` names nobody.
@@ -61,15 +61,16 @@ def expand_path(path: str) -> Path:
 
 
 def cache_folder(kind: str = "panels") -> Path:
-    """Where imported and synthetic panels are kept, or what follows from panels. It can be deleted at any time."""
+    """Folder of imported and synthetic panels, or of files that follow from panels. It can be deleted at any time."""
     chosen = os.environ.get("XDG_CACHE_HOME")
     return (Path(chosen) if chosen else Path.home() / ".cache") / "flatwater" / kind
 
 
 def name_in_cache(origin: str, *packages: str) -> str:
-    """A name for what follows from `origin` and from the code of these packages."""
+    """Return a name for a file that follows from `origin` and from the code of these packages."""
     digest = hashlib.sha256(origin.encode())
     for package in packages:
+        # Sorted: a folder's order differs between machines. A new version of the code makes new files.
         for module in sorted(files(package).iterdir(), key=lambda entry: entry.name):
             if module.name.endswith(".py"):
                 digest.update(module.read_bytes())
@@ -77,7 +78,7 @@ def name_in_cache(origin: str, *packages: str) -> str:
 
 
 def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
-    """The stored panel that follows from `origin` and from this package's code; made and stored if it is not there."""
+    """Open the stored panel that follows from `origin` and from this package's code; make and store it if need be."""
     stored = cache_folder() / f"{name_in_cache(origin, 'flatwater_trading.panel')}.safetensors"
     if stored.is_file():
         try:
@@ -94,11 +95,12 @@ def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
             "can be written, or use flatwater panel import SOURCE --out FILE once and pass FILE."
         ) from wrong
     save_panel(panel, stored)
+    # Mapped as in every later process; the copy in this one's own memory is freed.
     return open_panel(stored)
 
 
 def cached_panel(fingerprint: str) -> Panel | None:
-    """The panel of that fingerprint in the cache; None where there is none.
+    """Find the panel of that fingerprint in the cache; None where there is none.
 
     What was imported from a file that has been replaced by a longer one is still there as it was.
     """
@@ -119,9 +121,9 @@ def _import_file(source: Path) -> Panel:
 
 
 def load_truth(spec: str | None) -> "np.ndarray | None":
-    """What an oracle knows of a synthetic market, [T, K] of the investable columns; None for any other panel.
+    """Generate what an oracle knows of a synthetic market, [T, K] of investable columns; None for any other panel.
 
-    It is generated anew: the text says all there is to know.
+    Nothing has to be stored for it: the text says all there is to know.
     """
     if spec is None or not is_synthetic(spec):
         return None

@@ -21,17 +21,17 @@ from flatwater_watch.files.directory import remove_strays, replace_whole
 from flatwater_watch.files.safe_read import open_regular
 
 KEPT = 16
-"""Files in the folder: the oldest makes room for another. A process that maps it keeps its pages."""
-_ALIGNMENT = 64
+"""Files kept in the folder: the oldest makes room for another. A process that maps a removed file keeps its pages."""
+_ALIGNMENT = 64  # bytes of a cache line
 _HASH_BYTES = hashlib.sha256().digest_size
 _BEGIN = struct.Struct(f"<8s{_HASH_BYTES}sQ")
-"""The format, the hash of all that follows it, and the length of the JSON that says which tensors follow."""
+"""Head of a file: the format, the hash of all behind it, and the length of the JSON that describes the tensors."""
 _FORMAT = b"flatmap1"
 _DTYPES = {"float32": torch.float32, "int64": torch.int64}
 
 
 def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], str]:
-    """The tensors of a file; made and stored where it is not there, or damaged.
+    """Map the tensors of a file; make and store them where it is not there, or damaged.
 
     Args:
         place: of the file, in a folder that holds nothing else.
@@ -47,6 +47,7 @@ def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[
         place.parent.mkdir(parents=True, exist_ok=True)
         with suppress(RunError):  # another user's, say, only costs room
             remove_strays(place.parent)
+        # Written beside and renamed: two processes that make it at once leave one whole file, whichever is last.
         replace_whole(place, _pieces(made))
         _forget_old(place.parent)
         return open_mapped(place), ""
@@ -57,17 +58,19 @@ def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[
 
 
 def open_mapped(place: Path) -> dict[str, Tensor]:
-    """The tensors of a file, mapped. All pages are looked at, so what is resident does not grow later.
+    """Map the tensors of a file. All pages are read for the hash, so what is resident does not grow later.
 
     Raises:
         OSError: it is not there, or cannot be read.
         ValueError: it is damaged, or another kind of file.
     """
     with open_regular(place) as file:
+        # The mapping outlives the file object: tensors hold it through their buffer.
         whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(whole) < _BEGIN.size:
         raise ValueError("it is cut off")
     form, digest, length = _BEGIN.unpack_from(whole)
+    # Views are released at once: on an error the mapping must be free to be closed.
     with memoryview(whole) as view, view[_BEGIN.size :] as rest:
         if form != _FORMAT or hashlib.sha256(rest).digest() != digest:
             raise ValueError("its contents do not match their hash")
@@ -91,6 +94,7 @@ def _pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
         described[name] = (names[tensor.dtype], list(tensor.shape), at)
         at += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
     text = json.dumps(described).encode()
+    # Views of the tensors: a market of gigabytes is hashed and written without a copy.
     body: list[bytes | memoryview] = [text.ljust(room - _BEGIN.size)]
     for tensor in tensors.values():
         body += [memoryview(tensor.numpy().data).cast("B"), bytes(-tensor.nbytes % _ALIGNMENT)]
@@ -102,6 +106,7 @@ def _pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 
 def _forget_old(folder: Path) -> None:
+    # By the time of writing: access times are often switched off.
     newest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in newest[KEPT:]:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Which column of a file is what: named by the user, or guessed from the names that vendors use."""
+"""Roles of a file's columns: named by the user, or guessed from the names that vendors use."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -57,9 +57,9 @@ class ColumnLayout:
     """The file's own names of everything that is read from it."""
 
     named: dict[str, str]
-    """Of the date; in long form of symbol, prices, adjusted close and own features as well."""
+    """Name of the date's column; in long form of symbol, prices, adjusted close and own features as well, by role."""
     wide: dict[tuple[str, str], str]
-    """Of each (instrument, price) in wide form, with adjusted closes and own features; empty in long form."""
+    """Name of the column of each (instrument, price) in wide form, own features included; empty in long form."""
     guessed: dict[str, str]
     """Columns in `named` that were guessed, not mapped by the user, and whose file names differ from ours."""
     unused: list[str]
@@ -67,12 +67,12 @@ class ColumnLayout:
 
 
 def file_kind(source: Path) -> str:
-    """Its suffix in lower case; of a packed table both, `.csv.gz`."""
+    """Return the suffix of a file in lower case; of a packed table both, `.csv.gz`."""
     return "".join(source.suffixes[-2:]).lower() if source.suffix.lower() == ".gz" else source.suffix.lower()
 
 
 def check_names(source: Path, names: Sequence[str]) -> None:
-    """Every column of a file must have a name of its own.
+    """Check that every column of a file has a name of its own.
 
     Raises:
         DataError: two have the same; names it with their places.
@@ -88,7 +88,7 @@ def check_names(source: Path, names: Sequence[str]) -> None:
 
 
 def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], kept: Sequence[str] = ()) -> ColumnLayout:
-    """Long form has a column for symbols, or one for the close and no column for an instrument; wide form has not.
+    """Find the role of each column. Long form has a column for symbols, or for the close and none for an instrument.
 
     Args:
         source: for messages.
@@ -122,7 +122,7 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
 
 
 def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
-    """The names of columns under two heads, as yfinance writes them: a row of prices and a row of tickers.
+    """Join the names of columns under two heads, as yfinance writes them: a row of prices and a row of tickers.
 
     Args:
         rows: the first three of a file.
@@ -176,7 +176,7 @@ def _guess(source: Path, columns: list[str]) -> dict[str, str]:
 
 
 def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping: Mapping[str, str]) -> None:
-    """A date and a close have to be there; the other prices too, unless none is, and the close is known to be one."""
+    """Check that date and close are there; the other prices as well, unless all lack and the close is surely one."""
     alone = not found.keys() & {"open", "high", "low"} and ("symbol" in found or "close" in mapping)
     wanted = ("date", "close") if alone else ("date", *PRICES)
     missing = [role for role in wanted if role not in found]
@@ -199,7 +199,7 @@ def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
 def _wide(
     source: Path, columns: list[str], patterns: dict[str, str], kept: Sequence[str]
 ) -> dict[tuple[str, str], str]:
-    """The file's column of each (instrument, price or own feature)."""
+    """Find the file's column of each (instrument, price or own feature)."""
     found: dict[tuple[str, str], str] = {}
     for column in columns:
         place = _wide_column(column, patterns) or _kept_column(column, kept)
@@ -211,7 +211,7 @@ def _wide(
 
 
 def _wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | None:
-    """Instrument and price (`open`, `high` ...) of a column such as `AAPL_close` or `close.AAPL`; None for others.
+    """Split `AAPL_close` or `close.AAPL` into instrument and price (`open`, `high` ...); None for other columns.
 
     Pairs that pandas wrote as text, `('AAPL', 'close')`, count too.
     """
@@ -223,15 +223,17 @@ def _wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | Non
         return None
     pair = _PAIR.fullmatch(column)
     text = f"{pair['first']}.{pair['second']}" if pair else column
+    # The suffix goes before the prefix: `OPEN_close` is the close of OPEN.
     found = _UNPACKED.fullmatch(text) or _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
     if found is None or _plain(text) in UNUSED or any(_plain(text) in names.split() for names in SYNONYMS.values()):
         return None
     field = found["field"].lower()
+    # `[_. ]?` in the pattern: adj_close, adj close and adjclose are one field.
     return found["symbol"], ADJUSTED if field.startswith("adj") else field
 
 
 def _kept_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
-    """Instrument and own feature of a column such as `AAPL_signal` or `AAPL[signal]`; None for others."""
+    """Split `AAPL_signal` or `AAPL[signal]` into instrument and own feature; None for other columns."""
     for name in kept:
         found = re.fullmatch(rf"(.+?)(?:[_. :/-]{re.escape(name)}|\[{re.escape(name)}\])", column)
         if found:
@@ -240,7 +242,7 @@ def _kept_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _require_all_prices(source: Path, found: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-    """All prices of each instrument; of one with a close alone, that."""
+    """Check that each instrument has all prices or a close alone, which then stands for all four."""
     for name in dict.fromkeys(name for name, _ in found):
         missing = [price for price in PRICES if (name, price) not in found]
         if len(missing) == len(PRICES):
@@ -264,7 +266,7 @@ def _closes(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
 
 
 def say_closes(source: Path, count: int) -> None:
-    """Say that there is one price a day."""
+    """Note that there is one price a day."""
     instruments = "one instrument" if count == 1 else f"{count} instruments"
     note_about_file(
         source,
@@ -274,7 +276,7 @@ def say_closes(source: Path, count: int) -> None:
 
 
 def say_guessed(source: Path, layout: ColumnLayout) -> None:
-    """Say which columns were taken for what without being asked."""
+    """Note which columns were guessed, and for what."""
     if layout.guessed:
         named = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in layout.guessed.items())
         wanted = " ".join(f"{role}=COLUMN" for role in layout.guessed)
@@ -291,6 +293,6 @@ def _shorten_list(columns: list[str]) -> str:
 
 
 def _plain(column: str) -> str:
-    """`5. Adj Close` and `<ADJ_CLOSE>` as `adj_close`."""
+    """Reduce `5. Adj Close` and `<ADJ_CLOSE>` to `adj_close`."""
     name = re.sub(r"^\d+\.\s+", "", column.strip().lower()).strip("<>")
     return re.sub(r"[\s.-]+", "_", name)

@@ -22,10 +22,10 @@ OBSERVATION_LIMIT = 10.0
 """Normalised values are clipped to +-10 deviations: one bad print must not swamp a network's inputs."""
 
 SCALES = "shares and context columns apart"
-"""How columns are scaled. Runs on panels with context columns keep it, as their weights mean nothing under another."""
+"""Name of the scaling. Runs on panels with context columns keep it: their weights mean nothing under another one."""
 
 BLOCK_BYTES = 2 << 20
-"""Of the values that are normalised at a time, in double precision."""
+"""Bytes of the values that are normalised at a time, in double precision."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -43,12 +43,12 @@ class Statistics:
 
 
 def scale_kind(panel: Panel) -> str | None:
-    """`SCALES` of a panel with context columns; None of one without, where it makes no difference."""
+    """Return `SCALES` for a panel with context columns; None for one without, where it makes no difference."""
     return SCALES if len(panel.investable) < len(panel.instruments) else None
 
 
 def training_statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> Statistics:
-    """Mean and deviation of `features` over `days` (rows 0 to the end of training), summed in float64.
+    """Compute mean and deviation of `features` over `days` (rows 0 to the end of training), summed in float64.
 
     Raises:
         DataError: there is no such feature.
@@ -73,7 +73,7 @@ def training_statistics(panel: Panel, features: tuple[str, ...], days: range | s
 
 
 def _pool_sums(sums: np.ndarray, pooled: np.ndarray) -> np.ndarray:
-    """Sums [N, F'], where `pooled` [N, F'] over all columns that are."""
+    """Return sums [N, F'], each that `pooled` [N, F'] marks replaced by the sum over all marked columns."""
     return np.where(pooled, np.where(pooled, sums, 0).sum(axis=0), sums)
 
 
@@ -88,7 +88,7 @@ def observation_panel(
     Args:
         panel: the market.
         features: their names, in the order of the last axis.
-        stats: from `statistics`, for the same features.
+        stats: from `training_statistics`, for the same features.
         out: written in place; on any device.
 
     Raises:
@@ -101,15 +101,18 @@ def observation_panel(
     for columns, block in _blocks(panel, features, 0, len(panel.dates)):
         np.subtract(block, stats.mean[columns], out=block)
         np.divide(block, stats.deviation[columns], out=block)
+        # 0 stands for missing, and is the mean as well.
         np.nan_to_num(block, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+        # All in place: a block is fresh, and one at a time is in memory.
         np.clip(block, -OBSERVATION_LIMIT, OBSERVATION_LIMIT, out=block)
         out[columns].copy_(torch.from_numpy(block).transpose(0, 1))
 
 
 def _blocks(panel: Panel, features: tuple[str, ...], start: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """Blocks of columns as fresh float64 [rows, columns, F'], NaN where the value or the day's close is missing."""
+    """Yield blocks of columns as fresh float64 [rows, columns, F'], NaN where value or close of the day is missing."""
     chosen = find_features(features, panel.features)
     width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
     for at in range(0, len(panel.instruments), width):
         columns = slice(at, min(at + width, len(panel.instruments)))
+        # Computed from row 0 and cut then: a return over 120 rows needs those before `start`.
         yield columns, observed_features(panel, chosen, stop, columns)[start:]

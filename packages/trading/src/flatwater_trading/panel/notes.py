@@ -1,4 +1,4 @@
-"""Notes about a file that was read: said once it is known that the file can be used."""
+"""Notes about a file that is read, logged once it is known that the file can be used."""
 
 import logging
 from collections.abc import Iterator
@@ -7,12 +7,13 @@ from contextvars import ContextVar
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
+# A context variable and no global: two threads may import at the same time.
 _held: ContextVar[list[str] | None] = ContextVar("held", default=None)
 
 
 @contextmanager
 def notes_at_the_end() -> Iterator[None]:
-    """Hold notes back until the block has ended; where it raises, the error alone is said."""
+    """Hold notes back until the block has ended; where it raises, they are dropped and the error stands alone."""
     held: list[str] = []
     token = _held.set(held)
     try:
@@ -24,7 +25,7 @@ def notes_at_the_end() -> Iterator[None]:
 
 
 def note_about_file(source: Path, text: str) -> None:
-    """Say something about the file."""
+    """Log a note about a file, or hold it back in `notes_at_the_end`."""
     line, held = f"{source}: {text}", _held.get()
     if held is None:
         _log.warning("%s", line)

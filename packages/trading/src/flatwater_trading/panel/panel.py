@@ -16,10 +16,10 @@ from flatwater_trading.panel.calendar import Calendar, infer_calendar
 from flatwater_watch.errors import DataError, require
 
 FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
-"""The nine features, with which the last axis begins. They are always addressed by name."""
+"""The nine features with which the last axis begins, always addressed by name."""
 
 PRICES = ("open", "high", "low", "close")
-"""Those among them that a file has to hold."""
+"""Features among the nine that a file has to hold."""
 
 _HASH_BYTES = 4 << 20
 
@@ -41,7 +41,7 @@ class Panel:
     features: tuple[str, ...]
     """Names of the last axis of `values`: the nine, and own ones."""
     origins: Mapping[str, str]
-    """Where own features come from, with the version of what computed them; those that replace one of the nine, too."""
+    """Origin of each own feature, with the version of its code; features that replace one of the nine have one, too."""
     fingerprint: str
     """sha256 (hex) of values, dates, names and investable columns: equal for equal contents, however stored."""
     raw_close: np.ndarray | None = None
@@ -50,11 +50,11 @@ class Panel:
 
     @property
     def calendar(self) -> Calendar:
-        """How often its rows come, by its dates."""
+        """The frequency of the rows, by their dates."""
         return infer_calendar(self.dates)
 
     def feature(self, name: str) -> np.ndarray:
-        """One feature as a view [T, N] of `values`.
+        """Return one feature as a view [T, N] of `values`.
 
         Raises:
             DataError: the panel has no such feature; the message names those it has.
@@ -63,7 +63,7 @@ class Panel:
 
 
 def first_days(panel: Panel, days: int | None) -> Panel:
-    """The panel as it was after its first `days` days, as a view; all of it for None.
+    """Return the panel as it was after its first `days` days, as a view; all of it for None.
 
     Raises:
         ConfigError: it has fewer.
@@ -72,6 +72,7 @@ def first_days(panel: Panel, days: int | None) -> Panel:
         return panel
     require(days < len(panel.dates), "splits.days", days, f"at most the {len(panel.dates)} rows of the panel")
     values, dates = panel.values[:days], panel.dates[:days]
+    # Indicators reach back only: the result has the fingerprint of the panel that was imported before newer days came.
     return replace(
         panel,
         values=values,
@@ -89,7 +90,7 @@ def first_days(panel: Panel, days: int | None) -> Panel:
 
 
 def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: Sequence[str]) -> Panel:
-    """The panel with these columns, in this order; itself where it has them so. Other columns are left out.
+    """Return the panel with these columns, in this order; itself where it has them so. Other columns are left out.
 
     Raises:
         DataError: it lacks one of them; the message names those.
@@ -116,7 +117,7 @@ def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: S
 
 
 def feature_number(features: tuple[str, ...], name: str) -> int:
-    """The place of a feature in the last axis of `values`.
+    """Return the place of a feature in the last axis of `values`.
 
     Raises:
         DataError: there is no such feature; the message names those there are.
@@ -136,7 +137,7 @@ def build_panel(
     origins: Mapping[str, str] = MappingProxyType({}),
     raw_close: np.ndarray | None = None,
 ) -> Panel:
-    """A panel around `values`, which is made read-only and not copied.
+    """Build a panel around `values`, which is made read-only and not copied.
 
     Args:
         values: [T, N, F] float32 in the order of `features`, NaN where missing.
@@ -154,6 +155,7 @@ def build_panel(
     columns = investable_columns(names, investable)
     close = values[:, :, FEATURES.index("close")]
     valid = np.isfinite(close)
+    # A context column may be of any sign: a spread of 0 is a value.
     valid[:, columns] &= close[:, columns] > 0
     for array in (values, valid, dates, columns, *(() if raw_close is None else (raw_close,))):
         array.setflags(write=False)
@@ -171,7 +173,7 @@ def build_panel(
 
 
 def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | None) -> np.ndarray:
-    """Increasing int64 column numbers of the chosen names, of all columns for None.
+    """Return increasing int64 column numbers of the chosen names, of all columns for None.
 
     Args:
         instruments: all names.
@@ -205,16 +207,18 @@ def fingerprint(
     investable: np.ndarray,
     features: tuple[str, ...] = FEATURES,
 ) -> str:
-    """sha256 (hex) of a panel's contents, in bounded extra memory.
+    """Return the sha256 (hex) of a panel's contents, in bounded extra memory.
 
     All NaN count as the same, whatever bits they carry, so a re-import on another machine gives the same fingerprint.
     """
     digest = hashlib.sha256(f"{features}{values.shape}{instruments}".encode())
+    # Little-endian and of fixed width: machines of another byte order come to the same hash.
     digest.update(np.ascontiguousarray(dates.astype("datetime64[D]").astype("<i8")).data)
     digest.update(np.ascontiguousarray(investable.astype("<i8")).data)
     rows = max(1, _HASH_BYTES // max(1, values[:1].nbytes))
     for at in range(0, len(values), rows):
         block = np.array(values[at : at + rows], dtype="<f4", order="C")
+        # One NaN for all: payload and sign of a NaN depend on the processor that made it.
         block[np.isnan(block)] = np.nan
         digest.update(block.data)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Text and vendor types to numbers, or an error that says which cell cannot be read."""
+"""Numbers from text and vendor types, or an error that names the cell that cannot be read."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +11,12 @@ from flatwater_watch.progress import count_steps
 from flatwater_watch.sanitize import short_repr
 
 MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a")
-"""What counts as a missing number in text, in any case."""
+"""Texts that count as a missing number, in any case."""
 
 _MONEY = r"^\s*[$€£]\s*(-?[\d.,]+)\s*$"
 _GERMAN = r"^-?\d{1,3}(?:\.\d{3})*(?:,\d+)?$|^-?\d+,\d+$"
 _ENGLISH = r"^-?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
+# 1,234 and 1.234 can be read in both ways: only another count of digits, or both marks, decide.
 _ONLY_ENGLISH = (
     r"^-?\d{1,3}(?:,\d{3})+\.\d+$|^-?\d{1,3}(?:,\d{3}){2,}$|^-?\d*\.(?:\d{1,2}|\d{4,})$|^-?(?:0?|\d{4,})\.\d+$"
 )
@@ -25,11 +26,11 @@ AT_ONCE = 100
 """Columns that are parsed in one call: a call for each takes longer than the parsing."""
 
 Decimal = Literal["point", "comma"]
-"""What stands before decimals."""
+"""Mark before decimals."""
 
 
 def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | None = None) -> pl.DataFrame:
-    """Text such as `1.234,5`, `1,234.5` and `$9.5` as `1234.5` and `9.5`.
+    """Rewrite text such as `1.234,5`, `1,234.5` and `$9.5` to `1234.5` and `9.5`.
 
     Each column is written in one way: the one in which alone some number of it can be read. A column in which every
     number can be read in both is taken as most of the others; where none says, a comma stands before decimals in a
@@ -51,12 +52,13 @@ def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | Non
         return frame  # a point alone stands before decimals
     ways = {column.name: {decimal} if decimal else _decimal_readings(column) for column in columns}
     commas, points = (sum(way == {only} for way in ways.values()) for only in ("comma", "point"))
+    # A file that separates its fields by commas hardly writes decimals with them.
     usual: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
     return frame.with_columns([_rewritten(name, way or {usual}) for name, way in ways.items()])
 
 
 def _decimal_readings(column: pl.Series) -> set[Decimal]:
-    """The ways in which alone some number of a column can be read."""
+    """Return the ways that some number of a column forces: one, none where all can be read in both, or both."""
     kinds: tuple[tuple[Decimal, str], ...] = (("comma", _ONLY_GERMAN), ("point", _ONLY_ENGLISH))
     return {way for way, pattern in kinds if column.str.contains(pattern).any()}
 
@@ -73,7 +75,7 @@ def _rewritten(name: str, way: set[Decimal]) -> pl.Expr:
 
 
 def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> dict[str, pl.Series]:
-    """`parse_numbers` of many columns: text whose cells are all finite numbers at once, any other by itself.
+    """Parse many columns: text whose cells are all finite numbers at once, any other by `parse_numbers`.
 
     Raises:
         DataError: as `parse_numbers`, for the first such column.
@@ -95,7 +97,7 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
 
 
 def to_text(source: Path, column: pl.Series) -> pl.Series:
-    """A column as text, without space around it.
+    """Return a column as text, without space around it.
 
     Raises:
         DataError: it holds lists, tables or bytes.
@@ -108,7 +110,7 @@ def to_text(source: Path, column: pl.Series) -> pl.Series:
 
 
 def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
-    """Numbers as float64, null where missing (empty, NaN or one of `MISSING`).
+    """Parse a column to float64, null where missing (empty, NaN or one of `MISSING`).
 
     Raises:
         DataError: a cell is neither a number nor missing, or is infinite; the message names the first such row.

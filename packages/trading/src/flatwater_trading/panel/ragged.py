@@ -1,4 +1,4 @@
-"""Rows of a CSV file that are shorter or longer than its head: prices in them may stand in the wrong column."""
+"""Check for rows of a CSV file that are shorter or longer than its head: their prices may be in the wrong column."""
 
 import csv
 import io
@@ -8,22 +8,23 @@ from flatwater_watch.errors import DataError
 from flatwater_watch.files.safe_read import open_regular
 
 SEPARATORS = (";", "\t")
-"""Between fields, besides the comma: taken where the head has one of them and no comma."""
+"""Separators of fields besides the comma: taken where the head has one of them and no comma."""
 
 
 def find_separator(text: Path) -> str:
-    """What stands between the fields of a file's head.
+    """Find the separator of a file's head.
 
     Raises:
         OSError: the file cannot be read.
     """
     with open_regular(text) as file:
+        # Bounded: a file without a line end, such as a binary one, would be read whole. 1 MiB is 50,000 names.
         head = file.readline(1 << 20).decode(errors="replace")
     return next((each for each in SEPARATORS if each in head and "," not in head), ",")
 
 
 def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) -> None:
-    """Every row must have as many fields as the head.
+    """Check that every row has as many fields as the head.
 
     Args:
         source: for messages.

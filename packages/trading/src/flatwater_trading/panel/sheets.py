@@ -1,4 +1,4 @@
-"""Prices in a workbook of a spreadsheet program: one sheet of it as a table, each cell as what it is.
+"""Prices in a workbook of a spreadsheet program: one sheet as a table, each cell with its own type.
 
 A cell is a number, a date or a text, and stays one: a number needs no guess of what stands before its decimals. Text
 with numbers in it (`1.234,5`) is read as in a CSV file. Rows above the table (such as a title) are left out.
@@ -17,13 +17,13 @@ from flatwater_trading.panel.parsing import MISSING, Decimal, plain_numbers
 from flatwater_watch.errors import DataError
 
 _WRITTEN_NUMBER = re.compile(r"[$€£+-]?\s*\d[\d.,:/\sTZ-]*")
-"""Text that is a number or a date."""
+"""Pattern of text that is a number or a date."""
 _LOOKED_AT = 100
-"""Rows in which the table must begin."""
+"""Number of rows in which the table must begin."""
 
 
 def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decimal | None) -> pl.DataFrame:
-    """The table of one sheet.
+    """Read the table of one sheet.
 
     Args:
         source: for messages.
@@ -43,6 +43,7 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
         ) from missing
     try:
         book = calamine.load_workbook(file)
+        # Empty areas are kept: the row in the note below is then the one that the spreadsheet shows.
         tables = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in book.sheet_names}
     except (calamine.CalamineError, OSError) as wrong:
         raise DataError(
@@ -73,7 +74,7 @@ def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str |
 
 
 def _first_number_row(rows: list[list[Any]]) -> int | None:
-    """The first row of numbers that is as wide as a table; None where there is none.
+    """Find the first row of numbers that is as wide as a table; None where there is none.
 
     A title with the day of printing beside it is narrower than the table below it.
     """
@@ -81,13 +82,14 @@ def _first_number_row(rows: list[list[Any]]) -> int | None:
     width = max((_count_filled_cells(row) for row in looked_at), default=0)
     for at, row in enumerate(looked_at):
         numbers = sum(_is_number(cell) for cell in row)
+        # Not row 0: a table of numbers has a row of names above it.
         if at and numbers and _count_filled_cells(row) > 1 and 2 * _count_filled_cells(row) > width:
             return at
     return None
 
 
 def _header_row(rows: list[list[Any]]) -> int:
-    """The row of the table's names: the last above its numbers that is about as wide; of two heads the upper one."""
+    """Find the row of the table's names: the last above its numbers that is about as wide; of two heads the upper."""
     first = _first_number_row(rows)
     if first is None:
         return 0
@@ -107,6 +109,7 @@ def _count_filled_cells(row: list[Any]) -> int:
 def _is_number(cell: object) -> bool:
     if isinstance(cell, str):
         return _WRITTEN_NUMBER.fullmatch(cell.strip()) is not None
+    # A bool is an int in Python, and is no number of a table.
     return not isinstance(cell, bool)
 
 
@@ -129,6 +132,7 @@ def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | N
         {name: [cell if isinstance(cell, str) else None for cell in cells] for name, cells in texts.items()},
         schema=dict.fromkeys(texts, pl.String),
     )
+    # A tab: commas separate no fields in a sheet, so where nothing else decides, a comma stands before decimals.
     plain = plain_numbers(written, separator="\t", decimal=decimal)
     return pl.DataFrame(
         [
@@ -143,7 +147,7 @@ def _is_text(cell: object) -> bool:
 
 
 def _typed_column(name: str, cells: list[Any]) -> pl.Series:
-    """A column of numbers or of days; what is neither is missing."""
+    """Build a column of numbers or of days; other cells are missing."""
     known = [None if isinstance(cell, str) else cell for cell in cells]
     if any(isinstance(cell, dt.date) for cell in known):
         if all(cell is None or isinstance(cell, dt.date) for cell in known):
@@ -160,13 +164,14 @@ def _typed_column(name: str, cells: list[Any]) -> pl.Series:
 
 
 def _mixed_column(text: pl.Series, cells: list[Any]) -> pl.Series:
-    """Text, with the numbers and days among it written as we read them."""
+    """Fill a column of text with its numbers and days, written as they are parsed later."""
     rest = [None if isinstance(cell, str) else _cell_text(cell) for cell in cells]
     return text.fill_null(pl.Series(text.name, rest, dtype=pl.String))
 
 
 def _cell_text(cell: object) -> str:
     if isinstance(cell, float):
+        # Workbooks hold whole numbers as floats: 20240102 is a date, and 20240102.0 none.
         return str(int(cell)) if cell.is_integer() else repr(cell)
     if isinstance(cell, dt.datetime) and cell.time() == dt.time():
         return cell.date().isoformat()

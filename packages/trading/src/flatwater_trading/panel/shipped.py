@@ -9,5 +9,5 @@ from pathlib import Path
 
 
 def shipped_panel_path() -> Path:
-    """Where the shipped panel lies in the installed package."""
+    """Return the path of the shipped panel in the installed package."""
     return Path(str(files("flatwater_trading.panel").joinpath("shipped", "us_shares_2000_2013.safetensors")))

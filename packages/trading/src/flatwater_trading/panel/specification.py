@@ -10,16 +10,17 @@ from flatwater_watch.sanitize import short_repr
 
 _PREFIX = "synthetic:"
 _READ: dict[object, Callable[[str], int | float]] = {int: int, float: float}
-"""How a number is read; what is none of these is a name."""
+"""Readers of numbers by type; a value of another type is a name."""
 
 
 def parse_synthetic(spec: str) -> SyntheticConfig:
-    """`synthetic:60x1500:signal=0.6:seed=3` as a configuration: instruments x days, then fields by name.
+    """Parse `synthetic:60x1500:signal=0.6:seed=3` to a configuration: instruments x days, then fields by name.
 
     Raises:
         ConfigError: the text is malformed, or names no field of `SyntheticConfig`.
     """
     head, *settings = spec.removeprefix(_PREFIX).split(":")
+    # 18 digits at most: Python refuses to read an int of more than 4,300, with an error of its own.
     size = re.fullmatch(r"(\d{1,18})x(\d{1,18})", head)
     kinds = get_type_hints(SyntheticConfig)
     wanted = f"Write synthetic:INSTRUMENTSxDAYS[:FIELD=VALUE ...] with fields {', '.join(kinds)}."
@@ -40,5 +41,5 @@ def parse_synthetic(spec: str) -> SyntheticConfig:
 
 
 def is_synthetic(spec: str) -> bool:
-    """Whether the text asks for a synthetic panel rather than a file."""
+    """Return whether the text asks for a synthetic panel rather than a file."""
     return spec.startswith(_PREFIX)

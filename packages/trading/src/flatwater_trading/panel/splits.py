@@ -36,7 +36,7 @@ class Splits:
 
 
 def split_days(n_days: int, *, context: int, config: SplitConfig) -> Splits:
-    """The tradable days of a panel of `n_days` when the agent sees `context` days.
+    """Split the tradable days of a panel of `n_days` when the agent sees `context` days.
 
     Raises:
         ConfigError: no training day is left; says how many days there are, how many are needed and what to change.
@@ -44,9 +44,11 @@ def split_days(n_days: int, *, context: int, config: SplitConfig) -> Splits:
     require(context >= 1, "context", context, "1 day or more")
     if config.days is not None:
         require(config.days <= n_days, "splits.days", config.days, f"at most the {n_days} rows of the panel")
+        # First of all: what comes after `days` is neither split nor looked at.
         n_days = config.days
     holdout = n_days - config.holdout_days
     validation = holdout - config.validation_days
+    # Row context - 1 is the first with a full context; one training day is the least.
     if validation <= context - 1:
         needed = context + config.validation_days + config.holdout_days
         raise ConfigError(

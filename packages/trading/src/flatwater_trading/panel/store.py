@@ -1,4 +1,4 @@
-"""A panel as ONE file in safetensors layout: eight bytes of header length, a JSON header, then the raw arrays.
+"""A panel as one file in safetensors layout: eight bytes of header length, a JSON header, then the raw arrays.
 
 The values are mapped, never read into private memory, so any number of processes on a machine share one copy of them.
 The file is written beside its place and renamed into it, so a reader sees the old file or the new one, whole.
@@ -23,12 +23,12 @@ from flatwater_watch.files.output import own_name
 from flatwater_watch.files.safe_read import describe_irregular, open_regular
 
 _FORMAT = "flatwater-panel-1"
-_LARGEST_HEADER = 16 << 20
-_ALIGNMENT = 64
+_LARGEST_HEADER = 16 << 20  # a foreign file's first eight bytes may be any number
+_ALIGNMENT = 64  # bytes of a cache line
 _CHUNK = 4 << 20
 _DTYPES = {"values": ("F32", "<f4"), "dates": ("I64", "<i8"), "investable": ("I64", "<i8"), "valid": ("BOOL", "|b1")}
 _OPTIONAL = {"raw_close": ("F32", "<f4")}
-"""Of panels with two kinds of prices."""
+"""Arrays that only panels with two kinds of prices have."""
 _KINDS = _DTYPES | _OPTIONAL
 
 
@@ -45,6 +45,7 @@ def save_panel(panel: Panel, path: Path) -> None:
     try:
         place = path.resolve()
         with suppress(RunError):  # another user's, say, only costs room
+            # Temporary files of writers that were killed; those that are at work hold theirs.
             remove_strays(place.parent, of=place.name)
         replace_whole(place, itertools.chain((struct.pack("<Q", len(header)) + header,), _blocks(arrays)))
     except OSError as wrong:
@@ -52,7 +53,7 @@ def save_panel(panel: Panel, path: Path) -> None:
 
 
 def check_place(path: Path, *, source: Path | None = None, force: bool = False) -> None:
-    """Find out before a panel is made whether it may take the place of what is there.
+    """Check before a panel is made that it may take the place of what is there.
 
     Args:
         path: where it will be stored.
@@ -68,6 +69,7 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
         found = place.stat() if place.exists() else None
     except (OSError, RuntimeError, ValueError) as wrong:
         raise DataError(f"{path}: no panel can be written there: {wrong}. Choose another place.") from wrong
+    # Names that Flatwater gives to files of its own are no place for a panel.
     if not path.is_symlink() and (own := own_name(place)):
         raise DataError(f"{path}: the panel cannot be written: {own}. Choose another place.")
     if found is None:
@@ -87,7 +89,7 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
 
 
 def is_panel(path: Path) -> bool:
-    """Whether a file begins as a stored panel does; what follows is not looked at."""
+    """Return whether a file begins as a stored panel does; the arrays are not read."""
     try:
         with open_regular(path) as file:
             _read_header(path, file)
@@ -97,7 +99,7 @@ def is_panel(path: Path) -> bool:
 
 
 def read_fingerprint(path: Path) -> str:
-    """The fingerprint that a stored panel's header names; the values are not looked at.
+    """Read the fingerprint that a stored panel's header names; the values are not read.
 
     Raises:
         DataError: it is no stored panel, or cannot be read.
@@ -120,6 +122,7 @@ def open_panel(path: Path) -> Panel:
     try:
         with open_regular(path) as file:
             header, start = _read_header(path, file)
+            # Read in pieces and not through the mapping: pages of a mapping that were touched count as resident.
             digest = _digest(header, iter(lambda: file.read(_CHUNK), b""))
         if digest != header["__metadata__"]["sha256"]:
             raise DataError(f"{path}: the contents do not match their hash: cut off or damaged. Import it again.")
@@ -152,6 +155,7 @@ def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
         size = array.size * np.dtype(dtype).itemsize
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + size]}
         at += size
+    # Arrays are read twice, to hash and to write: the hash stands in front of them, and no copy is kept.
     about["sha256"] = _digest(header, _blocks(arrays))
     text = json.dumps(header).encode()
     # Spaces behind the JSON (allowed by the format) let the float32 values begin on a cache line.
@@ -159,7 +163,7 @@ def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
 
 
 def _digest(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
-    """sha256 (hex) of the header, without the hash that stands in it, and of the arrays behind it."""
+    """Return the sha256 (hex) of the header, without the hash that stands in it, and of the arrays behind it."""
     about = {name: text for name, text in header["__metadata__"].items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header | {"__metadata__": about}, sort_keys=True).encode())
     for block in blocks:
@@ -168,7 +172,7 @@ def _digest(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
 
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """The JSON header, and where the arrays begin. What stands in it is not yet checked."""
+    """Return the JSON header, not yet checked against its hash, and the offset at which the arrays begin."""
     foreign = f"{path}: this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE."
     length = file.read(8)
     size = struct.unpack("<Q", length)[0] if len(length) == 8 else 0  # noqa: PLR2004
@@ -187,6 +191,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
 def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
     about = header["__metadata__"]
     features = tuple(json.loads(about["features"]))
+    # After the hash: a panel that is whole, but of another version, is not called damaged.
     if features[: len(FEATURES)] != FEATURES:
         raise DataError(f"{path}: the panel has the features {features}, this version wants {FEATURES}. Import again.")
 
@@ -195,6 +200,7 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
         shape, offset = tuple(described["shape"]), start + described["data_offsets"][0]
         return {"dtype": _KINDS[name][1], "mode": "r", "offset": offset, "shape": shape}
 
+    # Copies: they are small, and need not hold a mapping open.
     dates = np.array(np.memmap(path, **place("dates"))).astype("datetime64[D]")
     investable = np.array(np.memmap(path, **place("investable")))
     dates.setflags(write=False)

@@ -1,4 +1,4 @@
-"""What a person wants to know about a panel before training on it."""
+"""Summary of a panel for a person who is about to train on it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +36,13 @@ class FeatureSummary:
     name: str
     """The feature."""
     mean: float | None
-    """None where the panel has no value of it."""
+    """Mean over days and columns; None where the panel has no value of the feature."""
     deviation: float | None
-    """Of the population; None where the panel has no value of it."""
+    """Deviation of the population; None where the panel has no value of the feature."""
     missing: float
     """Share of cells without a value, warm-up days included."""
     origin: str
-    """Where an own feature comes from, with its version; empty for what every panel has."""
+    """Origin of an own feature, with its version; empty for the features of every panel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,7 @@ class SplitSummary:
     last: str
     """Its last tradable day."""
     days: int
-    """How many there are."""
+    """Number of tradable days."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,9 +68,9 @@ class PanelSummary:
     first: str
     last: str
     frequency: str
-    """How often rows come: `daily`, `weekly`, `monthly` ..."""
+    """Frequency of the rows: `daily`, `weekly`, `monthly` ..."""
     unit: str
-    """What a row is called: `day`, `week`, `month` ..."""
+    """Name of a row: `day`, `week`, `month` ..."""
     periods_per_year: int
     """Rows of a year, by which figures are annualised."""
     missing: float
@@ -82,7 +82,7 @@ class PanelSummary:
     splits: list[SplitSummary]
     """Empty where the panel is too short for the default splits."""
     splits_problem: str | None
-    """Why `splits` is empty, or holds no episode."""
+    """Reason why `splits` is empty, or holds no episode; None where it is neither."""
     fingerprint: str
     file: str | None
     """The file that the values are mapped from."""
@@ -90,7 +90,7 @@ class PanelSummary:
 
 
 def summarise_panel(panel: Panel, *, context: int, episode: int) -> PanelSummary:
-    """Days, instruments, features, splits (default configuration), fingerprint and file of a panel.
+    """Summarise days, instruments, features, splits (default configuration), fingerprint and file of a panel.
 
     Args:
         panel: a stored one, or one in memory.
@@ -134,6 +134,7 @@ def _instrument(panel: Panel, n: int) -> InstrumentSummary:
 
 def _feature(panel: Panel, name: str) -> FeatureSummary:
     values = panel.feature(name)
+    # In float64: a float32 mean over millions of cells loses digits.
     known = values[np.isfinite(values)].astype(np.float64)
     return FeatureSummary(
         name=name,
@@ -149,6 +150,7 @@ def _splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary
         splits = split_days(len(panel.dates), context=context, config=SplitConfig())
     except ConfigError as short:
         return [], str(short)
+    # Cut first, then tried: splits that hold no episode are shown beside the reason.
     problem = None
     try:
         check_episode(splits, episode)

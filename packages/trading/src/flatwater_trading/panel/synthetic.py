@@ -29,7 +29,7 @@ class SyntheticPanel:
     """A panel, and the truth behind it."""
 
     panel: Panel
-    """What agents and envs see."""
+    """The panel that agents and environments see."""
     drift: np.ndarray
     """[T, N] float32: expected log return from the close of day t to that of day t + 20, given all that has happened
     and is hidden on day t, as if nothing halted or ended. NaN where the day has no close. It means nothing for a first
@@ -56,7 +56,7 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
 
 
 def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
-    """The drift of the columns that can be bought, [T, K], without the panel: most of a panel's time are indicators."""
+    """Generate the drift of investable columns, [T, K], without the panel, whose indicators take most of its time."""
     drift = np.full((config.days, config.instruments - config.context_instruments), np.nan, dtype=np.float32)
     for n, (_, traded, ahead) in enumerate(islice(_columns(config), drift.shape[1])):
         drift[traded, n] = ahead[traded]
@@ -64,7 +64,7 @@ def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
 
 
 def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
-    """Each column's prices [T], the rows on which it is traded, and the log return that its law expects [T]."""
+    """Yield each column's prices [T], the rows on which it is traded, and the log return that its law expects [T]."""
     law = make_law(config)
     shown, first_context = law.context_returns(), config.instruments - config.context_instruments
     days = np.arange(config.days)
@@ -73,9 +73,11 @@ def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], n
     market = common.standard_normal(config.days) * NOISE * market_share**0.5
     sectors = common.standard_normal((SECTORS, config.days)) * NOISE * sector_share**0.5
     for n in range(config.instruments):
+        # A stream for each column. The order of its draws (state, beta, noise, prices, days) is part of every panel.
         rng = np.random.default_rng([config.seed, 1, n])
         hidden = law.draw(rng)
         beta = rng.uniform(0.7, 1.3)
+        # The rest of the variance, so that every column has the deviation NOISE whatever its beta is.
         own = (1 - sector_share - beta**2 * market_share) ** 0.5 * NOISE * rng.standard_normal(config.days)
         moves, ahead = law.moves(n, hidden, own)
         returns = moves + beta * market + sectors[n % SECTORS] + own - law.growth
@@ -86,19 +88,21 @@ def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], n
 
 
 def _prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.ndarray]:
-    """Open, close, high and low [T] around the path of log returns; consistent by construction."""
+    """Draw open, close, high and low [T] around the path of log returns; consistent by construction."""
+    # Prices begin around 50, two thirds of them between 30 and 82.
     start = np.log(50.0) + 0.5 * rng.standard_normal()
     close = start + np.cumsum(returns)
     before = np.concatenate([[start], close[:-1]])
     gap, above, below = rng.standard_normal((3, len(returns))) * NOISE
     opened = before + 0.3 * gap
+    # Beyond open and close, by |noise|: high and low are consistent without a check.
     high = np.maximum(opened, close) + 0.4 * np.abs(above)
     low = np.minimum(opened, close) - 0.4 * np.abs(below)
     return {name: np.exp(log) for name, log in {"open": opened, "close": close, "high": high, "low": low}.items()}
 
 
 def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.ndarray:
-    """Days [T] bool on which the column has prices: after its listing, before its delisting, outside halts."""
+    """Draw the days [T] bool on which a column has prices: after its listing, before its delisting, outside halts."""
     days = np.arange(config.days)
     # All draws are made whatever the shares are, so that changing one share leaves the rest of the market alone.
     late, gone, *when = rng.random(4)
@@ -108,6 +112,7 @@ def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.n
         traded &= days >= config.days * (0.05 + 0.55 * when[0])
     if gone < config.delistings:
         traded &= days < config.days * (0.6 + 0.35 * when[1])
+    # The running maximum joins halts that overlap: a column trades again when the last of them is over.
     until = np.maximum.accumulate(np.where(begins, days + lengths, 0))
     return traded & (days >= until)
 

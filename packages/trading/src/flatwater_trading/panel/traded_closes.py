@@ -12,9 +12,9 @@ from flatwater_trading.panel.panel import Panel
 from flatwater_watch.errors import DataError
 
 SPLIT = 1.3
-"""How far the ratio must have moved, either way, to be a split: a dividend of 30 % is none that a share pays."""
+"""Factor by which the ratio must have moved, either way, to be a split: no share pays a dividend of 30 %."""
 NEAR = 1.3
-"""How far a purchase price may be from the day's close as it was traded, either way."""
+"""Factor by which a purchase price may differ from the day's close as it was traded, either way."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,14 +22,14 @@ class TradedCloses:
     """Closes as they were traded over those of the panel."""
 
     raw: np.ndarray
-    """[T, N]: as they were traded."""
+    """Closes as they were traded, [T, N]."""
     close: np.ndarray
-    """[T, N]: the panel's."""
+    """Closes of the panel, [T, N]."""
     columns: np.ndarray
-    """[K] of what can be bought."""
+    """Column numbers of what can be bought, [K]."""
 
     def traded_ratio(self, row: int, instrument: int) -> float:
-        """Of the instrument's last day with both closes up to `row`; 1 before the first.
+        """Return the ratio on the instrument's last day with both closes up to `row`; 1 before the first.
 
         Args:
             row: of the panel.
@@ -37,19 +37,20 @@ class TradedCloses:
         """
         column = self.columns[instrument]
         raw, close = self.raw[: row + 1, column], self.close[: row + 1, column]
+        # Up to `row` alone: a split that comes later must not change the ratio of an earlier day.
         known = np.flatnonzero((raw > 0) & (close > 0))
         return float(raw[known[-1]]) / float(close[known[-1]]) if len(known) else 1.0
 
 
 def traded_closes(panel: Panel) -> TradedCloses | None:
-    """None where only one kind of prices is known."""
+    """Return both kinds of closes of a panel; None where it knows only one kind."""
     if panel.raw_close is None:
         return None
     return TradedCloses(panel.raw_close, panel.feature("close"), panel.investable)
 
 
 def with_raw_closes(panel: Panel, given: Panel) -> Panel:
-    """The panel with the closes of another file as those that were traded.
+    """Return the panel with the closes of another file as those that were traded.
 
     Args:
         panel: whose prices are adjusted.
@@ -60,6 +61,7 @@ def with_raw_closes(panel: Panel, given: Panel) -> Panel:
     """
     source = given.feature("close") if given.raw_close is None else given.raw_close
     raw = np.full(panel.valid.shape, np.nan, dtype=np.float32)
+    # By date: the other file may begin earlier, or lack days.
     _, rows, of_given = np.intersect1d(panel.dates, given.dates, assume_unique=True, return_indices=True)
     places = {name: n for n, name in enumerate(given.instruments)}
     for n, name in enumerate(panel.instruments):

@@ -1,4 +1,4 @@
-"""Text files as plain UTF-8: what gzip has packed is unpacked, and UTF-16 rewritten, into a file that is removed again.
+"""Text files as plain UTF-8: gzip is unpacked, and UTF-16 rewritten, into a temporary file that is removed again.
 
 It is written to the temporary folder and not into memory, in which the table itself has to fit. A few kilobytes can be
 unpacked to terabytes, so how much comes out is bounded while it comes.
@@ -17,12 +17,12 @@ from flatwater_watch.errors import DataError
 from flatwater_watch.files.safe_read import open_regular
 
 MOST_BYTES = 4 << 30
-"""Of an unpacked file: prices of 10,000 instruments on 10,000 days."""
+"""Most bytes of an unpacked file: prices of 10,000 instruments on 10,000 days."""
 MOST_SHARE, FREE = 200, 64 << 20
-"""Times its size on disk that a file may be unpacked to, beyond the first 64 MiB: numbers reach 3 to 20, repeated ones
-100, and what was made to fill a disk 1,000."""
-_CHUNK = 1 << 20
-_GZIP = b"\x1f\x8b"
+"""Factor of its size on disk that a file may be unpacked to, beyond the first 64 MiB: numbers reach 3 to 20, repeated
+numbers 100, and a file that was made to fill a disk 1,000."""
+_CHUNK = 1 << 20  # memory that unpacking takes, whatever the file
+_GZIP = b"\x1f\x8b"  # by content: a file named .csv may be packed as well
 _OTHERS = {
     b"PK\x03\x04": "a zip archive or a workbook: unpack it, or give it the suffix of its kind (.xlsx)",
     b"PAR1": "Parquet: name it .parquet",
@@ -31,14 +31,15 @@ _OTHERS = {
     b"\xfd7zXZ": "packed by xz: unpack it first (unxz)",
     b"\xd0\xcf\x11\xe0": "a workbook of an old version of Excel: name it .xls",
 }
-"""What a file is that begins so, and what to do."""
+"""First bytes of other kinds of files -> the kind, and what to do."""
+# UTF-32 before UTF-16: its little-endian mark begins with that of UTF-16.
 _MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"))
 _ENCODINGS = (*_MARKS, (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 @contextmanager
 def plain_text(source: Path) -> Iterator[Path]:
-    """A file with the same text in UTF-8; the source itself where it is that already.
+    """Give a file with the same text in UTF-8; the source itself where it is that already.
 
     Raises:
         DataError: it is no text, damaged, or unpacks to more than a table of prices.
@@ -70,6 +71,7 @@ def _unpack_(source: Path, into: IO[bytes]) -> None:
         with open_regular(source) as packed, gzip.GzipFile(fileobj=packed) as file:
             while chunk := file.read(_CHUNK):
                 written += len(chunk)
+                # Counted while it comes and before it is written: the size in gzip's trailer can say anything.
                 if written > most:
                     raise DataError(
                         f"{source}: {size:,} bytes unpack to more than {most:,}, which is no table of prices. If it is "
@@ -82,7 +84,7 @@ def _unpack_(source: Path, into: IO[bytes]) -> None:
 
 
 def _encoding_of(source: Path, place: Path) -> str:
-    """Empty for UTF-8 and whatever else has no mark."""
+    """Return the encoding that the first bytes show; empty for UTF-8 and anything without a mark."""
     with open_regular(place) as file:
         head = file.read(8)
     for mark, what in _OTHERS.items():
@@ -98,6 +100,7 @@ def _encoding_of(source: Path, place: Path) -> str:
 
 def _rewrite_(source: Path, place: Path, encoding: str, into: IO[bytes]) -> None:
     with open_regular(place) as file:
+        # Incremental: a chunk may end within a character.
         decoder = codecs.getincrementaldecoder(encoding)()
         try:
             while chunk := file.read(_CHUNK):
@@ -105,4 +108,5 @@ def _rewrite_(source: Path, place: Path, encoding: str, into: IO[bytes]) -> None
             into.write(decoder.decode(b"", final=True).encode())
         except UnicodeError as wrong:
             raise DataError(f"{source}: this is no text in {encoding.upper()}: {wrong}. Save it as UTF-8.") from wrong
+    # The caller opens the file by its name, so what is in this buffer has to be there.
     into.flush()
