@@ -1,8 +1,10 @@
 """The page of a run: every part in it, whatever is missing; nothing from outside; nothing of a run read as markup."""
 
 import json
+import math
 import re
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +15,9 @@ import pytest
 from seen_page import HOSTILE, Seen, charts, colours, painted
 from synthetic_run import append_line, finding, ledger_line, make_run
 
+from flatwater.description import describe_recipe
+from flatwater.recipes.ppo.recipe import PPO
+from flatwater.reports.course import course_chart
 from flatwater.reports.page import page_sections, run_page
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
@@ -171,6 +176,14 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path, rounds: int) -> No
     assert "There is no result here" in found.text
     for chart in charts(found):
         go.Figure(painted(chart))
+
+
+@pytest.mark.parametrize(("judged", "drawn"), [(math.nan, []), (3.0, ["held out"])])
+def test_a_curve_is_in_the_legend_where_it_has_a_point(run: Path, judged: float, drawn: list[str]) -> None:
+    metrics = {"round": [1.0, 2.0], "return/mean": [1.0, 2.0], "evaluation/policy": [math.nan, judged]}
+    chart = course_chart(replace(read_run(run), recipe=describe_recipe(PPO, {}), metrics=metrics))
+    assert [mark.name for mark in chart.marks] == ["return, training", *drawn]
+    assert ("judged" in chart.reading) == bool(drawn)
 
 
 OPTIONAL = ["plan.json", "metrics.jsonl", "ledger.jsonl", "findings.jsonl", "alarms.jsonl"]

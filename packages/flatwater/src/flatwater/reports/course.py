@@ -51,14 +51,17 @@ def holdout_blocks(run: RunRecords) -> Iterator[Block]:
 
 
 def course_chart(run: RunRecords) -> Chart:
-    """The recipe's curves over the rounds."""
+    """The recipe's curves over the rounds, those alone that have a point."""
+    curves = [
+        metric_line(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED else 1.6)
+        for (title, metric), colour in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
+    ]
+    drawn = [curve for curve in curves if curve.x]
+    judged = "The last curve is the one by which the run is judged."
     return Chart(
         title="What was learned",
-        reading="The last curve is the one by which the run is judged.",
-        marks=[
-            metric_line(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED else 1.6)
-            for (title, metric), colour in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
-        ],
+        reading=judged if curves[-1:] == drawn[-1:] else "",
+        marks=drawn,
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         height=360,
     )
