@@ -1,4 +1,4 @@
-"""Sending what a run's mirror does not have yet, when the run itself is over: `flatwater mirror RUN`."""
+"""Send what a run's mirror does not have yet, when the run itself is over: `flatwater mirror RUN`."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,17 +21,17 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
 TRIES = 6
-"""Before a store counts as gone; the pauses between them add up to 16 s."""
+"""Attempts before a store counts as gone; the pauses between them add up to 16 s."""
 
 
 @dataclass(frozen=True)
 class CatchUpResult:
-    """What was sent."""
+    """Place of the mirror, and how much was sent to it."""
 
     url: str
     checkpoints: int
     bytes: int
-    """Of shards and files."""
+    """Bytes of shards and files that were sent."""
 
 
 def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Callable[[int], None]) -> CatchUpResult:
@@ -42,6 +42,7 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         ConfigError: the run has no mirror, or the store refuses.
     """
     folder = open_folder(run)
+    # A run in training sends by itself, so no process may be training it now.
     with hold_lock(folder):
         settings, where = read_settings(folder), str(folder.config)
         keep = from_mapping(CheckpointConfig, _table(settings, "checkpoints", where), f"{where}: checkpoints")
@@ -49,6 +50,7 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         if not base:
             raise ConfigError(f"{run}: this run has no mirror. Say where to: --to s3://bucket/path")
         url, identity = mirror_place(base, folder)
+        # A list, since `count` below only reads the name and changes what it holds.
         sent = [0]
 
         def count(size: int) -> None:
@@ -57,18 +59,21 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
 
         sender = MirrorSender(open_objects(url), folder, identity, keep, count, say)
         _retry_store(sender.connect_, say)
+        # After `connect_`: it lists the store, so that a shard that is there already is not sent again.
         known = {manifest.file.name for manifest in sender.manifests.values()}
         whole = [m for m in list_checkpoints(folder.checkpoints) if not find_quick_problems(folder.checkpoints, m)]
         missing = [manifest for manifest in whole if manifest.file.name not in known]
         for manifest in missing:
             _retry_store(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
+        # Files after the checkpoints, so that the records at the store never tell of rounds that cannot be resumed
+        # there.
         _retry_store(sender.send_files_, say)
         _retry_store(sender.release_, say)
     return CatchUpResult(url, len(missing), sent[0])
 
 
 def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """A table of a run's settings. The rest is left alone: to send files, nothing that they name is imported."""
+    """Return a table of a run's settings; the rest is left alone: to send files, nothing that they name is imported."""
     found = settings.get(name, {})
     if not isinstance(found, Mapping):
         raise ConfigError(f"{where}: {name} = {short_repr(found)}: expected a table")

@@ -1,4 +1,4 @@
-"""What every run is given besides what it trains: how long, on which machine, in how much memory, what is kept."""
+"""Settings of every run besides what it trains: how long, on which machine, in how much memory, what is kept."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,7 +40,7 @@ class RunConfig:
         "members, take milliseconds each, and workers would wait for them. "
         "Several runs at once gain more: flatwater sweep --at-once N",
     )
-    """Why a recipe that lacks one of these settings does."""
+    """Reason that is told where a recipe has none of these settings."""
 
     trainer: str = ""
     """What the run trains: the name of its recipe, by which `flatwater resume` finds it."""
@@ -82,7 +82,7 @@ class RunConfig:
 
     @property
     def budget_bytes(self) -> int | None:
-        """The budget, where the user gave one."""
+        """The budget in bytes, or None where the user gave none."""
         try:
             return None if self.budget is None else parse_bytes(self.budget)
         except ConfigError as wrong:
@@ -93,7 +93,7 @@ class RunConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CrewConfig(RunConfig):
-    """The same for runs that workers can compute."""
+    """Settings of runs that workers can compute: those of all runs, and where and on how many processes."""
 
     open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "any_machine"}
 
@@ -116,12 +116,13 @@ C = TypeVar("C", bound=RunConfig)
 
 
 def mirrored_below(config: C, folder: Path) -> C:
-    """The configuration of a run in a sweep's or a study's folder: mirrored below that one's name.
+    """Return the configuration of a run in a sweep's or a study's folder, mirrored below the name of that folder.
 
-    The runs of all sweeps are called alike.
+    Runs of all sweeps have the same names, so at one URL they would meet.
     """
     if config.mirror is None:
         return config
+    # Absolute, as `.` has no name.
     return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.absolute().name}")
 
 
@@ -129,6 +130,7 @@ def check_crew(config: CrewConfig) -> None:
     """Check the settings of workers, and those that all runs share."""
     check_run(config)
     if config.workers != 1:
+        # Workers get the state as NumPy arrays, which lie in the CPU's memory.
         with_workers = f"with workers = {config.workers}, which compute on the CPU. Use --workers 1"
         require(config.device == "cpu", "device", config.device, f"cpu {with_workers}")
     alone = "left out with one worker. Give --workers, or --cluster '' at a resume"
@@ -141,6 +143,7 @@ def check_run(config: RunConfig) -> None:
     require(
         len(config.trackers) == len(set(config.trackers)), "trackers", config.trackers, "names of trackers, each once"
     )
+    # Tags are printed on terminals and in pages: a control character in one could rewrite what stands around it.
     plain = all(tag.strip() == tag != "" and escape_controls(tag) == tag for tag in config.tag)
     require(plain and len(config.tag) == len(set(config.tag)), "tag", config.tag, "words, each once")
     require(config.mirror is None or is_url(config.mirror), "mirror", config.mirror, "a URL such as s3://bucket/path")

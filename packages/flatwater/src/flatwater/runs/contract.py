@@ -1,4 +1,4 @@
-"""The memory contract of a run: what is held is weighed after each round, explained when it grows, and bounded.
+"""The memory contract of a run: memory is measured after each round, explained when it grows, and bounded.
 
 It knows the state tree and nothing of what is trained: every trainer gets the same contract.
 """
@@ -32,41 +32,42 @@ from flatwater_watch.units import format_bytes
 STOP_SHARE = 0.95
 """Share of the budget at which a run stops while it still can save."""
 _FAMILY_SHARE = 1 / 500
-"""Of the run's time that may go into summing up the worker processes."""
+"""Share of the run's time that may go into summing up the worker processes."""
+# 1 MiB. To ask the kernel which pages were touched costs a system call per leaf, and small leaves hardly matter.
 _WEIGHED_PAGES = 1 << 20
-"""Leaves of fewer bytes are taken as touched."""
+"""Bytes from which a leaf is asked which of its pages were touched; smaller ones count as touched."""
 
 
 @dataclass
 class MemoryContract:
-    """One for each process that trains a run; built when the state is complete."""
+    """Measures a run's memory against its plan; one for each training process, built when the state is complete."""
 
     root: object
     """The state tree."""
     plan: Plan
     device: torch.device
     beside: Callable[[], dict[str, int]] = dict
-    """Bytes that the run's services hold outside of the state, by owner: what waits to be sent."""
+    """Bytes that the run's services hold outside of the state, by owner: data that wait to be sent."""
     elsewhere: Callable[[], int] = lambda: 0
-    """Bytes that processes which compute for the run have for themselves."""
+    """Bytes of RAM that processes which compute for the run have for themselves."""
     exchange: Callable[[], Mapping[str, Any]] = dict
-    """What those processes, on other machines too, hold, and what was exchanged with them in the round."""
+    """The ledger's record of those processes, on other machines too, and of the round's exchange with them."""
     base: int = 0
     monitor: Monitor = field(default_factory=lambda: Monitor(Roots(packages=("flatwater", "flatwater_trading"))))
     full: set[str] = field(default_factory=set)
-    """Leaves whose pages were all found in RAM."""
+    """Leaves whose pages were all found in RAM; they stay there, so they are not asked again."""
     family: CostlyMeter[FamilyMemory] = field(default_factory=lambda: CostlyMeter(family_memory, _FAMILY_SHARE))
-    """This process and its workers."""
+    """Memory of this process and its workers together."""
     breach: int = 0
-    """Bytes at which the budget was found exceeded; 0 while it is kept."""
+    """Bytes that were in use when the budget was found exceeded; 0 while it is kept."""
 
     def __post_init__(self) -> None:
-        """Weigh what is there before the first round; what building the run has freed is not the base."""
+        """Measure memory before the first round; what building the run has freed is not part of the base."""
         release_freed_memory()
         self.base = base_bytes(self.measure_owned_())
 
     def measure_owned_(self) -> dict[str, int]:
-        """Bytes of RAM that each leaf has now: what lies on another device has none."""
+        """Return the bytes of RAM that each leaf has now; a leaf on another device has none."""
         held = {path: size for path, size in nbytes(self.root).items() if path not in self.plan.mapped}
         for leaf in leaves(self.root):
             if leaf.path in self.plan.mapped:
@@ -74,6 +75,8 @@ class MemoryContract:
             if is_off_host(leaf.value):
                 held[leaf.path] = 0
             elif held[leaf.path] >= _WEIGHED_PAGES and leaf.path not in self.full:
+                # Zeroed pages that nothing has written to are not in RAM yet, such as the rest of a ring that is
+                # being filled.
                 touched = touched_bytes(leaf_address(leaf.value), held[leaf.path])
                 if touched == held[leaf.path]:
                     self.full.add(leaf.path)
@@ -81,7 +84,7 @@ class MemoryContract:
         return held | self.beside()
 
     def over_budget_(self) -> bool:
-        """Whether the run has come so near to its budget that it must stop; cheap enough for every step."""
+        """Return whether the run is so near to its budget that it must stop; cheap enough for every step."""
         if self._used_bytes() >= STOP_SHARE * self.plan.budget_bytes:
             release_freed_memory()  # what a phase has freed may be kept for its next step, and is no need of the run
             used = self._used_bytes()
@@ -89,11 +92,12 @@ class MemoryContract:
         return self.breach != 0
 
     def _used_bytes(self) -> int:
+        # On a card the allocator's reservation counts, not what it hands out: other programs cannot have the rest.
         on_card = self.device.type == "cuda"
         return torch.cuda.memory_reserved(self.device) if on_card else footprint().resident + self.elsewhere()
 
     def settle_round_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
-        """Weigh everything after a round. Returns where it is, and what was newly found about its growth."""
+        """Measure everything after a round. Returns where memory is, and new findings about its growth."""
         statement = take_statement(self.measure_owned_(), base=self.base)
         reading = Reading(
             step=round_,
@@ -103,6 +107,7 @@ class MemoryContract:
             free=None if statement.heap is None else statement.heap.kept,
             owned=group_bytes(statement.owned, depth=2),
             planned=group_bytes(self.plan.owners, depth=2),
+            # Growth is told against the share at which the run would stop, not against the whole budget.
             limit=int(STOP_SHARE * self.plan.budget_bytes),
             # What workers compute is not in this process's CPU seconds: nothing is said of how fast a run with them is.
             rates={}
@@ -112,11 +117,11 @@ class MemoryContract:
         return statement, self.monitor.observe(reading)
 
     def _busy_seconds(self, effort: Effort) -> float:
-        """Seconds that do not depend on what else runs: of this process's CPU, or of the device that computes."""
+        """Return seconds that other programs do not change: of this process's CPU, or of the device that computes."""
         return effort.seconds if self.device.type == "cuda" else effort.cpu_seconds
 
     def record(self, statement: Statement, efforts: Mapping[str, Effort], *, envs: int, peak: int) -> dict[str, Any]:
-        """The round's line in ledger.jsonl."""
+        """Return the round's line in ledger.jsonl."""
         family = self.family.read_if_due_()
         return statement.to_json() | {
             "private": family.private,
@@ -141,7 +146,7 @@ def is_off_host(value: object) -> bool:
 
 
 def leaf_address(value: object) -> int:
-    """Where the memory of a leaf begins."""
+    """Return the address at which the memory of a leaf begins."""
     if isinstance(value, torch.Tensor):
         return value.untyped_storage().data_ptr()
     assert isinstance(value, np.ndarray)  # noqa: S101  (nothing else weighs that much)
@@ -149,22 +154,23 @@ def leaf_address(value: object) -> int:
 
 
 def device_totals(device: torch.device) -> dict[str, int] | None:
-    """What torch's CUDA allocator hands out, and what it keeps; None on a CPU."""
+    """Return the bytes that torch's CUDA allocator hands out, and those that it keeps; None on a CPU."""
     if device.type != "cuda":
         return None
     return {"allocated": torch.cuda.memory_allocated(device), "reserved": torch.cuda.memory_reserved(device)}
 
 
 def ledger_metrics(record: Mapping[str, Any]) -> dict[str, float]:
-    """The ledger's numbers as metrics: totals, and each owner by the first two names of its path.
+    """Return the ledger's numbers as metrics in bytes: totals, and each owner by the first two names of its path.
 
-    `system/*` are those that other tools show under these names, in 10^6 bytes.
+    The `system/*` metrics are those that other tools show under these names, in 10^6 bytes.
     """
     numbers = {name: record[name] for name in ("resident", "private", "file_mapped", "slack", "unaccounted")}
     numbers |= {"owned": record["owned_bytes"], "envs": record["envs"], "threads": record["threads"]}
     owners = group_bytes(record["owned"], depth=2)
     if workers := record["exchange"].get("workers"):
         numbers["workers"] = sum(worker["private"] for worker in workers)
+        # Each leaf counts by its size, so that one above its plan does not hide one below.
         numbers["workers_unplanned"] = sum(sum(map(abs, worker["unplanned"].values())) for worker in workers)
     card = record["cuda"] or {"allocated": 0, "reserved": 0}
     system = {f"system/gpu_memory_{name}_MB": card[name] / 1e6 for name in ("allocated", "reserved")}
@@ -173,7 +179,7 @@ def ledger_metrics(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def ledger_text(record: Mapping[str, Any]) -> str:
-    """The ledger's line for the terminal."""
+    """Return the ledger's line for the terminal."""
     parts = (
         ("files", record["file_mapped"]),
         ("base", record["base"]),
@@ -187,7 +193,7 @@ def ledger_text(record: Mapping[str, Any]) -> str:
 
 
 def budget_stop_text(plan: Plan, used: int) -> str:
-    """Why a run stops at its budget."""
+    """Return why a run stops at its budget, as a sentence."""
     return (
         f"{format_bytes(used)} are resident, {STOP_SHARE:.0%} of the budget of {format_bytes(plan.budget_bytes)}: the "
         "step is finished and a checkpoint saved"

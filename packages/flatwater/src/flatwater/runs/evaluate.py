@@ -1,4 +1,4 @@
-"""Score a run's champion again, on validation or holdout days; every look at the holdout is logged."""
+"""Score a run's champion again, on validation or holdout days; every use of the holdout is logged."""
 
 import json
 from collections.abc import Callable
@@ -26,12 +26,12 @@ def evaluate(
     say: Callable[[str], None],
     **changes: Any,  # noqa: ANN401  (settings of a recipe)
 ) -> dict[str, Any]:
-    """The champion of the newest intact checkpoint against the baselines.
+    """Return the score of the newest intact checkpoint's champion against the baselines, as plain values for JSON.
 
     Args:
         run: the run's folder, or the URL at which it is mirrored.
         holdout: play the holdout instead of the validation days; the look is logged before the days are played.
-        say: told about damaged checkpoints and earlier looks.
+        say: gets lines about damaged checkpoints and earlier uses of the holdout.
         changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
     """
     with open_run_folder(run, say, shards=True) as folder:
@@ -40,7 +40,7 @@ def evaluate(
 
 
 def plan_evaluation(run: Path | str, say: Callable[[str], None], **changes: Any) -> Plan:  # noqa: ANN401
-    """What `evaluate` would hold: the run is built whole again, and no phase takes more than its plan says."""
+    """Return the plan of what `evaluate` would hold: the run is built whole again, and phases take what was planned."""
     with open_run_folder(run, say, shards=False) as folder:
         config = with_changes(read_config(folder, where=run), changes)
         return replace(recipe_of_config(config).plan(config), what="evaluation")
@@ -60,8 +60,9 @@ def _evaluate(
         raise RunError(f"{run}: {why}. Resume the run first.")
     if not holdout:
         return _result(composed, folder, say)
+    # Before a day is played: whoever stops it half-way has still seen some of the holdout.
     said = log_look(folder, manifest.round)
-    if is_url(run):
+    if is_url(run):  # a run at a URL lies in a folder that goes away: the log is kept only if it is sent
         send_back(str(run), folder, folder.looks)
     say(said)
     found = composed.write_holdout(folder)
@@ -74,11 +75,12 @@ def _evaluate(
 
 
 def _result(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
-    """What a finished run leaves, written for one that was stopped as well; a folder that cannot be written is left."""
+    """Score a run, and write what a finished run leaves also for a stopped one; a read-only folder is left as it is."""
     try:
         composed.write_result(folder)
     except RunError as fault:
         say(f"the result is not kept: {fault}")
         return composed.score(holdout=False)
+    # Read from the file rather than scored a second time: what is printed is what was written.
     found: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
     return found

@@ -1,4 +1,4 @@
-"""What must be the same where a checkpoint is continued, and what its numbers depend on besides."""
+"""Facts that must be the same where a checkpoint is continued, and what its numbers depend on besides."""
 
 import platform
 from collections.abc import Collection, Iterable, Mapping
@@ -16,14 +16,14 @@ from flatwater.sources import text_hashes
 
 
 def run_facts(run: Run) -> dict[str, Any]:
-    """Settings and data. Data are compared by their content, wherever they lie."""
+    """Return settings and data of a run; data are compared by their content, wherever they lie."""
     apart = run.location_settings | run.config.open_ended
     settings = {name: value for name, value in to_mapping(run.config).items() if name not in apart}
     return {"config": settings, "data": dict(run.data())}
 
 
 def version_facts() -> dict[str, str]:
-    """What the numbers of a run depend on besides its configuration; recorded, and told where it differs."""
+    """Return what a run's numbers depend on besides its configuration; recorded, and told where it differs."""
     return {
         "flatwater": __version__,
         "torch": torch.__version__,
@@ -33,26 +33,29 @@ def version_facts() -> dict[str, str]:
 
 
 def source_hashes(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a RunConfig of any recipe)
-    """The text of the code of somebody's that settings name, as hashes: the value of the setting -> module -> digits.
+    """Return hashes of the text of users' code that settings name: the value of the setting -> module -> digits.
 
-    A module that a named one imports from beside itself counts as well (`flatwater.sources.text_hashes`).
+    A module that such code imports from beside itself counts as well (`flatwater.sources.text_hashes`). Trackers and
+    commands for events are left out: they change no number.
     """
     named = find_named_code(type(config), to_mapping(config))
     return {code.value: dict(text_hashes(code.module)) for code in named if code.module and not code.declared.trains}
 
 
 def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (same)
-    """Modules whose text is another than when a checkpoint was saved, a line each; an older one says nothing of them.
+    """Return modules whose text has changed since a checkpoint was saved, a line each.
 
     Args:
-        saved: `sources` of the checkpoint.
+        saved: `sources` of the checkpoint; an older checkpoint has none, and nothing is said of it.
         config: the settings with which it goes on.
     """
     told = dict[str, str]()
     for name, now in source_hashes(config).items():
+        # From a file that anybody may have edited: whatever is no mapping says nothing.
         before = saved.get(name) if isinstance(saved, Mapping) else None
         if not isinstance(before, Mapping):
             continue
+        # Both sides, so that a module that was added or removed is named too.
         for module in sorted({*before, *now}):
             was, text = before.get(module, "absent"), now.get(module, "absent")
             if was != text:
@@ -61,7 +64,7 @@ def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (
 
 
 def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The arithmetics that a run was computed with.
+    """Return the arithmetics that a run was computed with.
 
     Args:
         saved: facts of checkpoints; those of other versions may say less.
@@ -76,11 +79,14 @@ def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
 
 @cache
 def arithmetic_hash() -> str:
-    """What this machine makes of one fixed computation: its instructions, and a hash of the bits.
+    """Return what this machine makes of one fixed computation: its instructions, and a hash of the bits.
 
-    Another processor, or another choice of a library's kernels, sums in another order. Nothing else tells that of two
-    machines whose versions are the same.
+    Another processor, or another choice of a library's kernels, sums in another order. Nothing else tells two machines
+    of the same versions apart.
     """
+    # Batches, exp and tanh, norms and means: kernels that differ by instruction set sum each of them in another
+    # order.
+    # A `linspace` and no draw: the input must not depend on a generator, nor move the run's own.
     numbers = torch.linspace(-2, 2, 8 * 48 * 40).view(8, 48, 40)
     product = torch.bmm(numbers, numbers.transpose(1, 2))
     made = torch.cat([f(product).flatten() for f in (torch.sigmoid, torch.tanh, torch.exp, torch.sqrt)])
@@ -95,13 +101,13 @@ ARITHMETIC = "arithmetic"
 def changed_facts(
     saved: object, *, then: str = "when it was saved", here: str = "now", apart: Collection[str] = ()
 ) -> list[str]:
-    """What the numbers depend on and is another now, a line each: `torch 2.9.0 when it was saved, 2.9.1 now`.
+    """Return what the numbers depend on and has changed, a line each: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
     Args:
-        saved: `versions` of a checkpoint; an older one may say less, and one that was made by hand anything.
-        then: when, or where, those are from.
-        here: the same of this process.
-        apart: names that may be others.
+        saved: `versions` of a checkpoint; an older one may say less, and a forged one anything.
+        then: words for when, or where, the saved versions are from.
+        here: words for this process.
+        apart: names that may differ.
     """
     if not isinstance(saved, Mapping):
         return [f"versions {saved!r} when it was saved"]

@@ -1,4 +1,4 @@
-"""The machine that a run computes on: device, threads, and what becomes of freed memory."""
+"""The machine that a run computes on: device, threads, and how freed memory is kept or given back."""
 
 import ctypes
 import gc
@@ -18,7 +18,7 @@ _MMAP_MAX, _TRIM_THRESHOLD = -4, -1
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name.
+    """Return the device of that name, and make CUDA repeat its numbers.
 
     Raises:
         ConfigError: torch does not know it, or this machine does not have it.
@@ -42,14 +42,18 @@ def find_device(name: str) -> torch.device:
 def repeat_on_cuda() -> None:
     """Have CUDA compute the same bits each time, in the precision that is asked for; before it computes at all.
 
-    Operations that have no such kernel warn, and go on: a run must not end at one.
+    Operations that have no such kernel warn, and go on: a run must not end at one of them.
     """
+    # cuBLAS reads it when its handle is made, and PyTorch's notes on determinism ask for it; the user's own value
+    # stays.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     # The market's simulator writes by `put_` alone, each index once: no order of a GPU's threads shows in that.
     warnings.filterwarnings("ignore", message="put_ does not have a deterministic implementation")
+    # Benchmarks pick a kernel by its time in this process: another process may pick another one.
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
+    # TF32 keeps 10 bits of a mantissa, where float32 was asked for.
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
 
@@ -70,22 +74,23 @@ def keep_freed_memory() -> None:
     """Have large freed blocks reused instead of given back to the system at once. Called once, before round 1.
 
     glibc maps and unmaps every block above 32 MiB anew, and its pages are zeroed at each use: a third of an update's
-    CPU time on 669 columns. What is kept is at most one phase's peak; `release_freed_memory` gives it back.
+    CPU time on 669 columns. The memory kept is at most one phase's peak; `release_freed_memory` gives it back.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
+        # No block by `mmap`, whatever its size: they come from the heap, whose freed blocks are used again.
         libc.mallopt(_MMAP_MAX, 0)
-        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)  # the heap's end is not given back by itself either
 
 
 @contextmanager
 def freeze_gc() -> Iterator[None]:
     """Take what is alive now (modules, the run itself) out of the garbage collector's sight while a run trains.
 
-    That makes a collection after each round cheap. At the end all is in sight again: also what the program itself had
-    frozen, as Python does not say which objects these are.
+    That makes a collection after each round cheap. At the end all is in sight again, also objects that the program
+    itself had frozen, as Python does not say which objects these are.
     """
-    gc.collect()
+    gc.collect()  # first: garbage that is frozen would stay for the whole run
     gc.freeze()
     try:
         yield

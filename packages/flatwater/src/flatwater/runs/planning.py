@@ -1,4 +1,4 @@
-"""What comes before a run of any kind: its settings looked over; its plan, built and tried out on torch's meta device.
+"""Preparation of a run of any kind: its settings are checked, its plan is built and tried out on the meta device.
 
 Nothing is allocated for it. The state's bytes are exact. A phase's transients are estimated from the highest sum of
 tensors alive at once while the phase runs on the meta device; the ledger of the run says what a phase really took.
@@ -32,16 +32,16 @@ T = TypeVar("T")
 
 META = torch.device("meta")
 KERNELS = 2.5
-"""What a phase takes, over its tensors alone: kernels have workspaces, and the allocator's blocks do not fit exactly.
+"""Factor from a phase's tensors to its bytes: kernels have workspaces, and allocators' blocks do not fit exactly.
 Measured at the sizes of the benchmarks: 2.0, 1.8 and 2.6."""
 LATER_BYTES = 40 << 20
-"""What libraries load when they first compute, after the plan: 24 and 35 MB were measured."""
+"""Bytes that libraries load when they first compute, after the plan: 24 and 35 MB were measured."""
 WORKER_BYTES = 150 << 20
 """Private bytes of a worker's interpreter and libraries: 156 and 157 MB were measured."""
 RAY_BYTES = 32 << 20
-"""The same of Ray, in a worker on a cluster: 33 MB were measured."""
+"""Private bytes that Ray adds to a worker on a cluster: 33 MB were measured."""
 WORTH_SAYING = 0.01
-"""Of the state: a change that saves less is not suggested."""
+"""Share of the state's bytes below which a change is not suggested."""
 
 
 def make_plan(
@@ -57,29 +57,31 @@ def make_plan(
     here: AbstractSet[str] = frozenset(),
     beside: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
-    """The plan of a run.
+    """Return the plan of a run.
 
     Args:
         owners: bytes by path of a run built on the meta device.
         transients: tries the phases out there, and returns the most bytes of tensors of each.
-        config: its budget is the run's.
-        device: where the run will compute: its memory is what counts.
+        config: the run's, with its budget.
+        device: where the run will compute: its memory is counted.
         workers: bytes by path of the state of each process that computes besides.
-        apart: whether those are on other machines.
-        exchange: bytes that go between them and the run.
+        apart: whether the workers are on other machines.
+        exchange: bytes that go between workers and the run.
         mapped: bytes by path of what no process has for itself.
         here: phases that are the run's own, whoever computes the others.
-        beside: bytes by phase of what is no tensor.
+        beside: bytes by phase that are in no tensor.
 
     Raises:
         ConfigError: a phase refuses the configuration.
     """
     phases = phase_bytes(transients, beside)
+    # A worker does one phase at a time, so it needs the largest of those it takes part in, not their sum.
     highest = max((size for phase, size in phases.items() if phase not in here), default=0)
     base = WORKER_BYTES + (RAY_BYTES if apart else 0)
     return Plan(
         owners={**owners, **({} if config.mirror is None else {OWNER: QUEUE_BYTES})},
         transients=phases,
+        # On a card the process's own pages do not count.
         base_bytes=resident_bytes() + LATER_BYTES if device.type == "cpu" else 0,
         limits=device_limits(device),
         budget=config.budget_bytes,
@@ -100,7 +102,7 @@ def planned_use(
     budget: str | None,
     mapped: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
-    """The plan of a command that uses what was trained, on this process's CPU, as `planned` makes that of a run.
+    """Return the plan of a command that uses a trained policy, on this process's CPU.
 
     Args:
         what: the command.
@@ -124,7 +126,7 @@ def planned_use(
 
 
 Alternative = tuple[str, str, C]
-"""What to change, the first name in the paths of the owner that it makes smaller, and the configuration."""
+"""Change to suggest, the first name in the paths of the owner that it makes smaller, and the changed configuration."""
 
 
 def with_advice(
@@ -133,13 +135,13 @@ def with_advice(
     owners: Mapping[str, int],
     owners_of: Callable[[C], Mapping[str, int]],
 ) -> Plan:
-    """The plan; where it does not fit, with what would make the largest owners smaller, and how small.
+    """Return the plan; where it does not fit, with changes that would make the largest owners smaller, and how small.
 
     Args:
-        plan: of a configuration.
-        alternatives: to that configuration; each is planned, not guessed.
-        owners: its bytes by path.
-        owners_of: the bytes by path of a configuration.
+        plan: plan of the configuration.
+        alternatives: changes of the configuration; each is planned, not guessed.
+        owners: bytes by path of the configuration.
+        owners_of: returns the bytes by path of another configuration.
     """
     now, found = group_bytes(owners, depth=1), []
     for change, group, smaller in () if plan.fits else alternatives:
@@ -152,14 +154,15 @@ def with_advice(
 
 
 def device_limits(device: torch.device) -> dict[str, int]:
-    """Each limit on the memory where the state lies, in bytes that this process can come to."""
+    """Return each limit on the memory where the state lies, in bytes that this process can come to."""
     if device.type == "cuda":
+        # What this process has reserved is free to it.
         return {str(device): torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)}
     return memory_limits()
 
 
 def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str, int]) -> dict[str, int]:
-    """The most bytes of each phase, tried out in a fork: what that imports is gone with it.
+    """Return the most bytes of each phase, tried out in a fork: modules that are imported there are gone with it.
 
     Args:
         transients: tries the phases out on the meta device, and returns the most bytes of tensors of each.
@@ -176,11 +179,10 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
 
 
 def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """As of `_try_out`, in a fork of this process.
-
-    Kernels of the meta device import torch's compiler, only to tell it to leave them alone: 0.8 CPU seconds and 46 MB.
-    Where it is not imported yet, a stand-in takes the message. It would break the compiler, so it must not stay.
-    """
+    # In a fork of this process, which ends when the answer is given.
+    # Kernels of the meta device import torch's compiler, only to tell it to leave them alone: 0.8 CPU seconds and 46
+    # MB.
+    # A stand-in takes that message. It would break a compiler that is used later, so it must not reach the parent.
     if "torch._dynamo" not in sys.modules:
         stand_in = ModuleType("torch._dynamo")
         vars(stand_in)["disable"] = lambda kernel, *_, **__: kernel
@@ -189,7 +191,7 @@ def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] 
 
 
 def _try_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """The bytes of each phase; or why the user's own part of it is refused."""
+    """Return the bytes of each phase; or why the user's own part of it is refused."""
     try:
         return {phase: int(KERNELS * size) for phase, size in transients().items()}
     except ConfigError as refused:
@@ -197,7 +199,7 @@ def _try_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | st
 
 
 def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
-    """What `build` allocates.
+    """Return what `build` allocates.
 
     Raises:
         MemoryLimitError: the system refuses the memory; names the run's largest owners.
@@ -212,22 +214,22 @@ def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
 
 @dataclass(frozen=True)
 class CheckedConfig:
-    """A configuration that a run can start with."""
+    """Configuration with which a run can start on this machine."""
 
     config: Any
-    """A RunConfig of any kind, as it is kept."""
+    """The settings, a RunConfig of any kind, in the form in which they are kept."""
     taken: frozenset[str]
     """Names of the runs that lie below its mirror's URL."""
 
 
 def check_settings(config: Any) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
-    """Look over what is asked of this machine and of others; data and memory are looked at where the run is planned."""
+    """Check what settings ask of this machine and of others; data and memory are checked where the run is planned."""
     check_trackers(config)
     check_command(config.on_event)
     return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror))
 
 
 def checked_plan(config: Any) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (same)
-    """The same, and what a run would hold; nothing is allocated."""
+    """Return checked settings, and the plan of a run with them; nothing is allocated."""
     checked = check_settings(config)
     return checked, recipe_of_config(config).plan(checked.config)

@@ -1,10 +1,10 @@
-"""What was trained as one file, without its run: the same content in three forms, each compared with the original.
+"""A trained policy as one file, without its run: the same content in three forms, each compared with the original.
 
 - `.pt2`: a program that torch alone can run (torch.export).
 - `.onnx`: a program that ONNX Runtime and its like can run.
 - `.safetensors`: weights by name, with a header from which `flatwater.load` rebuilds the policy.
 
-Every form says inside what goes in and comes out, as JSON.
+Every form holds a JSON description of its inputs and outputs.
 """
 
 import io
@@ -39,42 +39,42 @@ _log = logging.getLogger(__name__)
 
 FORMAT = "flatwater-policy-1"
 ABOUT = "about.json"
-"""What the numbers mean, inside of a .pt2 file."""
+"""Name of the description of inputs and outputs inside of a .pt2 file."""
 KEY = "flatwater"
-"""The same in the metadata of the other two."""
+"""Key of the same description in the metadata of the other two forms."""
 MOST_ROWS = 4096
-"""That can be asked for in one call of a program."""
+"""Most rows that can be asked for in one call of a program."""
 WEIGHTS = ".safetensors"
 LARGEST_DIFFERENCE = 1e-5
-"""Between what was written and what was trained, relative to numbers above 1."""
+"""Largest difference between the written and the trained policy, relative to numbers above 1."""
 TRACED, COMPARED = 3, 2
-"""Rows of the examples: a program that knew only the first number would fail on the second. As few as that: a row of a
-trader is a window of the whole market, 19 MB of 669 columns and 504 days."""
+"""Rows of the examples: a program that knew only the first number would fail on the second. The numbers are small, as
+a row of a trader is a window of the whole market, 19 MB of 669 columns and 504 days."""
 EXPORT = "export"
-"""The phase of an export."""
+"""Name of the phase of an export."""
 COPIES = 5
-"""Of what is written, and of the weights in it: named, packed, handed over, read again, and rebuilt to be run."""
+"""Copies of the weights in the whole of an export: named, packed, handed over, read again, and rebuilt to be run."""
 LIBRARY_BYTES: Mapping[str, int] = {".pt2": 90 << 20, ".onnx": 400 << 20, WEIGHTS: 4 << 20}
-"""What the packages of a form load: 73 and 3 MB were measured of .pt2 and weights; .onnx is a guess."""
+"""Bytes that the packages of a form load: 73 and 3 MB were measured of .pt2 and weights; .onnx is a guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Portable:
-    """A policy without its run: what every form is made from."""
+    """A policy without its run: every form of a file is made from it."""
 
     recipe: str
-    """By which it was trained, and is rebuilt."""
+    """Name of the recipe by which it was trained, and is rebuilt."""
     module: nn.Module
-    """Tensors in, one tensor or a tuple out, on the CPU."""
+    """Module from tensors to one tensor or a tuple, on the CPU."""
     example: Callable[[int], tuple[Tensor, ...]]
-    """Inputs of so many rows."""
+    """Returns inputs of so many rows."""
     axes: tuple[int, ...]
-    """Of each input the axis of its rows."""
+    """Axis of the rows in each input."""
     inputs: Mapping[str, str]
-    """By name, in their order: type, shape, meaning."""
+    """Type, shape and meaning of each input by name, in their order."""
     outputs: Mapping[str, str]
     meaning: Mapping[str, Any]
-    """What else the numbers mean."""
+    """Further facts about the numbers, for readers of the file."""
     header: Mapping[str, Any]
     """Plain values from which, with the tensors, the recipe rebuilds the policy."""
     tensors: Mapping[str, Tensor]
@@ -83,29 +83,29 @@ class Portable:
 
     @property
     def about(self) -> dict[str, Any]:
-        """For whoever reads the file."""
+        """Description of the file for its readers."""
         written = {"format": FORMAT, "flatwater": __version__, "recipe": self.recipe}
         return written | {"inputs": dict(self.inputs), "outputs": dict(self.outputs), **self.meaning}
 
 
 class ExportablePolicy(Protocol):
-    """What `flatwater.load` gives."""
+    """A policy as `flatwater.load` gives it."""
 
     def portable(self) -> Portable:
-        """The policy without its run."""
+        """Return the policy without its run."""
 
 
 Run = Callable[..., tuple[Tensor, ...]]
-"""Of inputs, the outputs."""
+"""A program: from inputs to a tuple of outputs."""
 
 
 def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
-    """What it takes to write a policy in one of `FORMS`, and to run what will be written beside it.
+    """Return the plan of writing a policy in one of `FORMS`, and of running the written program beside it.
 
     Args:
         taken: the policy.
         suffix: the form.
-        budget: that may be taken; left out, 90 % of the tightest limit.
+        budget: memory that may be taken; left out, 90 % of the tightest limit.
 
     Raises:
         ConfigError: the budget is no amount of memory.
@@ -122,11 +122,8 @@ def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
 
 
 def _meta_forward(taken: Portable, drawn: tuple[Tensor, ...]) -> Callable[[], object]:
-    """What runs the module on as many rows as are compared, on the meta device, where nothing is allocated.
-
-    It is run in a fork, in which torch's threads are gone: a large tensor that is copied there waits for them forever.
-    So the module is copied here.
-    """
+    # The result is called in a fork, in which torch's threads are gone: a large tensor that is copied there waits for
+    # them forever. So the module is copied here, before the fork; on the meta device nothing is allocated.
     module, shapes = deepcopy(taken.module).to(META), [[*each.shape] for each in drawn]
     for shape, axis in zip(shapes, taken.axes, strict=True):
         shape[axis] = COMPARED
@@ -143,7 +140,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     """Write a policy as one file, whole or not at all, once what will be written has been run.
 
     Args:
-        policy: as `flatwater.load` gives it.
+        policy: a policy of `flatwater.load`.
         file: its suffix says the form, one of `FORMS`.
         budget: memory that it may take; left out, 90 % of the tightest limit.
 
@@ -159,12 +156,13 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
         raise ConfigError(f"{file}: the name must end in {' or '.join(FORMS)}. Name such a file.")
     check_output("to =", file, POLICIES[file.suffix])
     taken = policy.portable()
+    # Refused here, before the exporter's libraries are loaded: they are a part of what is planned.
     refuse(plan_export(taken, file.suffix, budget))
     with torch.no_grad(), _silence_exporter():
         content, again = FORMS[file.suffix](taken)
-        given = taken.example(COMPARED)
+        given = taken.example(COMPARED)  # other inputs than those that the form was traced with
         found = _difference(_as_tuple(taken.module(*given)), again(*given))
-    if not found <= LARGEST_DIFFERENCE:
+    if not found <= LARGEST_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
             f"{file}: what would be written differs from what was trained by {found:.1g}, and {LARGEST_DIFFERENCE:g} "
             "is allowed: nothing is written. Choose another form: .safetensors holds the weights as they are."
@@ -177,12 +175,13 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
 
 
 def _settings_of(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a header holds, as the configuration of a run would."""
+    """Return the settings that a header holds, in the form of a run's configuration."""
     inside = header.get("settings")
     return {**(inside if isinstance(inside, Mapping) else {}), "trainer": recipe}
 
 
 def _difference(known: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
+    # In float64: the difference must not be rounded by the type in which it is measured.
     parts = zip(known, found, strict=True)
     return max(float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max()) for a, b in parts)
 
@@ -237,6 +236,7 @@ def _as_weights(taken: Portable) -> tuple[bytes, Run]:
     from safetensors.torch import load, save  # noqa: PLC0415  (one home)
 
     header = json.dumps(taken.about | {"header": dict(taken.header)})
+    # A copy: safetensors refuses tensors that share storage.
     tensors = {name: tensor.contiguous().clone() for name, tensor in taken.tensors.items()}
     content: bytes = save(tensors, metadata={KEY: header})
     module = rebuild_policy("what would be written", header, load(content), ours=True).portable().module
@@ -248,11 +248,11 @@ FORMS: Mapping[str, Callable[[Portable], tuple[bytes, Run]]] = {
     ".onnx": _as_onnx,
     WEIGHTS: _as_weights,
 }
-"""By suffix: what will be written, and what runs it."""
+"""For each suffix, a function that returns the file's content and a program that runs it."""
 
 
 def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """The policy of a .safetensors file.
+    """Return the policy of a .safetensors file.
 
     Raises:
         ConfigError: the file has another form.
@@ -278,7 +278,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
 
 @dataclass(frozen=True)
 class _KnownHeader:
-    """What every header says."""
+    """Fields that every header must have."""
 
     format: str
     recipe: str
@@ -286,19 +286,21 @@ class _KnownHeader:
 
 
 def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, ours: bool) -> Any:  # noqa: ANN401  (same)
-    """The policy that a header and its tensors describe.
+    """Return the policy that a header and its tensors describe.
 
     Args:
-        where: what they come from, for messages.
+        where: words for their source, for messages.
         about: the header, as JSON.
-        tensors: by name.
-        ours: whether this process has made them; what comes from a file may name code of somebody's.
+        tensors: the weights by name.
+        ours: whether this process has made them; a header from a file may name somebody else's code.
 
     Raises:
-        DataError: they do not fit each other or this version; begins with `where`.
-        TrustError: they name code that may be somebody's.
+        DataError: they do not fit each other or this version; the message begins with `where`.
+        TrustError: they name code that may be somebody else's.
     """
     try:
+        # The text may come from anybody: it is parsed and held to types before a name in it is looked up, let alone
+        # imported.
         content = parse_json(about.encode())
         if not isinstance(content, dict):
             raise ValueError(f"{short_repr(content)}: must have keys")  # noqa: TRY301, TRY004  (told as any other misfit)
@@ -318,7 +320,7 @@ def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, our
 
 @contextmanager
 def _silence_exporter() -> Iterator[None]:
-    """Without what torch's exporters tell their developers."""
+    """Silence what torch's exporters tell their developers; loggers and filters are the whole process's."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [log.level for log in logs]
     for log in logs:
@@ -333,7 +335,7 @@ def _silence_exporter() -> Iterator[None]:
 
 
 def observation_rows(obs: Any, shape: tuple[int, ...], several: str = "several") -> tuple[Array, bool]:  # noqa: ANN401
-    """The observations as rows [B, ...], and whether there was one alone.
+    """Return the observations as rows [B, ...], and whether there was one alone.
 
     Raises:
         ConfigError: they have another shape than those that were learned from.

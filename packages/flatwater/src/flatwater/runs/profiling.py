@@ -1,4 +1,4 @@
-"""torch's profiler over the phases of rounds: traces that Perfetto and Chrome open, each of a bounded size.
+"""Traces of rounds by torch's profiler, which Perfetto and Chrome open, each of a bounded size.
 
 What is recorded is every operation with its times, under the phase and the step that it belongs to. The numbers of the
 run stay the same; the rounds that are recorded take longer and more memory. Workers are processes of their own, and are
@@ -32,24 +32,24 @@ from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 
 MOST_ROUNDS = 100
-"""Recorded of one run: the traces of each are some megabytes, and the rounds are slow."""
+"""Most rounds recorded of one run: the traces of each are some megabytes, and the rounds are slow."""
 MOST_OPERATIONS = 100_000
 """Most operations in one trace; a single step is recorded whole even if it has more."""
 OPERATION_BYTES = 1_800
 """RAM per operation while a trace is written; 1,665 bytes were measured."""
 RECORDED_BYTES = 220
-"""The same while it is recorded: 230 to 256 were measured."""
+"""RAM per operation while it is recorded: 230 to 256 were measured."""
 TRACE_BYTES = MOST_OPERATIONS * OPERATION_BYTES
 OWNER = "profile.trace"
 BLOCK_BYTES = 1 << 20
-"""Of a trace, compressed at once."""
+"""Bytes of a trace that are compressed at once."""
 OPERATION = b'"ph": "X"'
-"""In a trace, what has a beginning and an end."""
+"""Text in a trace that marks an operation with a beginning and an end."""
 _FORM = re.compile(r"rounds=(\d{1,12})(?:-(\d{1,12}))?")
 
 
 def profiled_rounds(wanted: str) -> range:
-    """The rounds of `rounds=3` or `rounds=3-5`.
+    """Return the rounds of `rounds=3` or `rounds=3-5`.
 
     Raises:
         ConfigError: it has another form, or there are none, or too many.
@@ -66,7 +66,7 @@ def profiled_rounds(wanted: str) -> range:
 
 
 def check_profiled(rounds: range, done: int, wanted: int) -> None:
-    """That the run comes to these rounds.
+    """Refuse rounds that the run does not come to.
 
     Raises:
         ConfigError: it does not.
@@ -79,7 +79,7 @@ def check_profiled(rounds: range, done: int, wanted: int) -> None:
 
 
 def with_traces(composed: Run, rounds: range | None) -> Run:
-    """The run, its plan with the memory that recording these rounds takes in this process; None records none.
+    """Return the run, its plan with the memory that recording these rounds takes in this process; None records none.
 
     Raises:
         MemoryLimitError: that does not fit.
@@ -111,11 +111,11 @@ class Profiler:
     _step: record_function | None = field(default=None, init=False)
     _round: int = field(default=0, init=False)
     _phase: str = field(default="", init=False)
-    """Of the trace, or of the one before."""
+    """Phase of the trace, or of the one before."""
     _first: int = field(default=0, init=False)
-    """Step of the trace."""
+    """First step of the trace."""
     _room: int = field(default=0, init=False)
-    """How many steps the trace may have; 0 where it is the first of its phase, of a single one."""
+    """Number of steps that the trace may have; 0 for the first trace of a phase, which has a single step."""
     _done: int = field(default=0, init=False)
     """Steps in the trace that are complete."""
     _heap: int = field(default=0, init=False)
@@ -133,29 +133,34 @@ class Profiler:
         )
 
     def begin_(self, round_: int) -> None:
-        """A round begins: record it, if it is wanted."""
+        """Record the round that begins, if it is wanted."""
         self._round, self._phase = round_, ""
         if round_ in self.rounds and (then := self._next()):
             self._start(*then, room=0)
 
     def after_step(self) -> None:
-        """A step is complete: what comes next is recorded under the next one's name."""
+        """Continue the trace with the next step, or write it, when a step is complete."""
         if self._round not in self.rounds:
             return
         then, room = self._next(), 0
         goes_on = then is not None and then[0] == self._phase
         if self._recording is not None:
             self._done += 1
+            # The operations of a step may grow, so the heap is asked as well: it holds what the recorder has taken.
             full = _bytes_in_use() - self._heap >= MOST_OPERATIONS * RECORDED_BYTES
             if then is not None and goes_on and self._done < self._room and not full:
                 self._mark_(f"{then[0]} {then[1]}")
                 return
             operations = self._write()
+            # A first trace tells the operations of one step: from them follows how many steps fit into the second
+            # one.
             room = 0 if self._room else MOST_OPERATIONS // max(1, operations)
             if operations > MOST_OPERATIONS and self._done == 1:
                 self._large.add(self._phase)
                 more = f"a step of {self._phase} has more operations than the {MOST_OPERATIONS:,} that are planned"
                 self.voice.show_line(f"{more}: no other one is recorded")
+            # `_write` empties `rounds` where the disk is full: then nothing more is said of steps that are not
+            # recorded.
             elif goes_on and not room and self._round in self.rounds:
                 self.voice.show_line(
                     f"the other steps of {self._phase} in round {self._round} are not recorded", style=""
@@ -168,7 +173,7 @@ class Profiler:
         self.begin_(round_ + 1)
 
     def close(self) -> None:
-        """Write what was recorded; of a step that was stopped within, its part."""
+        """Write the recording, with the completed part of a step that was stopped within."""
         if self._recording is not None:
             self._write()
 
@@ -193,6 +198,7 @@ class Profiler:
 
     def _write(self) -> int:
         """End the recording and write it. Returns its operations; where it cannot be written, no more is recorded."""
+        # Taken first, so that `close` does not write it again after a fault.
         recording, self._recording = self._recording, None
         assert recording is not None  # noqa: S101  (asked by who calls)
         self._mark_("")
@@ -211,6 +217,7 @@ class Profiler:
             return 0
         said = f"a trace is in profile/{path.name}, {operations:,} operations, {format_bytes(size)}"
         self.voice.show_line(f"{said}: open it at https://ui.perfetto.dev", style="")
+        # Before the heap is trimmed: the recording holds hundreds of bytes for each operation.
         del recording
         release_freed_memory()
         return operations
@@ -225,7 +232,7 @@ class Profiler:
 
 
 def _bytes_in_use() -> int:
-    """Of the heap; of the whole process where no allocator answers."""
+    """Return the bytes in use on the heap; those of the whole process where no allocator answers."""
     found = allocator_totals()
     return resident_bytes() if found is None else found.in_use
 

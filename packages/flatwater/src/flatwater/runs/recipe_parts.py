@@ -1,6 +1,6 @@
-"""When a run writes the parts that its page has of a recipe of somebody else's, so that readers need not import it.
+"""Parts of a run's page that a recipe outside of this package makes, written so that readers need not import it.
 
-Readers see them as they were when the run last wrote them, which takes at most a fiftieth of its time.
+Readers see the parts of the last writing, which takes at most a fiftieth of the run's time.
 """
 
 import time
@@ -12,38 +12,38 @@ from flatwater.recipe import SECTIONS, Recipe, lazy_function, recipe_names
 from flatwater.rundir.layout import RunFolder
 
 SECONDS = 60.0
-"""Between two times at least."""
+"""Seconds between two writings at least."""
 SHARE = 50.0
-"""The pause is so many times what writing took."""
+"""Factor from the time that writing took to the pause after it."""
 write_parts = lazy_function("flatwater.reports.recipe_parts:write_parts")
 """Pages stand above runs, and are imported by those alone that have such parts."""
 
 
 @dataclass
 class RecipeParts:
-    """One for each process that trains a run."""
+    """Writes the page's parts of a recipe; one for each process that trains a run."""
 
     recipe: Recipe
     folder: RunFolder
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     due: float = 0.0
-    """When they are next written."""
+    """Time of the next writing, by `clock`."""
     fault: str = ""
-    """What was said last of parts that cannot be made."""
+    """Last message about parts that cannot be made."""
 
     @property
     def has_parts(self) -> bool:
-        """Whether there is anything to write: readers find installed recipes themselves, and some have no parts."""
+        """Whether there are parts to write: readers find installed recipes themselves, and some have no parts."""
         return self.recipe.name not in recipe_names() and self.recipe.sections is not SECTIONS
 
     def write_when_due_(self) -> None:
-        """Write them where that is due, after a round."""
+        """Write the parts after a round where that is due."""
         if self.has_parts and self.clock() >= self.due:
             self.write_()
 
     def write_(self) -> None:
-        """Write them now. What the recipe's code raises is told, and the run goes on: only a page lacks something."""
+        """Write the parts now; the recipe's exceptions are told, and the run goes on: only a page lacks something."""
         if not self.has_parts:
             return
         began = self.clock()
@@ -56,5 +56,5 @@ class RecipeParts:
             if said != self.fault:
                 self.say(f"{said}. The run goes on; mend `sections` of {self.recipe.name}")
             self.fault = said
-        ended = self.clock()
+        ended = self.clock()  # from the end, so that slow parts never follow each other at once
         self.due = ended + max(SECONDS, SHARE * (ended - began))

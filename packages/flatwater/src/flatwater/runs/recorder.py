@@ -1,4 +1,4 @@
-"""What the loop reports to: console, metrics, ledger, checkpoints, alarms, signals and costs of phases of one run."""
+"""The loop's recorder: console, metrics, ledger, checkpoints, alarms, signals and costs of phases of one run."""
 
 import time
 from collections import Counter
@@ -42,17 +42,17 @@ from flatwater_watch.units import format_duration
 
 
 class DeviceEvent(Protocol):
-    """A moment on a device, as `torch.cuda.Event` is."""
+    """A moment on a device, with the methods of `torch.cuda.Event`."""
 
     def elapsed_time(self, end_event: Any) -> float:  # noqa: ANN401  (another of its class)
-        """Milliseconds from this one to another."""
+        """Return the milliseconds from this event to another."""
 
     def synchronize(self) -> None:
-        """Wait until the device has come to it."""
+        """Wait until the device has come to this event."""
 
 
 def cuda_event() -> DeviceEvent:
-    """Recorded now, behind all that the device was given."""
+    """Return an event that is recorded now, behind all that the device was given."""
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
@@ -60,7 +60,7 @@ def cuda_event() -> DeviceEvent:
 
 @dataclass
 class PhaseMeter:
-    """Counts between two moments to the phase that was at work; one for each process that trains a run.
+    """Counts time and memory between two moments to the phase that was at work; one for each training process.
 
     Where a CUDA device computes, the clock of this process says how long it took to hand work over. There events mark
     each step's end, and are read when the round is taken.
@@ -69,14 +69,14 @@ class PhaseMeter:
     mark: Callable[[], DeviceEvent] | None = None
     """Makes an event on the device; None where time is that of this process."""
     marked: list[tuple[str, DeviceEvent]] = field(default_factory=list)
-    """Phase and end of each step since `take_`; before them where it began."""
+    """Phase and end of each step since `take_`; the first entry is where it began."""
     spent: dict[str, Effort] = field(default_factory=dict)
-    """By phase, since `take_`."""
+    """Effort by phase since `take_`."""
     wall: float = field(default_factory=time.monotonic)
     cpu: float = field(default_factory=time.process_time)
     resident: int = field(default_factory=lambda: footprint().resident)
     highest: int = field(default_factory=lambda: peak_bytes() or 0)
-    """The most that was ever resident, from before the first phase on; 0 where nobody counts it."""
+    """The most that was ever resident, from before the first phase on; 0 where the system does not count it."""
     counts_peaks: bool = field(default_factory=reset_peak)
 
     def __post_init__(self) -> None:
@@ -99,6 +99,7 @@ class PhaseMeter:
             steps=before.steps + 1,
             peak=before.peak,
         )
+        # A peak is read at a phase's end alone: resetting it is a write to /proc.
         if ends:
             self.end_peak_(phase)
         self.wall, self.cpu = wall, cpu
@@ -106,24 +107,25 @@ class PhaseMeter:
             self.marked.append((phase, self.mark()))
 
     def end_peak_(self, phase: str) -> None:
-        """Count the memory since the last peak was read to a phase: something else is at work from here on."""
+        """Count the memory since the last peak was read to a phase that ends here."""
         before, reached = self.spent.get(phase), self._peak_()
         if before is not None and reached is not None:
             self.spent[phase] = replace(before, peak=max(reached, before.peak or 0))
 
     def take_(self) -> dict[str, Effort]:
-        """The phases since the last call, and begin anew."""
+        """Return the efforts of phases since the last call, and begin anew."""
         taken, self.spent = self.spent, {}
         return taken | {name: replace(taken[name], seconds=seconds) for name, seconds in self._on_device_().items()}
 
     def _on_device_(self) -> dict[str, float]:
-        """Seconds from mark to mark, by the phase that the later one belongs to."""
+        """Return the seconds from mark to mark, by the phase that the later one belongs to."""
         seconds: dict[str, float] = {}
+        # The only wait for the device in a round, at its end: a wait in each step would leave the device idle.
         if self.marked:
             self.marked[-1][1].synchronize()
         for (_, began), (phase, ended) in pairwise(self.marked):
             seconds[phase] = seconds.get(phase, 0.0) + began.elapsed_time(ended) / 1000
-        self.marked = self.marked[-1:]
+        self.marked = self.marked[-1:]  # the last end is where the next round begins
         return seconds
 
     def _peak_(self) -> int | None:
@@ -137,14 +139,14 @@ class PhaseMeter:
 
 @dataclass(frozen=True)
 class Round:
-    """A round that is complete, and saved."""
+    """A round that is complete, and saved: the argument of `on_round`."""
 
     number: int
     rounds: int
-    """Wanted in all."""
+    """Number of rounds wanted in all."""
     metrics: Mapping[str, float]
     stop: Callable[[], None]
-    """Ends the run here; it can be resumed."""
+    """Ends the run after this round; it can be resumed."""
 
 
 @dataclass
@@ -167,9 +169,9 @@ class Recorder:
     """Called after each round."""
     told: Counter[tuple[str, str]] = field(default_factory=Counter)
     efforts: PhaseMeter = field(default_factory=PhaseMeter)
-    """Of the current round. Saving counts to the round after: its own row is on the disk by then."""
+    """Costs of the current round; saving counts to the next round, as this one's row is on the disk by then."""
     place: Path = field(init=False)
-    """Where the folder was when that was last looked at."""
+    """Path of the folder when it was last looked up."""
     profiler: Profiler | None = None
     """Records rounds that the user wants recorded."""
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -179,9 +181,9 @@ class Recorder:
     doubts: int = 0
     """Number of the run's doubts that were reported so far."""
     heard: bool = False
-    """Whether the signal that ends the run was told of."""
+    """Whether listeners were told of the signal that ends the run."""
     own_parts: RecipeParts = field(init=False)
-    """Of the page, where the recipe has them and does not ship."""
+    """Parts of the page, where the recipe has any and does not ship with this package."""
 
     def __post_init__(self) -> None:
         """Begin where the folder was found."""
@@ -204,6 +206,7 @@ class Recorder:
         efforts = self.efforts.take_()
         found = [*self.composed.alarms(round_, metrics), *self.waiting_alarms(round_, efforts)]
         times = {f"time/{name}": effort.seconds for name, effort in efforts.items()}
+        # Before memory is measured: pages that a phase has freed are no growth.
         release_freed_memory()
         statement, grown = self.contract.settle_round_(round_, efforts | dict(self.composed.parts()))
         record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
@@ -219,17 +222,18 @@ class Recorder:
         self.tell_of_mirror()
         self.report_findings(round_, grown)
         self.tell_of_alarms(round_, found)
+        # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.own_parts.write_when_due_()
         self.efforts.count_("settle")
         self.save()
-        if self.on_round is not None:
+        if self.on_round is not None:  # last: what it raises must find the round saved
             self.on_round(Round(round_, self.composed.config.rounds, numbers, self.stop.ask_))
         if self.profiler is not None:
             self.profiler.after_round_(round_)
         self.efforts.count_("save")
 
     def waiting_alarms(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
-        """Whether threads wait for cores; of a process that waits for a device or for workers nothing is said."""
+        """Return alarms where threads wait for cores; of a process that waits for a device or for workers, none."""
         composed = self.composed
         if composed.device.type != "cpu" or composed.plan.workers:
             return []
@@ -279,7 +283,7 @@ class Recorder:
             self.voice.notify_listeners("alarm", line, round=round_, alarm=alarms[0].kind, where=where)
 
     def report_findings(self, round_: int, findings: Sequence[Finding]) -> None:
-        """Write what was found about the run's memory down, and show it."""
+        """Write findings about the run's memory down, and show them."""
         for finding in findings:
             self.findings.write(round_, finding.to_json())
             for line in finding.tell():
@@ -319,8 +323,11 @@ class Recorder:
             self.report_findings(self.composed.trainer.progress.round, self.contract.monitor.conclude())
 
     def stopping(self) -> bool:
-        """Whether a signal asked the run to stop, or its budget is used up; saves where one asked for that."""
+        """Return whether the run must stop, by a signal or its budget; saves first where a signal asked for it."""
         if self.stop.asks_to_save_():
+            # Asked by the loop after each step: handlers only set flags, so nothing is saved while a step is half
+            # done.
+            # The save's own peak must not count to the phase that it interrupts.
             at = self.composed.trainer.progress
             self.efforts.end_peak_(self.composed.trainer.phases[at.phase].name)
             self.save()
@@ -335,7 +342,8 @@ class Recorder:
 
     def save(self) -> None:
         """Write a checkpoint of everything, between rounds or within one."""
-        self.tell_of_folder()
+        self.tell_of_folder()  # the folder may have been renamed; the descriptor still leads to it
+        # Workers first: until they have sent what they know, the state tree is behind the round that is saved.
         self.composed.gather_()
         self.tell_of_doubts()
         trainer, config = self.composed.trainer, self.composed.config
@@ -353,14 +361,15 @@ class Recorder:
             step=done,
             facts=known,
             config=config.checkpoints,
-            spared=self.mirror.protected_manifests(),
+            spared=self.mirror.protected_manifests(),  # the mirror's thread reads their shards now
         )
-        self.mirror.offer(saved)
+        self.mirror.offer(saved)  # after the save: the mirror reads files, never the run's memory
         line = f"checkpoint {saved.stem}{f', within round {progress.round + 1}' if done else ''}"
         self.voice.notify_listeners("saved", line, round=progress.round, step=done, checkpoint=saved.name)
 
     def close(self) -> None:
-        """Close the files, and let go of what the run computed on."""
+        """Close the files, and release what the run computed on."""
+        # The profiler first: its last trace is written into the folder, and says so through the console.
         if self.profiler is not None:
             self.profiler.close()
         self.composed.close()
@@ -379,7 +388,7 @@ def build_watcher(
     mirror: MirrorLike,
     on_round: Callable[[Round], object] | None = None,
 ) -> Recorder:
-    """Open the run's files where its state is: what a killed process recorded beyond that is cut off."""
+    """Open the run's files where its state is; rows that a killed process recorded beyond that are cut off."""
     at = composed.trainer.progress.round
     with ExitStack() as opened:
 

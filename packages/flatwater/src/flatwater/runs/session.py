@@ -41,6 +41,7 @@ from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.forms import count_phrase
 
 READING = "reading the data and allocating the run …"
+# Not 1 or 2, which mean a fault and a wrong command: a job script may raise the budget and resume.
 BUDGET_EXIT = 4
 OnRound = Callable[[Round], object]
 
@@ -55,7 +56,7 @@ class RunOutcome:
     exit_code: int
     """0, 4 at the memory budget, or 128 and the signal's number: 143 after SIGTERM."""
     recipe: Recipe
-    """By which it was trained."""
+    """Recipe by which the run was trained."""
     signal: int = 0
     """The signal that stopped it; 0 where none did."""
 
@@ -74,18 +75,21 @@ def start_new_run(
     with voice.report_ending():
         recipe = recipe_of_config(config)
         checked = check_settings(config)
+        # The number is kept for resuming: sums of another number of threads differ in their last bit.
         config = replace(checked.config, threads=use_threads(config.threads))
         if profile is not None:
             check_profiled(profile, 0, config.rounds)
         attach_listener_(voice, config)
+        # Allocated before the folder is made: a run that does not fit leaves nothing behind.
         with console.status(READING):
             composed = with_traces(recipe.compose(config), profile)
             composed.begin_()
+        # The lock before the mirror: only its holder may send to the URL or write the folder's files.
         folder = create_folder(run, config.trainer, checked.taken)
         with hold_lock(folder) as held, open_mirror(config.mirror, config.checkpoints, held, voice) as mirror:
             write_config(config, held.config)
             voice.listeners.append(RunLog(held.log))
-            note_run(held, voice.show_line)
+            note_run(held, voice.show_line)  # before training: a run killed in its first round is still this user's
             print_line(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(describe_run(composed))}")
             for line in composed.about():
                 console.print(line, highlight=False, markup=False)
@@ -95,17 +99,17 @@ def start_new_run(
 def read_config(
     folder: RunFolder, *, where: Path | str | None = None, trains: bool = False, given: Collection[str] = ()
 ) -> Any:  # noqa: ANN401
-    """The configuration of a run, whatever it trains: to compose the run, which imports the code that it names.
+    """Return the configuration of a run, whatever it trains: to compose the run, which imports the code that it names.
 
     Args:
         folder: its files.
-        where: as the user names it, if that is not where its files are.
-        trains: whether the run will be trained, by which trackers and the command for events are code as well.
+        where: the place as the user names it, if its files are elsewhere.
+        trains: whether the run will be trained: then trackers and the command for events are code as well.
         given: settings in whose place the user gives others now.
 
     Raises:
-        ConfigError: there is none that fits.
-        TrustError: it may be somebody else's, see `runs.trust`.
+        ConfigError: no configuration there fits.
+        TrustError: the code may be somebody else's, see `runs.trust`.
     """
     settings, permit = permit_run(folder, where or folder.with_current_name.path, trains=trains, given=given)
     file = str(folder.with_current_name.config)
@@ -128,7 +132,7 @@ def resume(
         run: its folder, or the URL at which it is mirrored.
         console: where it is shown.
         into: folder for a run that is brought from a URL; None takes `runs/NAME`.
-        listeners: told of each event, besides the run's own log.
+        listeners: get each event, besides the run's own log.
         on_round: called after each round.
         profile: rounds that are recorded with torch's profiler.
         changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
@@ -137,10 +141,12 @@ def resume(
     with voice.report_ending():
         fetched = is_url(run)
         if fetched:
+            # A run from a URL goes on being mirrored there, unless the user says otherwise.
             changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
             with console.status(f"bringing {run} to this machine …"):
                 run = fetch_run(str(run), into, voice.show_line).path
         folder = open_folder(Path(run))
+        # Before anything is read: another process that trains it would write checkpoints while they are looked at.
         with hold_lock(folder) as held:
             changed = {name for name, value in changes.items() if value is not None}
             config = with_changes(read_config(folder, trains=True, given=changed), changes)
@@ -155,13 +161,13 @@ def resume(
 
 
 def attach_listener_(voice: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Have the user's command told of events, where there is one."""
+    """Have the user's command told of events, where the settings have one."""
     if config.on_event is not None and config.on_event.strip():
         voice.listeners.append(EventCommand(config.on_event, voice.show_line))
 
 
 def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """The configuration with the settings that are given: None leaves one as it was.
+    """Return the configuration with the settings that are given; None leaves a setting as it was.
 
     Raises:
         ConfigError: runs of this recipe have no such setting.
@@ -186,6 +192,7 @@ def _continue(
     profile: range | None,
 ) -> RunOutcome:
     word = recipe_of_config(config).layout.rounds
+    # Rows without a checkpoint mean that checkpoints were lost: such a run must not begin anew over its records.
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
         voice.show_line("the run was stopped before its first checkpoint: it begins at the start", style="")
         write_config(config, folder.config)
@@ -201,9 +208,10 @@ def _continue(
     if profile is not None:
         check_profiled(profile, manifest.round, config.rounds)
     composed = with_traces(composed, profile)
+    # Only now that the state is restored: a resume that is refused leaves the folder's configuration as it was.
     write_config(config, folder.config)
     note_run(folder, voice.show_line)
-    mirror.offer(manifest.file)
+    mirror.offer(manifest.file)  # the process before may have ended before its last checkpoint was sent
     done = f"{manifest.round} of {config.rounds} {word} done"
     print_line(voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe_run(composed)}")
     return train(composed, folder, voice, first=False, mirror=mirror, on_round=on_round, profile=profile)
@@ -228,6 +236,7 @@ def restore_run(
         )
     manifest = intact.manifest
     composed = _composed_as_begun(config, read_config(folder), manifest.facts.get("data"))
+    # Facts are compared before a byte of the run is written over.
     saved = {"config": manifest.facts.get("config"), "data": _without_text(manifest.facts.get("data"))}
     found = fact_differences(saved, run_facts(composed))
     if found:
@@ -240,19 +249,19 @@ def restore_run(
         say(f"the text of {'; '.join(edited)} has changed: numbers may be others from here on than without that change")
     if others := changed_facts(manifest.facts.get("versions")):
         say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
-    composed.doubts.extend(read_doubts(folder))
+    composed.doubts.extend(read_doubts(folder))  # before `rebuild_`, which asks whether the run was exact so far
     restore_state_(composed.trainer.run, intact)
     composed.rebuild_()
     return composed, manifest
 
 
 def _without_text(data: JSON) -> JSON:
-    """Data of a checkpoint. Those of version 0.1 had the text of a host as well, which is among the sources now."""
+    """Return a checkpoint's data without the text of a host: version 0.1 had it there, `sources` has it now."""
     return {name: value for name, value in data.items() if name != "host"} if isinstance(data, Mapping) else data
 
 
 def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
-    """A run on the data that it began with, where there are more by now; its settings are those that were given."""
+    """Return a run on the data that it began with, where there are more by now; its settings are the given ones."""
     recipe = recipe_of_config(config)
     begun = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
     composed = recipe.compose(begun)
@@ -260,17 +269,17 @@ def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN
 
 
 def describe_run(composed: Run) -> str:
-    """One line about what is trained on what, and where."""
+    """Return one line about what is trained on what, and where."""
     return f"{composed.describe()}, {composed.device}, {count_phrase(composed.config.threads, 'thread')}"
 
 
 def resume_command(folder: RunFolder) -> str:
-    """The command that goes on with the run, by the name that its folder has now."""
+    """Return the command that goes on with the run, by the name that its folder has now."""
     return f"flatwater resume {folder.with_current_name.path}"
 
 
 def print_line(console: Console, line: str) -> None:
-    """Print a line as it is: a path that is broken over two lines cannot be copied."""
+    """Print a line without breaking it: a path that is broken over two lines cannot be copied."""
     console.print(line, highlight=False, markup=True, soft_wrap=True)
 
 
@@ -287,9 +296,9 @@ def train(
     """Train a composed run in its folder to its end, or until it is stopped.
 
     Args:
-        composed: new, or restored.
-        folder: its files, as `locked` gives them.
-        voice: shows it, and tells of it.
+        composed: a run, new or restored.
+        folder: its files, as `hold_lock` gives them.
+        voice: shows the run, and tells listeners of it.
         first: whether there is no checkpoint yet, so that one of the beginning is written.
         mirror: takes each checkpoint; the caller closes it.
         on_round: called after each round.
@@ -300,7 +309,7 @@ def train(
     keep_freed_memory()
     with (
         freeze_gc(),
-        stop_on_signals(console) as stop,
+        stop_on_signals(console) as stop,  # from here on a signal ends the run with a checkpoint
         ConsoleTable(config.rounds, console, recipe.layout, done=trainer.progress.round) as table,
     ):
         watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, on_round=on_round)
@@ -314,11 +323,11 @@ def train(
             voice.show_line(f"the run ends here. Once that is mended, go on with: {resume_command(folder)}", style="")
             raise
         finally:
-            watcher.close()
+            watcher.close()  # also after a fault: records are flushed, threads of trackers end
     if finished:
         with console.status("playing what was trained against the baselines …"):
             composed.write_result(folder)
-        mirror.run_finished()
+        mirror.run_finished()  # after the result is written, so that it is sent as well
     else:
         print_line(console, escape(f"stopped. Go on with: {resume_command(folder)}"))
     watcher.own_parts.write_()
@@ -327,7 +336,8 @@ def train(
 
 
 def announce_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: bool) -> Recipe:
-    """Write what readers know of the run from here on, its plan and how it is shown; tell of it. Returns its recipe."""
+    """Write the run's plan and how it is shown, for readers; tell of its start. Returns its recipe."""
+    # Before the start is told: whoever reads the folder then finds both.
     config = composed.config
     recipe = recipe_of_config(config)
     write_object(folder.plan, json.dumps(composed.plan.to_json(), indent=1).encode() + b"\n")
@@ -370,6 +380,7 @@ def announce_end(outcome: RunOutcome, composed: Run, voice: RunEvents) -> RunOut
         exit_code=outcome.exit_code,
         done=done,
         rounds=config.rounds,
+        # Read again rather than handed on: the listener gets what is on the disk, within the size that readers allow.
         result=json.loads(read_regular(outcome.folder.result, RESULT_BYTES, follow=False))
         if outcome.finished
         else None,

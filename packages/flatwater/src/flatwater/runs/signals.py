@@ -1,4 +1,4 @@
-"""Signals as a wish that is looked at where it can be granted: after a step, or between two trials.
+"""Signals as requests that are granted at a safe point: after a step, or between two trials.
 
 Training stops with a checkpoint (`stop_on_signals`). Any other command ends at once, but cleanly: temporary files are
 removed and locks released, as after Ctrl-C (`end_on_signals`). A signal that was ignored when the process was started
@@ -25,24 +25,24 @@ if TYPE_CHECKING:  # every command listens to signals, and few of them print by 
     from rich.console import Console
 
 ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""What a machine says that is taken away: a shutdown, a closed terminal or a lost connection, SLURM's notice."""
+"""Signals that mean the machine is taken away: a shutdown, a closed terminal or lost connection, SLURM's notice."""
 SAVES = signal.SIGUSR2
 """Asks a run to save a checkpoint and to go on."""
 
 AGAIN_SECONDS = 0.2
-"""After which a signal that has not ended the command is raised again."""
+"""Seconds after which a signal that has not ended the command is raised again."""
 SIGNALLED = 128
-"""Exit codes of what a signal ended begin there, as in a shell."""
+"""Number at which exit codes of a process that a signal ended begin, as in a shell."""
 
 Handler = Callable[[int, FrameType | None], None]
 
 
 @dataclass
 class StopRequest:
-    """Set by signals; looked at after each step."""
+    """A request to stop or to save, set by signal handlers and read after each step."""
 
     signal: int = 0
-    """The first that asked for the end."""
+    """The first signal that asked for the end."""
     asked: bool = False
     """Whether the program that trains asked for the end."""
     save: bool = False
@@ -64,7 +64,7 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """Of a program that saved its work and ended: 0 after Ctrl-C, as it was the user's wish; else 128 + signal."""
+        """Exit code after the work was saved: 0 after Ctrl-C, as it was the user's wish; else 128 + signal."""
         return 0 if self.signal in (0, signal.SIGINT) else SIGNALLED + self.signal
 
 
@@ -83,23 +83,26 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
         Terminated: `end_on_signals` has heard one before, and nobody could be told of it.
     """
     stop = StopRequest()
-    if current_thread() is not main_thread():
+    if current_thread() is not main_thread():  # Python runs handlers in the main thread alone
         yield stop
         return
 
     def end(number: int, _frame: FrameType | None) -> None:
+        # In a signal handler, between two bytecodes of the main thread.
         if stop.signal and number == signal.SIGINT and not _clearing_away():
-            raise Terminated(number)
+            raise Terminated(number)  # a second Ctrl-C: the user does not want to wait for the step
         if not stop.signal:
             stop.signal = number  # before anything that could fail
             told = f"{signal.Signals(number).name}: finishing this step, then saving a checkpoint …"
             console.print(told, style="yellow")
 
     def save(_number: int, _frame: FrameType | None) -> None:
-        stop.save = True
+        stop.save = True  # in a signal handler: the loop saves, after its step
 
     wanted = (signal.SIGINT, *(number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN))
     with _install_handlers(wanted, end), _install_handlers((SAVES,), save):
+        # A signal that came while the run was built was raised where an exception is lost: the run must not begin
+        # over it.
         for ending in _endings:
             ending.raise_missed()
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVES})  # a sweep's trial is started with it blocked
@@ -135,10 +138,11 @@ def end_on_signals() -> Iterator[None]:
 
 
 class _SignalEnding:
-    """A wish that a command ends, until it does."""
+    """A request that a command ends, kept until it does."""
 
     def __init__(self) -> None:
         self._number, self._granted, self._closed = 0, False, False
+        # Raw locks: they are taken in a signal handler, where `threading`'s own may be held by the interrupted code.
         self._over = _thread.allocate_lock()
         self._over.acquire()
         self._sends = _thread.allocate_lock()
@@ -146,7 +150,8 @@ class _SignalEnding:
         self._main = get_ident()
 
     def on_signal_(self, number: int, _frame: FrameType | None) -> None:
-        """Raise, unless the command ends already: a second one must not interrupt the clearing away."""
+        """Raise, unless the command ends already: a second signal must not interrupt the clearing away."""
+        # In a signal handler of the main thread.
         if not self._number:
             self._number = number
             signal.signal(signal.SIGCONT, _ignore)  # systemd and `timeout` send it next: no screen is drawn for it
@@ -156,12 +161,14 @@ class _SignalEnding:
             self.raise_missed()
 
     def raise_missed(self) -> None:
-        """Raise for what was heard, where that has not ended the command yet."""
+        """Raise for a signal that was heard, where it has not ended the command yet."""
         if self._number and not self._granted and not _clearing_away():
             raise Terminated(self._number, self._grant_)
 
     def close_(self) -> None:
-        """Send it no more, and raise nothing while handlers are put back."""
+        """Stop the repetition, and raise nothing while handlers are put back."""
+        # In this order: from here on a handler only notes the signal, the thread wakes, and the lock waits for its
+        # last one.
         self._closed = True
         self._over.release()
         with self._sends:
@@ -172,6 +179,7 @@ class _SignalEnding:
 
     def _repeat(self) -> None:
         """Send the signal again, until the command has ended, or done what was wanted in another way."""
+        # In a thread of its own, which ends when `close_` releases `_over`.
         while not self._over.acquire(timeout=AGAIN_SECONDS) and not self._granted:
             with self._sends:
                 if self._over.locked():
@@ -179,11 +187,12 @@ class _SignalEnding:
 
 
 _endings: list[_SignalEnding] = []
-"""Of the main thread, as signals are: the inner ones last."""
+"""Endings of the main thread, the inner ones last: signals come to that thread alone."""
 
 
 def _clearing_away() -> bool:
     """Whether the interrupted code runs because a signal has ended what is around it: a `finally`, an `__exit__`."""
+    # `sys.exception` is the one being handled in this thread: a `finally` that a signal caused has it in its chain.
     fault = sys.exception()
     while fault is not None:
         if isinstance(fault, Terminated):
@@ -193,6 +202,7 @@ def _clearing_away() -> bool:
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
+    # In a signal handler. Unlike SIG_IGN it is not inherited by programs that are started.
     """Unlike SIG_IGN this is not handed on to programs that are started."""
 
 
@@ -204,6 +214,6 @@ def _install_handlers(numbers: Iterable[int], handler: Handler) -> Iterator[None
             before[number] = signal.getsignal(number)
             signal.signal(number, handler)
         yield
-    finally:
+    finally:  # also where one of them could not be set
         for number, handler_before in before.items():
             signal.signal(number, cast("Any", handler_before))

@@ -1,7 +1,7 @@
-"""Which runs with code of somebody's this user has begun on this machine: a small file each, in the user's own folder.
+"""Runs with users' code that this user has begun on this machine: a small file each, in the user's own folder.
 
-`$XDG_STATE_HOME/flatwater/begun`, `~/.local/state/flatwater/begun` without it. The name of a file is a hash of what it
-stands for, so whether there is one is all that is asked; what is in it is for whoever looks.
+Records lie in `$XDG_STATE_HOME/flatwater/begun`, `~/.local/state/flatwater/begun` without it. The name of a file is a
+hash of what it stands for, so only its existence is asked; its content is for people.
 """
 
 import json
@@ -16,24 +16,25 @@ from typing import Any
 
 PLACE = ("flatwater", "begun")
 RECORD = "$XDG_STATE_HOME/flatwater/begun, ~/.local/state without it"
-"""Where it is, for messages."""
+"""Place of the records, for messages."""
 MOST = 4096
-"""Runs that are remembered; of more the oldest quarter goes."""
+"""Most runs that are remembered; above that the oldest quarter goes."""
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def was_begun(key: str) -> bool:
-    """Whether the user has begun what the hash stands for; False where nothing can be read."""
+    """Return whether the user has begun what the hash stands for; False where nothing can be read."""
     try:
         with _folder(make=False) as folder:
             found = os.stat(_file(key), dir_fd=folder, follow_symlinks=False)
     except OSError:
         return False
+    # A link, or a file that others may write or have written, is no record of this user's.
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
 
 
 def note_begun(key: str, about: Mapping[str, Any]) -> None:
-    """Remember it.
+    """Remember that the user has begun what the hash stands for.
 
     Raises:
         OSError: there is no folder that is this user's alone, or it cannot be written.
@@ -51,11 +52,11 @@ def note_begun(key: str, about: Mapping[str, Any]) -> None:
             with suppress(OSError):
                 os.unlink(beside, dir_fd=folder)
             raise
-        _prune(folder)
+        _prune(folder)  # last, so that the new record is among those that are counted
 
 
 def state_folder() -> Path:
-    """Where the records lie.
+    """Return the folder of the records.
 
     Raises:
         OSError: nobody knows the user's home.
@@ -74,12 +75,13 @@ def _file(key: str) -> str:
 
 @contextmanager
 def _folder(*, make: bool) -> Iterator[int]:
-    """A descriptor of the folder: what is done through it is done there, whoever puts a link in its place."""
+    """Yield a descriptor of the folder: work through it is done there, whoever puts a link in its place."""
     place = state_folder()
     if make:
         place.parent.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(place.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        # One name at a time, each below the descriptor before and never through a link.
         for name in PLACE:
             if make:
                 with suppress(FileExistsError):
@@ -88,6 +90,7 @@ def _folder(*, make: bool) -> Iterator[int]:
             os.close(handle)
             handle = below
             found = os.fstat(handle)
+            # Asked of what is open, not of a name that may change.
             if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
                 raise PermissionError(13, "others may write there, or it is theirs", str(place))
         yield handle
@@ -96,7 +99,7 @@ def _folder(*, make: bool) -> Iterator[int]:
 
 
 def _prune(folder: int) -> None:
-    """Remove the oldest where there are too many; one that another process removes meanwhile is gone as well."""
+    """Remove the oldest where there are too many; a file that another process removes meanwhile is gone as well."""
     names = os.listdir(folder)
     if len(names) <= MOST:
         return

@@ -1,8 +1,8 @@
-"""Workers of a run, whatever they compute: started, asked, replaced, held against their plan.
+"""Workers of a run, whatever they compute: started, asked, replaced, and compared with their plan.
 
 The state tree in the run's own process is the run. A worker keeps copies, which are sent when they have changed, so it
-may die at any moment and another continues in its place. What is asked, and what another one has to be told, is the
-recipe's to say.
+may die at any moment and another continues in its place. Recipes say what workers are asked, and what a new worker has
+to be told.
 """
 
 import platform
@@ -35,26 +35,26 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker is made of."""
+    """Parameters from which a worker is made."""
 
     config: Any
-    """Of the run: a CrewConfig, and what is trained."""
+    """Configuration of the run: a CrewConfig, and the settings of its trainer."""
     share: Span
-    """Its members, or its environments."""
+    """Members of the worker, or its environments."""
     fingerprint: str
-    """Of the data."""
+    """Hash of the data."""
     versions: Mapping[str, str]
-    """What the numbers depend on besides."""
+    """Versions that the numbers depend on besides the configuration."""
     mapped: Collection[str]
     """Leaves of the state that are a part of a file."""
 
 
 METER_SHARE = 1 / 2000
-"""Of a worker's time that may go into reading its memory."""
+"""Share of a worker's time that may go into reading its memory."""
 
 
 class WorkerService:
-    """What a worker's side does for every recipe."""
+    """A worker's side of the connection, for every recipe; it lives in the worker's process."""
 
     def __init__(self, given: Assignment) -> None:
         """Take the run's threads.
@@ -62,6 +62,7 @@ class WorkerService:
         Raises:
             RunError: the arithmetic is another than the run's.
         """
+        # Before anything is computed: the run's number, so that sums are taken in the run's order.
         torch.set_num_threads(given.config.threads)
         apart = (ARITHMETIC,) if given.config.any_machine else ()
         if others := changed_facts(given.versions, then="in the run", here=f"on {platform.node()}", apart=apart):
@@ -74,51 +75,51 @@ class WorkerService:
         self._memory = CostlyMeter(self._read, METER_SHARE)
 
     def hold_(self, state: object, mapped: Collection[str] = ()) -> None:
-        """The state is this; some of its leaves are a part of a file."""
+        """Set the state that is measured; some of its leaves may be a part of a file."""
         self._held, self._mapped = state, mapped
 
     def _read(self) -> dict[str, Any]:
-        release_freed_memory()
+        release_freed_memory()  # so that pages of a step's temporaries do not count as the worker's
         mine = family_memory()
         held = {path: size for path, size in nbytes(self._held).items() if path not in self._mapped}
         return {"private": mine.private, "proportional": mine.proportional, "held": held}
 
     def memory(self) -> dict[str, Any]:
-        """Bytes of this process: its own, those with its part of what is shared, and each leaf of its state."""
+        """Return bytes of this process: its own, those with its part of shared pages, and each leaf of its state."""
         return self._memory.read_if_due_()
 
     def arithmetic(self) -> str:
-        """Of the machine."""
+        """Return the arithmetic of this machine."""
         return arithmetic_hash()
 
 
 class WorkerPool(ABC):
-    """The run's side: its workers, which are started when they are first needed. Recipes say what they are asked."""
+    """The run's side of its workers, which are started when they are first needed; recipes say what they are asked."""
 
     def __init__(self, config: CrewConfig, plan: Plan, desk: str, given: Sequence[Assignment]) -> None:
-        """Nothing is started yet.
+        """Keep what workers are made of; none is started yet.
 
         Args:
-            config: of the run.
+            config: settings of the run.
             plan: how many workers, on which machines, what each holds and may have.
             desk: `package.module:Class` of a worker's side, a `WorkerService`.
-            given: what each is made of.
+            given: the assignment of each.
         """
         self._config, self._plan, self._desk, self._given = config, plan, desk, given
         self._budgets = plan.worker_budgets
         self._nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
         self.workers: list[Worker] = []
-        self._before = (0, 0)
+        self._before = (0, 0)  # arrays and starts so far, when `exchange_` was last asked
         self.machines: set[str] = set()
         """Arithmetics of workers, where any is taken."""
 
     @abstractmethod
     def expected_bytes(self) -> int:
-        """Bytes of numbers that the round that has ended exchanges, if no worker was lost."""
+        """Return the bytes of numbers that the round that has ended exchanges, if no worker was lost."""
 
     @abstractmethod
     def gather_(self) -> None:
-        """Bring what workers know into the state tree."""
+        """Copy what workers know into the state tree."""
 
     @abstractmethod
     def restore_worker_(self, worker: Worker) -> None:
@@ -131,16 +132,17 @@ class WorkerPool(ABC):
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes now, as far as they are on this machine."""
+        """Process ids of the workers now, as far as they are on this machine."""
         return [pid for worker in self.workers if (pid := worker.pid) is not None]
 
     def exchange_(self) -> Mapping[str, Any]:
-        """What `runs.run.Run.exchange` says."""
+        """Return the ledger's record of the workers; see `runs.run.Run.exchange`."""
         if not self.workers:
             return {}
         workers = [self._memory_of(*each) for each in enumerate(self.ask_all("memory"))]
         arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "times_started"))
         moved, lost = arrays - self._before[0], lives - self._before[1]
+        # In the first round every worker counts as started: none of them took a lost one's place.
         begun, self._before = not self._before[1], (arrays, lives)
         return {
             "private": sum(each["private"] for each in workers),
@@ -154,7 +156,7 @@ class WorkerPool(ABC):
         }
 
     def _memory_of(self, number: int, said: Mapping[str, Any]) -> dict[str, Any]:
-        """The plan of a worker against what it says that it holds."""
+        """Return the plan of a worker beside the memory that it reports."""
         planned, held = self._plan.worker_owners[number], said["held"]
         off = {path: planned.get(path, 0) - held.get(path, 0) for path in planned | held}
         return {
@@ -162,26 +164,30 @@ class WorkerPool(ABC):
             "private": said["private"],
             "proportional": said["proportional"],
             "planned": self._plan.workers[number] - self._plan.worker_transients,
+            # Scalars would be most of the lines, and hardly a byte.
             "owned": group_bytes({path: size for path, size in held.items() if size > SCALAR_BYTES}, depth=1),
             "owned_bytes": sum(held.values()),
             "unplanned": {path: size for path, size in off.items() if size},
         }
 
     def ready_(self) -> None:
-        """Every worker runs; one that was told to leave is replaced, when what it knows has come home."""
+        """Have every worker running; replace one that must leave, when what it knows is in the state tree."""
         if not self.workers:
+            # All are started before the first answer is awaited: their imports take seconds, and go on side by side.
             self.workers = [self._worker(number) for number in range(len(self._plan.workers))]
             for worker in self.workers:
                 worker.take_answer()
                 self._note_(worker)
         if any(worker.is_leaving for worker in self.workers):
+            # Before the old process ends: what it knows is nowhere else.
             self.gather_()
             for worker in self.workers:
                 if worker.is_leaving:
                     worker.restart_process_()
 
     def ask_all(self, name: str, *given: object) -> list[Any]:
-        """The answers of all to one question."""
+        """Return the answers of all workers to one question."""
+        # All are asked before the first answer is awaited, so that they compute at the same time.
         for worker in self.workers:
             worker.post(name, *given)
         return [worker.take_answer() for worker in self.workers]
@@ -207,8 +213,8 @@ class WorkerPool(ABC):
         self.restore_worker_(worker)
 
     def _actor_(self, number: int) -> Life:
-        """A life on the cluster: the first one where the plan has it, any other wherever there is room."""
-        node, self._nodes[number] = self._nodes[number], ""
+        """Return an actor on the cluster: the first where the plan has it, any later one wherever there is room."""
+        node, self._nodes[number] = self._nodes[number], ""  # the planned node may be the one that was lost
         actor: Life = import_ray_module().RayActor(self._config.threads, self._budgets[number], node)
         return actor
 
@@ -218,7 +224,7 @@ class WorkerPool(ABC):
 
 
 def place_workers(plan: Plan, config: CrewConfig) -> Plan:
-    """The plan with its workers on the machines of the cluster."""
+    """Return the plan with its workers on the machines of the cluster."""
     wants = WorkerNeeds(
         worker=max(plan.workers),
         threads=max(1, config.threads),
@@ -229,7 +235,7 @@ def place_workers(plan: Plan, config: CrewConfig) -> Plan:
 
 
 def import_ray_module() -> ModuleType:
-    """What knows Ray.
+    """Return the module that uses Ray.
 
     Raises:
         ConfigError: Ray is not installed.
@@ -242,7 +248,7 @@ def import_ray_module() -> ModuleType:
 
 
 def cluster_machines(config: CrewConfig) -> list[Machine]:
-    """Those of the configuration's cluster."""
+    """Return the machines of the configuration's cluster."""
     assert config.cluster  # noqa: S101  (who asks has one)
     ray = import_ray_module()
     ray.connect(config.cluster)
@@ -255,10 +261,10 @@ def cluster_machines(config: CrewConfig) -> list[Machine]:
 
 
 def to_arrays(tensors: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
-    """As they are sent."""
+    """Return tensors as arrays, in the form in which they are sent; both share their memory."""
     return {name: None if tensor is None else tensor.numpy() for name, tensor in tensors.items()}
 
 
 def to_tensors(arrays: Mapping[str, np.ndarray | None]) -> dict[str, Any]:
-    """As they are received."""
+    """Return arrays as tensors, in the form in which they are received; both share their memory."""
     return {name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()}

@@ -19,7 +19,7 @@ from flatwater_watch.sanitize import short_repr
 
 @runtime_checkable
 class _SinkLike(Sink, Protocol):
-    """A `Sink` that can be told from what is none."""
+    """A `Sink`, by its methods, so that a class that is none can be refused."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Tracker:
     open: Callable[[RunConfig, TrackedRun], Sink]
     """Called in the tracker's own thread, where it may fail or hang."""
     check: Callable[[RunConfig], None] = lambda _: None
-    """Loads what it needs before the run is planned. Raises ConfigError where it could not send anything."""
+    """Loads what the tracker needs before the run is planned. Raises ConfigError where it could not send anything."""
     install: str = "flatwater"
-    """What pip is to install where a package is missing."""
+    """Argument for pip where a package is missing."""
 
 
 def find_tracker(name: str) -> Tracker:
-    """The tracker of a name.
+    """Return the tracker of a name.
 
     Args:
         name: one of `TRACKERS`, one that an installed package has (`plugins.py`), or `package.module:Class`.
@@ -58,6 +58,7 @@ def find_tracker(name: str) -> Tracker:
         raise ConfigError(f"{given} is no tracker: wanted is a class with write(round, metrics) and close()")
     build = cast("Callable[[TrackedRun], Sink]", found)
     try:
+        # The arguments are checked here: its own thread would only find out when the run has begun.
         inspect.signature(build).bind(None)
     except TypeError as wrong:
         raise ConfigError(f"{given} cannot be made from a TrackedRun alone: {wrong}") from wrong
@@ -65,7 +66,7 @@ def find_tracker(name: str) -> Tracker:
 
 
 def check_trackers(config: RunConfig) -> None:
-    """Load the trackers, so that what their libraries hold is there before the run is planned.
+    """Load the trackers, so that the memory of their libraries is counted before the run is planned.
 
     Raises:
         ConfigError: there is none of a name, one is not installed, or nobody is logged in.
@@ -82,10 +83,11 @@ def check_trackers(config: RunConfig) -> None:
 
 
 def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: int) -> list[BackgroundSink]:
-    """Start a thread for each tracker; what goes wrong there is told through `say`, once, and never raised."""
+    """Start a thread for each tracker; its faults are told through `say`, once, and never raised."""
     settings: dict[str, Any] = to_mapping(config)
 
     def opener(name: str) -> Callable[[Say], Sink]:
+        # Called in the tracker's thread: importing its library may take seconds, and its log-in a network.
         def open_sink(note: Say) -> Sink:
             place, run = folder.tracker(name), folder.path.absolute().name
             return find_tracker(name).open(config, TrackedRun(run, place, settings, resume_at, note))
@@ -96,7 +98,7 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: 
 
 
 def held_bytes(trackers: list[BackgroundSink]) -> dict[str, int]:
-    """Bytes that wait to be sent, by owner."""
+    """Return the bytes that wait to be sent, by owner."""
     return {f"trackers.{tracker.name}": tracker.held_bytes for tracker in trackers}
 
 

@@ -1,6 +1,6 @@
-"""May a run that lies in a folder have code of somebody's run? Only where this user began it here, or says so.
+"""Permission to run the code that a run's folder names: only where this user began the run here, or says so.
 
-A run's configuration names code: a recipe, an environment, a teacher, a command. Whoever typed the name wanted it run;
+A run's configuration names code: a recipe, an environment, a teacher, a command. A user who types a name wants it run;
 a folder that somebody has sent has the same file. So a command that composes a run asks here before the first name is
 imported, and no other way leads from a configuration in a folder to a recipe (`Permit`).
 
@@ -30,7 +30,7 @@ from flatwater_watch.sanitize import short_repr
 C = TypeVar("C")
 
 WRITTEN = ("base.toml", "best.toml")
-"""Files of settings that a sweep or a study writes into its folder."""
+"""Names of settings files that a sweep or a study writes into its folder."""
 
 
 def request_permit(
@@ -42,15 +42,15 @@ def request_permit(
     given: Collection[str] = (),
     beside: object = None,
 ) -> Permit:
-    """That the code which settings in a file name may be imported.
+    """Return a permit to import the code which settings in a file name.
 
     Args:
         settings: as the file has them.
-        where: the file or folder that they stand in, as the user writes it.
+        where: the file or folder of the settings, as the user writes it.
         folder: the folder from which no code is taken, whatever the user says; None where there is none.
         trains: whether trackers and the command for events will be used as well.
         given: settings in whose place the user gives others now.
-        beside: plain values that the code will be given as well, which names none: a record is of these too.
+        beside: plain values that the code will be given as well, which name no code: a record covers these too.
 
     Raises:
         TrustError: somebody else may have written them, and the user has not said that he trusts them.
@@ -60,7 +60,9 @@ def request_permit(
         for code in named_code(settings, where)
         if (trains or not code.declared.trains) and code.setting not in given
     ]
+    # Before trust is asked: code in a run's folder was sent with it, and --trust does not help it.
     _refuse_own_code(named, where, folder)
+    # In this order: without code nothing is asked of the disk, and --trust needs no record.
     if named and not is_trusted() and not was_begun(trust_key(settings, where, beside)):
         raise TrustError(_refusal(named, where, trains=trains))
     return Permit(frozenset(code.value for code in named))
@@ -69,27 +71,28 @@ def request_permit(
 def permit_run(
     folder: RunFolder, where: Path | str, *, trains: bool = False, given: Collection[str] = ()
 ) -> tuple[dict[str, Any], Permit]:
-    """The settings of a run, unchecked, and that the code which they name may be imported.
+    """Return the settings of a run, unchecked, and a permit to import the code which they name.
 
     Raises:
         ConfigError: they cannot be read.
-        TrustError: as of `permit`.
+        TrustError: somebody else may have written them; see `request_permit`.
     """
     settings = read_toml(folder.config)
     return settings, request_permit(settings, where, folder=folder.with_current_name.path, trains=trains, given=given)
 
 
 def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C:
-    """The settings in a file that the user names.
+    """Return the settings in a file that the user names.
 
     A file of his own is his word. One that lies in the folder of a run, or that a sweep or a study has written, names
     what the maker of that folder wanted.
 
     Raises:
         ConfigError: they do not fit.
-        TrustError: as of `permit`.
+        TrustError: somebody else may have written them; see `request_permit`.
     """
     settings = read_toml(file)
+    # Resolved: a link elsewhere does not make the file the user's own.
     if file.name in WRITTEN or enclosing_run_folder(file.resolve()) is not None:
         request_permit(settings, file, trains=True, given=given)
     return from_mapping(cls, settings, str(file))
@@ -103,16 +106,16 @@ def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # n
 
 
 def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
-    """Find out whether code that a file names may be imported, which is no configuration by itself.
+    """Refuse a file that is no configuration by itself and names code that may not be imported.
 
     Raises:
-        TrustError: as of `permit`.
+        TrustError: somebody else may have written it; see `request_permit`.
     """
     request_permit(read_toml(file) | more, file, trains=True)
 
 
 def note_run(folder: RunFolder, say: Callable[[str], None]) -> None:
-    """Remember that this user trains the run here, where it names code at all; what cannot be is said."""
+    """Remember that this user trains the run here, where it names code at all; say where that cannot be written."""
     note_file(folder.config, say)
 
 
@@ -123,7 +126,7 @@ def remember_trust(
     say: Callable[[str], None],
     beside: object = None,
 ) -> None:
-    """Remember that settings which name code are this user's; see `permit`."""
+    """Remember that settings which name code are this user's; see `request_permit`."""
     about = {"of": str(named_path(where).absolute()), "code": {code.setting: code.value for code in named}}
     try:
         note_begun(trust_key(settings, where, beside), about)
@@ -135,7 +138,7 @@ def remember_trust(
 
 
 def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode]:
-    """All code that settings name; imports none of it.
+    """Return all code that settings name; imports none of it.
 
     Raises:
         ConfigError: they are nested too deeply.
@@ -147,7 +150,7 @@ def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode
 
 
 def _class_of(settings: Mapping[str, Any]) -> type[Any]:
-    """The class that settings are read into; of a recipe that is not installed, what all have."""
+    """Return the class that settings are read into; for a recipe that is not installed, the settings of all runs."""
     name = settings.get("trainer")
     if not isinstance(name, str) or name not in recipe_names():
         return RunConfig
@@ -155,16 +158,19 @@ def _class_of(settings: Mapping[str, Any]) -> type[Any]:
 
 
 def trust_key(settings: Mapping[str, Any], where: Path | str, beside: object = None) -> str:
-    """A hash of what makes a run that names code: its settings, apart from those that may change, and its code."""
+    """Return a hash of what makes a run that names code: its fixed settings, and its code."""
     cls = _class_of(settings)
+    # Settings that may change at a resume are left out, but for those that name code.
     apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
     fixed = {name: value for name, value in settings.items() if name not in apart}
     modules = {code.module for code in named_code(settings, where)} - {""}
     code = {module: module_place(module) for module in sorted(modules)}
+    # Sorted, so that the order of a file's lines does not count; `str` for TOML's dates.
     return hashlib.sha256(json.dumps([fixed, code, beside], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path | None) -> None:
+    # Resolved places: neither a link nor `..` leads into the folder of a run unseen.
     for code in named:
         for place in module_files(code.module) if code.module else ():
             inside = folder is not None and place.is_relative_to(folder.resolve())
@@ -193,7 +199,7 @@ def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> 
 
 
 def _missing_module(code: NamedCode) -> str:
-    """That a module is not there at all: most likely the command runs in another folder than before."""
+    """Return words for a module that is not found: most likely the command runs in another folder than before."""
     there = module_place(code.module)
     return (
         "" if there else f": there is no module {short_repr(code.module)}, installed or in the folder of this command"

@@ -1,4 +1,4 @@
-"""A run in a world: whether it can be resumed bit for bit is tested when it begins, and told wherever it cannot."""
+"""A run in a world: its exactness on resume is tested when it begins, and told wherever it is lost."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ NEW_EPISODES = "A resume begins new episodes, and ends with other numbers than a
 
 @dataclass(frozen=True)
 class WorldRun(Run):
-    """What a run does that plays in worlds, whose episodes `trainers.episodes` writes down."""
+    """A run that plays in worlds, whose episodes `trainers.episodes` writes down."""
 
     untested: list[str] = field(default_factory=list, kw_only=True)
-    """Why the test at the beginning was left out."""
+    """Reasons why the test at the beginning was left out."""
 
     @property
     @abstractmethod
     def world_name(self) -> str:
-        """As the user gives it."""
+        """Name of the world, as the user gives it."""
 
     @abstractmethod
     def build_world(self, envs: int) -> World:
-        """A new world of this run's kind."""
+        """Return a new world of this run's kind."""
 
     def build_player(self, beside: int) -> tuple[World, WorldPlayer]:
-        """A new world of two environments, and who plays in it while the run is tested; see `WorldPlayer`."""
+        """Return a new world of two environments, and its player while the run is tested; see `WorldPlayer`."""
         world = self.build_world(2)
         return world, WorldPlayer(world, beside)
 
@@ -49,7 +49,7 @@ class WorldRun(Run):
         """
 
     def about(self) -> Sequence[str]:
-        """That nothing is known of its exactness, where it is so."""
+        """Return lines for the start, and that the run's exactness is not known where it was not tested."""
         return [*super().about(), *self.untested]
 
     def begin_(self) -> None:
@@ -70,18 +70,18 @@ class WorldRun(Run):
             self.untested.append(f"{self.world_name}: whether a resume is bit for bit is not tested: {limit}")
 
     def gather_(self) -> None:
-        """What the worlds keep over episodes."""
+        """Copy what the worlds keep over episodes into the state."""
         super().gather_()
         self._doubt_(self.keep_worlds_(), NEW_EPISODES)
 
     def rebuild_(self) -> None:
         """Bring the worlds to where they were: their episodes are played again, or begin anew."""
         super().rebuild_()
-        why = self.come_back_(exact=not self.doubts)
+        why = self.come_back_(exact=not self.doubts)  # a run that is inexact already is spared the replay
         begun = f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers are others from there"
         self._doubt_(why, f"It is another version, or does not follow from seed and actions: {begun}")
 
     def _doubt_(self, why: str, follows: str) -> None:
-        """Write down why the run is not exact any more; what comes after the first reason is of no account."""
+        """Write down why the run is not exact any more; reasons after the first do not matter."""
         if why and not self.doubts:
             self.doubts.append(f"{self.world_name}: {why}. {follows}")
