@@ -21,7 +21,7 @@ from flatwater_watch.files.directory import explain_os_errors, remove_strays, st
 
 
 def list_checkpoints(folder: Path) -> list[Manifest]:
-    """Every checkpoint in `folder`, newest last. Shards are not read; a damaged manifest says so in `damage`.
+    """Return every checkpoint in `folder`, newest last; shards are not read, and `damage` tells of a damaged manifest.
 
     Args:
         folder: the `checkpoints` folder of a run. One that does not exist holds none.
@@ -30,14 +30,14 @@ def list_checkpoints(folder: Path) -> list[Manifest]:
 
 
 def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
-    """Every checkpoint with what is wrong with it, as `verify` says. Shards that several share are read once."""
+    """Return every checkpoint with its problems; a shard that several share is read once."""
     read = make_caching_reader()
     found = [(manifest, examine_checkpoint(folder, manifest, read)) for manifest in list_checkpoints(folder)]
     return [(manifest, [] if isinstance(each, VerifiedCheckpoint) else each) for manifest, each in found]
 
 
 def find_damage(folder: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with a checkpoint; empty where its manifest and every byte of its shards are as they were written.
+    """Return the problems of a checkpoint; empty where its manifest and every byte of its shards are as written.
 
     Reads every shard once, 4 MiB at a time.
     """
@@ -46,16 +46,17 @@ def find_damage(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def newest_intact(folder: Path, *, say: Callable[[str], None]) -> VerifiedCheckpoint | None:
-    """The newest checkpoint whose manifest and shards are as they were written; None if there is none.
+    """Return the newest checkpoint whose manifest and shards are as they were written; None if there is none.
 
     Args:
         folder: the `checkpoints` folder of a run.
-        say: told, in whole sentences, of a save that was cut off, of each checkpoint that is skipped and why, and of
+        say: gets whole sentences about a save that was cut off, each checkpoint that is skipped and why, and
             the one that is used instead.
     """
     cut_off = len(stray_files(folder)) + len(stray_files(folder / "objects"))
     if cut_off:
         say(f"A save was cut off and left {cut_off} unfinished file(s) in {folder}. They are ignored.")
+    # From the newest back, and no further than needed: each look reads whole shards.
     for skipped, manifest in enumerate(reversed(list_checkpoints(folder))):
         found = examine_checkpoint(folder, manifest, read_shard)
         if isinstance(found, VerifiedCheckpoint):
@@ -69,7 +70,7 @@ def newest_intact(folder: Path, *, say: Callable[[str], None]) -> VerifiedCheckp
 
 
 def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
-    """Those of `manifests` (newest last) that the policy keeps: always the newest, then whole rounds.
+    """Return the `manifests` (newest last) that the policy keeps: always the newest, then whole rounds.
 
     A checkpoint inside a round is worth keeping only while it is the newest: resuming it and resuming the round before
     it lead to the same state.
@@ -78,7 +79,7 @@ def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig)
         return []
     *older, newest = manifests
     rounds = [manifest for manifest in older if manifest.step == 0]
-    recent = rounds[max(0, len(rounds) - (config.keep - 1)) :]
+    recent = rounds[max(0, len(rounds) - (config.keep - 1)) :]  # the newest is one of those kept
     lasting = [m for m in rounds if config.keep_every and m.round % config.keep_every == 0 and m not in recent]
     return [*lasting, *recent, newest]
 
@@ -95,16 +96,19 @@ def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, spare
     place = next((at for at, manifest in enumerate(manifests) if manifest.file == saved), None)
     if place is None:  # the folder was deleted in this very moment: whoever writes next finds that out
         return
+    # Only checkpoints up to `saved` count, or a damaged later round would push a good one out.
     whole = [manifest for manifest in manifests[: place + 1] if not find_quick_problems(folder, manifest)]
+    # An unread manifest may be a later version's: only who reads it may remove it.
     stay = {manifest.file for manifest in checkpoints_to_keep(whole, config)} | {*spared}
     remove_checkpoints(folder, [each for each in manifests if each.file not in stay and not each.unread])
 
 
 def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
-    """Remove checkpoints, and the shards that no other names. Returns the bytes of the shards removed."""
+    """Remove checkpoints, and the shards that no other manifest names. Returns the bytes of the shards removed."""
     with explain_os_errors(folder):
         for manifest in unwanted:
             manifest.file.unlink(missing_ok=True)
+        # Before any shard goes: after a power cut no manifest may be back whose shards are not.
         sync_folder(folder)
     return remove_orphan_shards(folder)
 
@@ -118,6 +122,7 @@ def remove_orphan_shards(folder: Path) -> int:
     """
     manifests = list_checkpoints(folder)
     named = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
+    # A manifest that cannot be read may name any of them.
     freed = 0
     if not any(manifest.damage for manifest in manifests):
         with explain_os_errors(folder):
@@ -126,5 +131,6 @@ def remove_orphan_shards(folder: Path) -> int:
                     freed += path.stat().st_size
                     path.unlink()
     remove_strays(folder)
+    # Afterwards, and only of writers that are dead: a live one still renames its file.
     remove_strays(folder / "objects")
     return freed

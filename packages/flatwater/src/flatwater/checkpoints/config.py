@@ -1,4 +1,4 @@
-"""What is kept of a run, and in pieces of what size."""
+"""Number of checkpoints kept of a run, and the size of their files."""
 
 from flatwater_watch.options.bounds import Number, OptionalNumber
 from flatwater_watch.options.declare import config

@@ -1,4 +1,4 @@
-"""A checkpoint whose every byte was found right, as a type: what can be restored, and nothing else can.
+"""A checkpoint whose every byte was verified, as a type: nothing else can be restored.
 
 A shard is read once. While its pieces go by, its own hash and that of each leaf are taken together; its header must
 name the leaves that the manifest has in it, with their dtypes and shapes, end to end and to the last byte. The same
@@ -22,11 +22,12 @@ from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.content import MOST_BYTES
 from flatwater_watch.files.directory import PIECE, Piece, open_at_once
 
+# Handed to instances made here alone, so that the type stands for a check that was made.
 _PROOF = object()
 
 
 class DamagedError(CheckpointError):
-    """Something of a checkpoint is not as it was written."""
+    """A part of a checkpoint is not as it was written."""
 
 
 class LeafSpan(NamedTuple):
@@ -37,7 +38,7 @@ class LeafSpan(NamedTuple):
 
 
 Mark = tuple[int, int, int, int, int]
-"""Which file it was, and that nobody has written to it since: the kernel changes the last with each write."""
+"""Identity of a file and of its last change: the kernel changes the last number with each write."""
 
 
 def file_mark(status: os.stat_result) -> Mark:
@@ -47,20 +48,20 @@ def file_mark(status: os.stat_result) -> Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedCheckpoint:
-    """A checkpoint that was verified. Only `verified` makes one.
+    """A checkpoint that was verified; only `verify_checkpoint` and `examine_checkpoint` make one.
 
-    It says what was so when the shards were read. `restore_` reads them again without hashing them, and relies on
-    their marks: a file that was replaced or written to since is noticed, a disk that spoils bytes without a write is
-    not.
+    It tells what was so when the shards were read. `restore_state_` reads them again without hashing them, and relies
+    on their marks: a file that was replaced or written to since is noticed, a disk that spoils bytes without a write
+    is not.
     """
 
     manifest: Manifest
     folder: Path
     """The `checkpoints` folder that holds it."""
     spans: Mapping[str, LeafSpan]
-    """Leaf path -> its bytes, for leaves that have any place in a shard."""
+    """Bytes of each leaf by its path, for leaves that have any place in a shard."""
     marks: Mapping[str, Mark]
-    """Shard hash -> the file that was read."""
+    """File that was read for each shard, by the shard's hash."""
     proof: object = field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +71,7 @@ class VerifiedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class ShardReading:
-    """What reading one shard found."""
+    """Result of reading one shard."""
 
     spans: Mapping[str, LeafSpan]
     mark: Mark
@@ -80,7 +81,7 @@ Reading = Callable[[Path, ShardRecord, tuple[LeafRecord, ...]], ShardReading | s
 
 
 def verify_checkpoint(folder: Path, manifest: Manifest) -> VerifiedCheckpoint:
-    """The checkpoint, once every shard was read and found right. Reads 4 MiB at a time.
+    """Return the verified checkpoint, once every shard was read and found right. Reads 4 MiB at a time.
 
     Raises:
         DamagedError: it is damaged; one line for each problem.
@@ -92,7 +93,8 @@ def verify_checkpoint(folder: Path, manifest: Manifest) -> VerifiedCheckpoint:
 
 
 def examine_checkpoint(folder: Path, manifest: Manifest, read: Reading) -> VerifiedCheckpoint | list[str]:
-    """The checkpoint where it is intact, else what is wrong with it."""
+    """Return the verified checkpoint where it is intact, else its problems."""
+    # Cheap questions first: a missing file needs no gigabytes to be read.
     if problems := find_quick_problems(folder, manifest):
         return problems
     spans: dict[str, LeafSpan] = {}
@@ -108,12 +110,12 @@ def examine_checkpoint(folder: Path, manifest: Manifest, read: Reading) -> Verif
 
 
 def make_caching_reader() -> Reading:
-    """`read_shard`, which reads a shard once that several checkpoints share."""
+    """Return `read_shard` with a memory, for a shard that several checkpoints share."""
     return cache(read_shard)
 
 
 def leaves_by_shard(manifest: Manifest) -> dict[ShardRecord, tuple[LeafRecord, ...]]:
-    """The leaves that each shard must hold."""
+    """Return the leaves that each shard must hold."""
     held: dict[str, list[LeafRecord]] = {shard.sha256: [] for shard in manifest.shards}
     for record in manifest.leaves:
         if record.shard:
@@ -122,7 +124,7 @@ def leaves_by_shard(manifest: Manifest) -> dict[ShardRecord, tuple[LeafRecord, .
 
 
 def find_quick_problems(folder: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with a checkpoint as far as can be told without reading its shards."""
+    """Return the problems of a checkpoint that can be told without reading its shards."""
     if manifest.damage:
         return [manifest.damage]
     return [problem for shard in manifest.shards if (problem := _find_file_problem(folder, shard))]
@@ -137,21 +139,23 @@ def _find_file_problem(folder: Path, shard: ShardRecord) -> str:
 
 
 def short_shard_name(shard: ShardRecord) -> str:
-    """The shard's name, to be read by people."""
+    """Return the shard's name for people."""
     return f"objects/{shard.sha256[:12]}….safetensors"
 
 
 def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> ShardReading | str:
-    """Read a shard's file through. What is wrong with it comes back as a sentence."""
-    check, room = ShardCheck(shard, leaves), memoryview(bytearray(PIECE))
+    """Read a shard's file through. A problem with it comes back as a sentence."""
+    check, room = ShardCheck(shard, leaves), memoryview(bytearray(PIECE))  # one piece in RAM, whatever the file's size
     try:
         with open_at_once(path) as file:
+            # Asked of the open file, not of its name: the name may lead to another file by now.
             before = os.fstat(file.fileno())
             if not S_ISREG(before.st_mode):
                 return f"{short_shard_name(shard)}: it is no regular file"
             while count := file.readinto(room):
                 check.feed_bytes_(room[:count])
             spans = check.finish_check()
+            # Written to in the meantime: the bytes that were hashed are not those that a restore would read.
             if file_mark(os.fstat(file.fileno())) != file_mark(before):
                 return f"{short_shard_name(shard)}: it changed while it was read"
     except DamagedError as damage:
@@ -162,10 +166,9 @@ def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -
 
 
 class ShardCheck:
-    """Looks at a shard's bytes as they go by."""
+    """Verifies a shard's bytes as they go by: the whole hash and every leaf's in one reading."""
 
     def __init__(self, shard: ShardRecord, leaves: Sequence[LeafRecord]) -> None:
-        """Begin."""
         self._shard, self._leaves = shard, {record.path: record for record in leaves}
         self._whole, self._seen = hashlib.sha256(), 0
         self._header, self._start = bytearray(), LENGTH_BYTES
@@ -174,13 +177,14 @@ class ShardCheck:
         self._problem = ""
 
     def feed_bytes_(self, piece: Piece) -> None:
-        """The next bytes.
+        """Take the next bytes.
 
         Raises:
             DamagedError: they are more than the shard may have.
         """
         view = memoryview(piece)
         self._seen += len(view)
+        # Refused as soon as they are too many: an object at a store may go on forever.
         if self._seen > self._shard.bytes:
             raise DamagedError(
                 f"{short_shard_name(self._shard)}: more bytes than the {self._shard.bytes} that were written"
@@ -201,10 +205,11 @@ class ShardCheck:
                 self._at, self._done = self._at + 1, 0
 
     def _read_header_(self) -> None:
-        """The length of the header is there, or all of it."""
+        """Parse the header when its length is complete, or all of it."""
         name = short_shard_name(self._shard)
         if self._start == LENGTH_BYTES:
             length = int.from_bytes(self._header, "little")
+            # The length comes from the file: 8 bytes of anything must not become that much memory.
             if 0 < length <= min(MOST_BYTES, self._shard.bytes - LENGTH_BYTES):
                 self._start += length
             else:
@@ -213,13 +218,14 @@ class ShardCheck:
         try:
             header = parse_header(bytes(self._header[LENGTH_BYTES:]))
             spans = _leaf_spans(header, self._leaves, self._start, self._shard.bytes)
+        # Kept rather than raised: a wrong hash of the whole file says more, and is told first.
         except ValueError as error:
             self._problem = f"{name}: its header is not as it must be ({error})"
         else:
             self._parts = [(path, span, hashlib.sha256()) for path, span in spans.items()]
 
     def finish_check(self) -> dict[str, LeafSpan]:
-        """Where each leaf lies, now that all bytes went by.
+        """Return where each leaf lies, after all bytes went by.
 
         Raises:
             DamagedError: they are not those of the shard.
@@ -231,6 +237,7 @@ class ShardCheck:
             raise DamagedError(f"{name}: the hash of its content is {found[:12]}…")
         if self._problem or len(self._header) < self._start:
             raise DamagedError(self._problem or f"{name}: it ends in its header")
+        # Each leaf's own hash as well: a manifest may name a good shard and wrong leaves.
         for path, _, digest in self._parts:
             if digest.hexdigest() != self._leaves[path].sha256:
                 raise DamagedError(f"{name}: the hash of the leaf {path!r} is {digest.hexdigest()[:12]}…")
@@ -240,16 +247,17 @@ class ShardCheck:
 def _leaf_spans(
     header: Mapping[str, HeaderEntry], leaves: Mapping[str, LeafRecord], start: int, size: int
 ) -> dict[str, LeafSpan]:
-    """Where each leaf lies in a file of `size` bytes, in that order, once the header fits the manifest.
+    """Return where each leaf lies in a file of `size` bytes, in the file's order, once the header fits the manifest.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the header does not fit.
     """
     if strange := header.keys() ^ leaves.keys():
         raise ValueError(f"{min(strange)!r} is in the header or in the manifest, not in both")
     spans, at = {}, start
     for path, place in sorted(header.items(), key=lambda named: named[1].data_offsets):
         begin, end = place.data_offsets
+        # End to end: bytes between two leaves, or under two of them, were written by nobody here.
         if start + begin != at or end < begin:
             raise ValueError(f"the bytes of {path!r} do not follow those before")
         _require_fit(path, place, leaves[path])
@@ -261,7 +269,7 @@ def _leaf_spans(
 
 
 def _require_fit(path: str, place: HeaderEntry, record: LeafRecord) -> None:
-    """That dtype, shape and size of a leaf are the same in header and manifest."""
+    """Refuse a leaf whose dtype, shape or size differ between header and manifest."""
     size, cells, shape = place.data_offsets[1] - place.data_offsets[0], prod(record.shape), tuple(place.shape)
     if dtype := DTYPES.get(record.dtype):
         fits = (place.dtype, shape, size) == (dtype.name, record.shape, cells * dtype.itemsize)

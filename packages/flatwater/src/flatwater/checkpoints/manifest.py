@@ -23,13 +23,14 @@ FORMAT = 1
 """The version of the manifest written here. A later one is not guessed at."""
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
-"""What facts about a run are made of."""
+"""Values of facts about a run: plain JSON."""
 
 Scalar = int | float | bool | str | None
 Kind = Literal["tensor", "array", "generator", "float", "int", "bool", "str", "none"]
 SCALARS = ("float", "int", "bool", "str", "none")
 """The kinds of leaves whose value stands in the manifest itself."""
 
+# Six digits at least, as `manifest_path` pads; 18 at most, so that each fits 64 bits.
 _NAME = re.compile(r"([0-9]{6,18})\.([0-9]{6,18})\.json")
 _VALUES: Mapping[str, tuple[type, ...]] = {
     "float": (float, str),  # a str is NaN or an infinity
@@ -43,23 +44,23 @@ _NOT_NUMBERS = ("nan", "inf", "-inf")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeafRecord:
-    """One saved leaf."""
+    """One saved leaf, as the manifest names it."""
 
     path: str
-    """Its path in the state tree, and its name in the shard."""
+    """Path of the leaf in the state tree, and its name in the shard."""
     kind: Kind
     sha256: str
-    """Of its bytes in row-major order; of a number, of its canonical JSON."""
+    """Hash of its bytes in row-major order; for a number, of its canonical JSON."""
     dtype: str = ""
-    """As torch or numpy writes it; empty for a number."""
+    """Dtype as torch or numpy writes it; empty for a number."""
     shape: tuple[int, ...] = ()
     shard: str = ""
-    """The hash that names the shard which holds the bytes; empty for a number."""
+    """Hash that names the shard which holds the bytes; empty for a number."""
     value: Scalar = None
     """The number, flag or string itself."""
 
     def __str__(self) -> str:
-        """`tensor float32 [4, 3]`, or `int 12`."""
+        """Return text such as `tensor float32 [4, 3]`, or `int 12`."""
         return (
             f"{self.kind} {self.value!r}" if self.kind in SCALARS else describe_leaf(self.kind, self.dtype, self.shape)
         )
@@ -70,14 +71,14 @@ class ShardRecord:
     """One file of leaves: `objects/<sha256>.safetensors`."""
 
     sha256: str
-    """Of the whole file."""
+    """Hash of the whole file."""
     bytes: int
     """The size of the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """One checkpoint, as its file says."""
+    """One checkpoint, as its file describes it."""
 
     file: Path
     round: int
@@ -85,13 +86,13 @@ class Manifest:
     step: int
     """Steps of the round begun that it had finished; 0 between rounds."""
     saved: str = ""
-    """When it was written, in UTC (ISO 8601)."""
+    """Time when it was written, in UTC (ISO 8601)."""
     facts: Mapping[str, JSON] = field(default_factory=dict)
-    """What the run was made from: configuration, fingerprint of the data, versions, threads."""
+    """Facts that the run was made from: configuration, fingerprint of the data, versions, threads."""
     leaves: tuple[LeafRecord, ...] = ()
     shards: tuple[ShardRecord, ...] = ()
     damage: str = ""
-    """Why the file cannot be used; empty where it can. A damaged manifest has no leaves and no shards."""
+    """Reason why the file cannot be used; empty where it can. A damaged manifest has no leaves and no shards."""
     unread: bool = False
     """Whether the file could not be judged: it was unreadable this time or has a later format. Such checkpoints are
     never removed."""
@@ -103,22 +104,22 @@ class Manifest:
 
 
 def describe_leaf(kind: str, dtype: str, shape: Sequence[int]) -> str:
-    """`tensor float32 [4, 3]`."""
+    """Return text such as `tensor float32 [4, 3]`."""
     return f"{kind} {dtype} {list(shape)}"
 
 
 def manifest_path(folder: Path, round_: int, step: int) -> Path:
-    """The manifest's place in `folder`. Names sort as the checkpoints follow each other."""
+    """Return the manifest's place in `folder`; names sort as the checkpoints follow each other."""
     return folder / f"{round_:06d}.{step:06d}.json"
 
 
 def shard_path(folder: Path, sha256: str) -> Path:
-    """The shard's place in `folder`."""
+    """Return the shard's place in `folder`."""
     return folder / "objects" / f"{sha256}.safetensors"
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as the bytes of its file.
+    """Return the manifest as the bytes of its file.
 
     Raises:
         TypeError: it could not be read again: its facts hold what JSON cannot say, or it is too large.
@@ -133,6 +134,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "shards": [{"sha256": shard.sha256, "bytes": shard.bytes} for shard in manifest.shards],
     }
     try:
+        # What a reader would refuse is refused while the run still lives.
         require_shallow(content)
     except ValueError as error:
         raise TypeError(f"a checkpoint's facts are too deep: {error}") from error
@@ -150,17 +152,18 @@ def _leaf_content(record: LeafRecord) -> dict[str, Any]:
 
 
 def _with_digest(content: Mapping[str, Any]) -> bytes:
+    # `indent` is for people; the hash is taken from the form without spaces, so it does not depend on it.
     sealed = dict(content) | {"sha256": hashlib.sha256(canonical_json(content)).hexdigest()}
     return json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
 
 
 def canonical_json(content: object) -> bytes:
-    """JSON with sorted keys and without spaces: equal contents give equal bytes."""
+    """Return JSON with sorted keys and without spaces: equal contents give equal bytes."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def to_plain_json(value: object) -> Any:  # noqa: ANN401  (JSON as the json module takes it)
-    """`value` in the types of standard JSON: tuples as lists, paths as text, NaN and infinities as their names.
+    """Return `value` in the types of standard JSON: tuples as lists, paths as text, NaN and infinities as their names.
 
     Raises:
         TypeError: it holds something that JSON cannot say.
@@ -179,7 +182,7 @@ def to_plain_json(value: object) -> Any:  # noqa: ANN401  (JSON as the json modu
 
 
 def manifest_files(folder: Path) -> list[Path]:
-    """The manifests in `folder`, oldest first."""
+    """Return the manifests in `folder`, oldest first."""
     return sorted((path for path in folder.glob("*.json") if is_manifest(path) and path.is_file()), key=_round_and_step)
 
 
@@ -194,15 +197,17 @@ def _round_and_step(file: Path) -> tuple[int, int]:
 
 
 def scalar_hash(kind: str, value: Scalar) -> str:
-    """The hash of a number, flag or string: of its canonical JSON."""
+    """Return the hash of a number, flag or string: of its canonical JSON."""
+    # With its kind: 1, 1.0 and true must not have one hash.
     return hashlib.sha256(canonical_json([kind, to_plain_json(value)])).hexdigest()
 
 
 def read_manifest(file: Path) -> Manifest:
-    """The manifest in `file`. One that is damaged comes back with `damage` saying how."""
+    """Return the manifest in `file`; a damaged one says in `damage` how."""
     try:
         raw = read_whole(file, MOST_BYTES)
     except OSError as error:
+        # A disk or a network that fails now may not fail tomorrow.
         return _damaged_manifest(file, f"the manifest cannot be read ({error.strerror or error})", unread=True)
     except ValueError as error:
         return _damaged_manifest(file, f"the manifest cannot be read ({error})")
@@ -210,9 +215,9 @@ def read_manifest(file: Path) -> Manifest:
 
 
 def parse_manifest(file: Path, raw: bytes) -> Manifest:
-    """The manifest with the content `raw`, which may come from elsewhere than the disk.
+    """Return the manifest with the content `raw`, which may come from elsewhere than the disk.
 
-    One that is damaged comes back with `damage` saying how, and so does a whole one of a later format, as `unread`.
+    A damaged one says in `damage` how, and so does a whole one of a later format, as `unread`.
     """
     try:
         content = parse_json(raw)
@@ -220,8 +225,10 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
         return _damaged_manifest(file, f"the manifest cannot be read ({error})")
     if not isinstance(content, dict):
         return _damaged_manifest(file, "the manifest does not hold a JSON object")
+    # Before anything is believed: the file must be the canonical form of what it says, byte for byte.
     if _with_digest({key: value for key, value in content.items() if key != "sha256"}) != raw:
         return _damaged_manifest(file, "the manifest's hash does not match what it says")
+    # After the hash, so that a flipped bit in the number does not pass for a later version.
     if (later := content.get("format")) != FORMAT and isinstance(later, int):
         how = f"it is written in format {later}, and this version of Flatwater reads format {FORMAT}: update Flatwater"
         return _damaged_manifest(file, how, unread=True)
@@ -257,6 +264,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
             path=at.path, kind=at.kind, sha256=at.sha256, dtype=at.dtype, shape=tuple(at.shape), shard=at.shard
         )
     leaf = convert_to(content, InlineLeaf)
+    # `type` and not `isinstance`: True is an int, and would come back as a number.
     if type(leaf.value) not in _VALUES[leaf.kind]:
         raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")
     if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NOT_NUMBERS:
@@ -266,7 +274,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
 
 
 def _find_contradiction(manifest: Manifest) -> str:
-    """How the manifest contradicts its name or itself; empty where it does not."""
+    """Return how the manifest contradicts its name or itself; empty where it does not."""
     if (manifest.round, manifest.step) != _round_and_step(manifest.file):
         return f"the manifest is of round {manifest.round}, step {manifest.step}: the file was renamed"
     listed = {shard.sha256 for shard in manifest.shards}
@@ -286,7 +294,7 @@ _ABSENT = "absent"
 
 
 def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> list[str]:
-    """One line for each fact that differs: `population.size: 16 in the checkpoint, 8 now`.
+    """Return one line for each fact that differs: `population.size: 16 in the checkpoint, 8 now`.
 
     Args:
         saved: a manifest's `facts`.
@@ -302,7 +310,7 @@ def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> 
 
 
 def _flatten_facts(value: JSON, name: str) -> Iterator[tuple[str, str]]:
-    """Every fact below `value` by dotted name, as JSON text: `1` differs from `true` and `"1"`, but not from `1.0`."""
+    """Yield every fact below `value` by dotted name, as JSON: `1` differs from `true` and `"1"`, not from `1.0`."""
     if isinstance(value, Mapping) and (value or not name):
         for key, below in value.items():
             yield from _flatten_facts(below, f"{name}.{key}" if name else key)

@@ -69,11 +69,11 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
     """Bring parts to where the newest intact checkpoint has them.
 
     Args:
-        folder: that `save_checkpoint` was given.
+        folder: the folder that `save_checkpoint` was given.
         parts: of the same names and kinds. Tensors and arrays are written in place; numbers are replaced in `parts`.
 
     Returns:
-        The step that it was saved with; 0 where there is no checkpoint.
+        The step that was given at the save; 0 where there is no checkpoint.
 
     Raises:
         CheckpointError: the checkpoint is of other parts; the message names them.
@@ -85,8 +85,10 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
         _saved_forms(intact),
         {name: _find_state_access(part) for name, part in _with_generators(parts).items()},
     )
+    # All parts are compared before the first is touched: half of a restore would be worse than none.
     _check_parts(intact, forms, doors)
     given: dict[str, object] = dict(_with_generators(parts))
+    # What goes through `load_state_dict` is read into buffers first; everything else is filled in place.
     tree = given | {name: _make_buffers(intact, name) for name, form in forms.items() if form is not None}
     restore_state_(tree, intact)
     for name, door in doors.items():
@@ -102,15 +104,15 @@ class Stateful(Protocol):
     """A module, an optimizer, a scheduler, a scaler, an environment in `Resumable`, or a class of the loop's own."""
 
     def state_dict(self) -> Any:  # noqa: ANN401
-        """Nested dicts, lists and tuples of tensors, arrays and numbers."""
+        """Return nested dicts, lists and tuples of tensors, arrays and numbers."""
 
     def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401
-        """Take them back."""
+        """Take such a state back."""
 
 
 @dataclass(frozen=True)
 class _StateAccess:
-    """How the state of a part is read and written, where it cannot be written in place."""
+    """Functions that read and write the state of a part which cannot be written in place."""
 
     get: Callable[[], Any]
     put: Callable[[Any], object]
@@ -118,7 +120,7 @@ class _StateAccess:
 
 @dataclass(frozen=True)
 class _GlobalGenerators:
-    """The global generators."""
+    """Stands for the global generators of Python, NumPy and torch among the parts."""
 
 
 def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
@@ -127,7 +129,7 @@ def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
 
 
 def _find_state_access(part: object) -> _StateAccess | None:
-    """None where the part is a branch or a leaf of a state tree."""
+    """Return how the state of a part is accessed; None where the part is a branch or a leaf of a state tree."""
     if isinstance(part, _GlobalGenerators):
         return _StateAccess(_global_draws, _set_global_draws)
     if isinstance(part, np.random.Generator):
@@ -145,7 +147,7 @@ def _find_state_access(part: object) -> _StateAccess | None:
 
 
 def _global_draws() -> dict[str, Any]:
-    version, words, gauss = random.getstate()
+    version, words, gauss = random.getstate()  # 624 words and a position
     begun = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # asking for its state would begin it
     on_gpu = torch.cuda.get_rng_state_all() if begun else []
     return {
@@ -161,12 +163,13 @@ def _set_global_draws(state: dict[str, Any]) -> None:
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
     np.random.set_state(state["numpy"])  # noqa: NPY002
     torch.set_rng_state(state["torch"])
+    # There may be fewer cards than when it was saved.
     for number, draws in enumerate(state["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(draws, number)
 
 
 def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
-    """The leaves of nested dicts, lists and tuples, by path, and the form that puts them together again.
+    """Return the leaves of nested dicts, lists and tuples by path, and the form that puts them together again.
 
     Raises:
         TypeError: something in it is neither of these nor a tensor, an array or a number; the message names its place.
@@ -175,6 +178,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
 
     def form(value: Any, path: str) -> JSON:  # noqa: ANN401
         if isinstance(value, Mapping):
+            # `type` and not `isinstance`: a subclass would come back as the plain type.
             if not all(type(key) in {str, int} for key in value):
                 raise TypeError(f"{name}.{path}: a checkpoint holds dicts whose keys are text or whole numbers")
             return {"dict": [[key, form(below, f"{path}.{key}" if path else str(key))] for key, below in value.items()]}
@@ -183,6 +187,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
             return {type(value).__name__: inside}
         if path in leaves:
             raise TypeError(f"{name}.{path}: two parts of it have this path. Rename the keys that hold dots")
+        # A numpy scalar is told from an array, so that it comes back as the scalar that it was.
         if isinstance(value, np.generic):
             leaves[path] = np.array(value)
             return {"number": path}
@@ -191,6 +196,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
                 f"{name}.{path}: a checkpoint cannot hold a {type(value).__name__}. Leave it out of what state_dict() "
                 "gives, or give what it is made from"
             )
+        # Without its graph, and still the same memory.
         leaves[path] = value.detach() if isinstance(value, torch.Tensor) else value
         return path
 
@@ -198,12 +204,13 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
 
 
 def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
-    """What `take_apart` was given, from leaves that were read.
+    """Return the value that `flatten_state` was given, from leaves that were read.
 
     Raises:
         CheckpointError: the form is not that of these leaves.
     """
 
+    # The form comes from a file: only its four words build anything, and every other shape of it ends in an error.
     def build_value(form: Any) -> Any:  # noqa: ANN401
         if isinstance(form, str):
             return leaves[form]
@@ -233,7 +240,8 @@ def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
 def _check_parts(
     intact: VerifiedCheckpoint, forms: Mapping[str, Any], doors: Mapping[str, _StateAccess | None]
 ) -> None:
-    """Make sure that the parts are those of the checkpoint, before any is touched."""
+    # Before any part is touched.
+    """Refuse parts that are not those of the checkpoint, before any is touched."""
     lines = [f"{name}: in the checkpoint, not given" for name in forms if name not in doors]
     lines += [f"{name}: given, not in the checkpoint" for name in doors if name not in forms]
     for name in forms.keys() & doors.keys():
@@ -246,7 +254,7 @@ def _check_parts(
 
 
 def _make_buffers(intact: VerifiedCheckpoint, name: str) -> dict[str, Any]:
-    """Where the leaves of a part are read to, by path."""
+    """Return buffers that the leaves of a part are read into, by path."""
     under = f"{name}."
     records = [record for record in intact.manifest.leaves if record.path.startswith(under)]
     return {record.path.removeprefix(under): _make_buffer(intact, record) for record in records}
@@ -256,8 +264,9 @@ def _make_buffer(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa
     if record.kind in SCALARS:
         return record.value
     if record.kind == "generator":
-        return torch.Generator()
+        return torch.Generator()  # on the CPU, where its state is bytes
     try:
+        # From a file: looked up among torch's names and numpy's dtypes, never evaluated.
         dtype: Any = np.dtype(record.dtype) if record.kind == "array" else vars(torch)[record.dtype]
         size = prod(record.shape) * dtype.itemsize
     except (AttributeError, KeyError, TypeError) as error:

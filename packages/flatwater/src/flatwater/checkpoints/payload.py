@@ -1,4 +1,4 @@
-"""Leaves as bytes: what a tensor, an array or a generator looks like in a shard, and how it is filled from one."""
+"""Leaves as bytes: the form of a tensor, an array or a generator in a shard, and its filling from one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from flatwater.state.tree import Leaf, Scalar
 _SCALAR_KINDS: dict[type, Kind] = {float: "float", int: "int", bool: "bool", str: "str", type(None): "none"}
 
 Read = Callable[[memoryview], None]
-"""Fills the whole of the memory it is given."""
+"""Function that fills the whole of the memory it is given."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class Payload:
     leaf: Leaf
     kind: Kind
     dtype: str
-    """As torch or numpy writes it."""
+    """Dtype as torch or numpy writes it."""
     shape: tuple[int, ...]
     stored: TensorEntry
 
@@ -36,12 +36,12 @@ class Payload:
         return self.stored.nbytes
 
     def __str__(self) -> str:
-        """`tensor float32 [4, 3]`."""
+        """Return text such as `tensor float32 [4, 3]`."""
         return describe_leaf(self.kind, self.dtype, self.shape)
 
 
 def scalar_kind(path: str, value: Scalar) -> Kind:
-    """The kind of a number, flag or string.
+    """Return the kind of a number, flag or string.
 
     Raises:
         TypeError: its type is a subclass, such as np.float64, which would come back as the plain type.
@@ -53,7 +53,7 @@ def scalar_kind(path: str, value: Scalar) -> Kind:
 
 
 def make_payload(leaf: Leaf) -> Payload | None:
-    """How the leaf is stored in a shard; None for a number, which stands in the manifest.
+    """Return how the leaf is stored in a shard; None for a number, which stands in the manifest.
 
     Raises:
         TypeError: the leaf has no bytes of its own that could be saved and written back in place.
@@ -69,6 +69,7 @@ def make_payload(leaf: Leaf) -> Payload | None:
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject or _has_overlap(value.shape, value.strides):
             raise TypeError(f"{leaf.path}: a checkpoint cannot hold an array of objects, or one whose cells overlap")
+        # A structured dtype has no short name: its fields are written out.
         dtype = value.dtype.str if value.dtype.fields is None else str(value.dtype.descr)
         return _new_payload(leaf, "array", dtype, value.shape, value.itemsize)
     return None
@@ -84,6 +85,7 @@ def _new_payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], ite
 
 
 def _require_storable(path: str, value: Tensor) -> None:
+    # Each of these has no bytes of its own, or other ones than it shows: a lazy conjugate, a lazy minus.
     if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_conj() or value.is_neg():
         raise TypeError(f"{path}: a checkpoint holds dense tensors that exist, not a {value.layout} on {value.device}")
     if _has_overlap(value.shape, value.stride()):
@@ -96,7 +98,7 @@ def _has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def payload_bytes(item: Payload) -> memoryview:
-    """The leaf's bytes in row-major order: the run's own memory where it is contiguous and on the CPU, else a copy."""
+    """Return the leaf's bytes in row-major order: the run's own memory where it lies so on the CPU, else a copy."""
     if item.nbytes == 0:
         return memoryview(b"")
     value = item.leaf.value
@@ -116,6 +118,7 @@ def fill_leaf_(item: Payload, read: Read) -> None:
     elif item.nbytes == 0:
         return
     elif isinstance(value, np.ndarray):
+        # Straight into the leaf's memory where it lies in order; else through one copy, as large as this leaf.
         home = value if value.flags.c_contiguous else np.empty(value.shape, value.dtype)
         read(_bytes_of_array(home))
         if home is not value:
@@ -130,7 +133,7 @@ def _fill_tensor_(value: Tensor, read: Read) -> None:
     else:
         home = torch.empty(value.shape, dtype=value.dtype)
         read(_tensor_bytes(home))
-        value.copy_(home)
+        value.copy_(home)  # copies into the same storage, on whatever device
 
 
 def _as_tensor(value: object) -> Tensor:
@@ -139,9 +142,10 @@ def _as_tensor(value: object) -> Tensor:
 
 
 def _tensor_bytes(tensor: Tensor) -> memoryview:
+    # A view of bytes: no dtype is lost, BF16 included, which numpy has not.
     return tensor.view(-1).view(torch.uint8).numpy().data
 
 
 def _bytes_of_array(array: np.ndarray[Any, Any]) -> memoryview:
-    """In row-major order: `reshape` copies an array that does not lie so."""
+    """Return the bytes in row-major order; `reshape` copies an array that does not lie so."""
     return array.reshape(-1).view(np.uint8).data

@@ -19,12 +19,12 @@ from flatwater_watch.files.directory import PIECE, open_at_once
 
 __all__ = ["find_damage", "list_checkpoints", "newest_intact", "restore_state_"]
 
-_SHOWN = 20
+_SHOWN = 20  # lines of differences: a wrong configuration can have thousands
 
 
 @dataclass(frozen=True, slots=True)
 class _LeafPair:
-    """A leaf of the run, and what the checkpoint has for it."""
+    """A leaf of the run, and the checkpoint's record of it."""
 
     leaf: Leaf
     item: Payload | None
@@ -53,6 +53,7 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
         shard.sha256: [place for place in places if place.item is not None and place.record.shard == shard.sha256]
         for shard in intact.manifest.shards
     }
+    # Generators are tried first, on copies: their states are the one thing that only torch itself can judge.
     for sha256, held in shards.items():
         _read_shard(
             intact,
@@ -60,6 +61,7 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
             [place for place in held if isinstance(place.leaf.value, torch.Generator)],
             _try_generator_state,
         )
+    # Numbers before arrays: they cannot fail any more, and a read error then leaves as little half done as can be.
     for place in places:
         if place.item is None and not _is_immutable(place.leaf.owner):
             set_scalar_(place.leaf, place.record.value)
@@ -68,7 +70,7 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
 
 
 def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -> list[_LeafPair]:
-    """Leaves of the run beside those of the checkpoint, once every one has its counterpart."""
+    """Return leaves of the run beside those of the checkpoint, once every one has its counterpart."""
     under = "" if below is None else f"{below}."
     now = {under + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
     items = {path: make_payload(leaf) for path, leaf in now.items()}
@@ -76,6 +78,7 @@ def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -
     found = [f"{path}: {saved[path]} in the checkpoint, absent in this run" for path in saved if path not in now]
     for path, leaf in now.items():
         if path not in saved:
+            # All differences are collected before one error: a user mends a configuration once, not leaf by leaf.
             found.append(f"{path}: absent in the checkpoint, {items[path] or repr(leaf.value)} in this run")
         else:
             found += _leaf_differences(leaf, items[path], saved[path], intact.spans.get(path))
@@ -108,7 +111,7 @@ def _is_immutable(owner: Any) -> bool:  # noqa: ANN401  (a state, list, dict or 
 
 
 def _equal_scalars(saved: Scalar, now: object) -> bool:
-    return type(saved) is type(now) and repr(saved) == repr(now)
+    return type(saved) is type(now) and repr(saved) == repr(now)  # by text, so that NaN equals NaN and 0.0 is not -0.0
 
 
 def _list_lines(lines: list[str]) -> str:
@@ -123,6 +126,7 @@ def _read_shard(
     path, mark = shard_path(intact.folder, sha256), intact.marks[sha256]
     try:
         with open_at_once(path) as file:
+            # None first: the mark is asked before the first leaf as well, then before each.
             for place in [None, *places]:
                 if file_mark(os.fstat(file.fileno())) != mark:
                     raise CheckpointError(f"{path} has changed since it was verified. Start again from the checkpoint.")
@@ -134,7 +138,7 @@ def _read_shard(
 
 
 def _try_generator_state(item: Payload, read: Read) -> None:
-    """Let a generator of the same kind take the state."""
+    """Let another generator of the same kind take the state, so that the run's own is untouched if it is refused."""
     generator = item.leaf.value
     assert isinstance(generator, torch.Generator)  # noqa: S101  (the caller chose them)
     state = torch.empty(item.shape, dtype=torch.uint8)
@@ -148,7 +152,7 @@ def _try_generator_state(item: Payload, read: Read) -> None:
 def _read_into(file: FileIO, room: memoryview) -> None:
     at = 0
     while at < len(room):
-        count = file.readinto(room[at : at + PIECE])
+        count = file.readinto(room[at : at + PIECE])  # a read may return less than was asked for
         if not count:
             raise CheckpointError(f"{file.name} became shorter while it was read. Start again from the checkpoint.")
         at += count

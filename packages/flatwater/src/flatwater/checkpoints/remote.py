@@ -36,15 +36,16 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
 
 FOLDER = "checkpoints"
+# At once by another connection, then after a pause.
 AGAIN = (0.0, 2.0)
-"""Seconds before what came wrong is read a second and a third time: then it counts as damaged."""
+"""Seconds before a wrong answer is read a second and a third time; then the object counts as damaged."""
 _SHARD = re.compile(rf"{FOLDER}/objects/[0-9a-f]{{64}}\.safetensors")
 Say = Callable[[str], None]
 T = TypeVar("T")
 
 
 def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]) -> T:
-    """What `read` returns, called again by another connection where what came was wrong, and once more after a pause.
+    """Return the result of `read`, called again by another connection after a wrong answer, then after a pause.
 
     Raises:
         DamagedError: the third answer was wrong as well.
@@ -60,20 +61,21 @@ def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]
 
 
 def shard_name(sha256: str) -> str:
-    """The shard's name below the run's URL."""
+    """Return the shard's name below the run's URL."""
     return f"{FOLDER}/{shard_path(Path(), sha256).as_posix()}"
 
 
 def manifest_name(manifest: Manifest) -> str:
-    """The manifest's name below the run's URL."""
+    """Return the manifest's name below the run's URL."""
     return f"{FOLDER}/{manifest.file.name}"
 
 
 def list_stored(objects: StoredObjects) -> tuple[list[str], dict[str, int]]:
-    """The names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
+    """Return the names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
     entries = objects.entries(f"{FOLDER}/")
     named = [entry.name for entry in entries if _is_manifest(entry)]
     shards = {entry.name: entry.bytes for entry in entries if _SHARD.fullmatch(entry.name)}
+    # By numbers, not by text: rounds of seven digits come after those of six.
     return sorted(named, key=lambda name: [int(part) for part in name.split("/")[1].split(".")[:2]]), shards
 
 
@@ -82,12 +84,12 @@ def _is_manifest(entry: ObjectEntry) -> bool:
 
 
 def read_remote(objects: StoredObjects, name: str) -> Manifest:
-    """One manifest. One that is damaged says so in `damage`; one that is gone or cannot be read is `unread` as well."""
+    """Return one manifest; a damaged one says so in `damage`, one that is gone or unreadable is `unread` as well."""
     return _read_manifest(objects, name)[0]
 
 
 def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
-    """The manifest and its bytes."""
+    """Return the manifest and its bytes."""
     file, found = Path(PurePosixPath(name).name), (Manifest(file=Path(name), round=-1, step=-1), b"")
 
     def read(objects: StoredObjects) -> None:
@@ -100,6 +102,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
         if manifest.damage and (content is None or not manifest.unread):
             raise DamagedError(manifest.damage)
 
+    # The last answer counts, also where all three were wrong: then it says what is damaged.
     try:
         read_with_retries(objects, read)
     except OversizeError as error:
@@ -110,7 +113,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
 
 
 def missing_shards(manifest: Manifest, shards: dict[str, int]) -> str:
-    """What is wrong with a checkpoint at a URL as far as its lists tell; empty where nothing is."""
+    """Return a problem of a checkpoint at a URL that its lists tell; empty where there is none."""
     if manifest.damage:
         return manifest.damage
     for shard in manifest.shards:
@@ -149,7 +152,7 @@ def send_shards(
     """
     for shard in manifest.shards:
         name = shard_name(shard.sha256)
-        if name in there:
+        if name in there:  # under the hash of its content: the same name is the same content
             continue
         path = shard_path(folder, shard.sha256)
         try:
@@ -169,6 +172,7 @@ def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
     """
     name, content = manifest_name(manifest), read_regular(manifest.file, follow=False)
     if objects.create(name, content):
+        # Create-only first: where it succeeds, nothing at the store needs to be read.
         return
     found = read_remote(objects, name)
     if replace(found, file=manifest.file, saved=manifest.saved) != manifest:
@@ -176,21 +180,22 @@ def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
 
 
 def fetch_newest(objects: StoredObjects, folder: Path, *, say: Say) -> Manifest | None:
-    """Bring the newest checkpoint that is whole into `folder`; None where there is none.
+    """Copy the newest whole checkpoint into `folder`; None where there is none.
 
-    Shards that are there already are not brought again. The manifest is written last. Nothing is removed at the store,
-    whatever it answers: what comes wrong three times is told and skipped.
+    Shards that are there already are not copied again. The manifest is written last. Nothing is removed at the store,
+    whatever it answers: an object that comes wrong three times is told and skipped.
 
     Args:
         objects: below the run's URL.
         folder: a run's `checkpoints` folder; created if need be.
-        say: told of each checkpoint that is skipped and why, and of the one that is used instead.
+        say: gets each checkpoint that is skipped and why, and the one that is used instead.
     """
     names, sizes = list_stored(objects)
     for skipped, name in enumerate(reversed(names)):
         manifest, content = _read_manifest(objects, name)
         problem = missing_shards(manifest, sizes) or _fetch_shards(objects, folder, manifest)
         if not problem:
+            # Last: a manifest in the folder says that its shards are there.
             write_object(folder / manifest.file.name, content)
             if skipped:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is whole and is used instead.")
@@ -201,9 +206,10 @@ def fetch_newest(objects: StoredObjects, folder: Path, *, say: Say) -> Manifest 
 
 
 def _fetch_shards(objects: StoredObjects, folder: Path, manifest: Manifest) -> str:
-    """What is wrong with them; empty where all are in the folder."""
+    """Return a problem of the shards; empty where all are in the folder."""
     for shard, leaves in leaves_by_shard(manifest).items():
         path = shard_path(folder, shard.sha256)
+        # A fetch that was cut off goes on: a shard here counts where all of it is right, not by its name.
         if path.is_file() and isinstance(read_shard(path, shard, leaves), ShardReading):
             continue
 
@@ -218,7 +224,7 @@ def _fetch_shards(objects: StoredObjects, folder: Path, manifest: Manifest) -> s
 
 
 def _verified_pieces(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Iterator[bytes]:
-    """The shard's content; raises after the last piece where something is wrong, so that no file comes to be.
+    """Yield the shard's content; raises after the last piece where it is wrong, so that no file comes to be.
 
     Raises:
         DamagedError: it is missing, longer or shorter than it must be, or has other content.
@@ -241,7 +247,7 @@ def is_intact(objects: StoredObjects, manifest: Manifest) -> bool:
 
 
 def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
-    """Every checkpoint at a URL, newest last, and what is wrong with each; reads every shard once."""
+    """Return every checkpoint at a URL, newest last, and the problems of each; reads every shard once."""
     names, sizes = list_stored(objects)
     damage = cache(partial(_describe_damage, objects))
     found = []

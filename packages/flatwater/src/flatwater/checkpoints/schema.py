@@ -1,4 +1,4 @@
-"""What the JSON of a manifest and of a shard's header must look like, for `storage/content.py` to hold it to.
+"""Types of the JSON in a manifest and in a shard's header, which the readers hold it to.
 
 This module does not need torch.
 """
@@ -12,7 +12,7 @@ _LARGEST = 2**62
 
 Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
-Shape = Annotated[list[Count], Meta(max_length=64)]
+Shape = Annotated[list[Count], Meta(max_length=64)]  # torch and numpy have no more axes than 64
 
 
 class ShardLeaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +36,7 @@ class InlineLeaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A shard."""
+    """A shard's file."""
 
     sha256: Hash
     bytes: Count
@@ -51,13 +51,13 @@ class ManifestContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     saved: str
     facts: dict[str, Any]
     leaves: list[dict[str, Any]]
-    """Each is a `ShardLeaf` or an `InlineLeaf`; its `kind` says which."""
+    """Records that are each a `ShardLeaf` or an `InlineLeaf`; the `kind` says which."""
     shards: list[ShardFile]
     sha256: Hash
 
 
 class HeaderEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a leaf's bytes lie in a shard, by the shard's header."""
+    """Place of a leaf's bytes in a shard, by the shard's header."""
 
     dtype: str
     shape: Shape

@@ -22,7 +22,7 @@ class Dtype(NamedTuple):
     """A type of numbers that the format knows."""
 
     name: str
-    """In a header."""
+    """Name in a header."""
     itemsize: int
 
 
@@ -39,42 +39,43 @@ DTYPES: Mapping[str, Dtype] = {
         ("U64", 8, "uint64", "<u8"),
         ("I64", 8, "int64", "<i8"),
         ("F16", 2, "float16", "<f2"),
-        ("BF16", 2, "bfloat16"),
+        ("BF16", 2, "bfloat16"),  # numpy has no such dtype
         ("F32", 4, "float32", "<f4"),
         ("F64", 8, "float64", "<f8"),
     )
     for ours in both
 }
-"""By their names in torch and in numpy. What is none of these is stored as bytes."""
+"""Dtypes of the format by their names in torch and in numpy; others are stored as bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorEntry:
-    """What a shard's header says of one leaf."""
+    """Entry of one leaf in a shard's header."""
 
     dtype: str
-    """safetensors' name of the dtype, such as `BF16`; `U8` where it has none, with the shape in bytes."""
+    """The format's name of the dtype, such as `BF16`; `U8` where it has none, with the shape in bytes."""
     shape: tuple[int, ...]
     itemsize: int
     nbytes: int
 
 
 class HasByteSize(Protocol):
-    """Something of a known number of bytes."""
+    """An object of a known number of bytes."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes."""
+        """Number of bytes."""
 
 
 T = TypeVar("T", bound=HasByteSize)
 
 
 def group_into_shards(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]:
-    """Groups of `items`, in order, of at most `shard_bytes` each; an item larger than that is a group of its own."""
+    """Yield groups of `items`, in order, of at most `shard_bytes` each; a larger item is a group of its own."""
     group: list[T] = []
     room = shard_bytes
     for item in items:
+        # The group in work stays open: a large leaf between small ones does not split them.
         if item.nbytes > shard_bytes:
             yield [item]
             continue
@@ -88,7 +89,7 @@ def group_into_shards(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]
 
 
 def shard_header(group: Mapping[str, TensorEntry]) -> bytes:
-    """The beginning of a shard that holds `group`, end to end in the order given.
+    """Return the beginning of a shard that holds `group`, end to end in the order given.
 
     Items must come with the larger ones first, so that each lies at a multiple of its size: readers map the file.
     """
@@ -98,12 +99,13 @@ def shard_header(group: Mapping[str, TensorEntry]) -> bytes:
         places[name] = {"dtype": stored.dtype, "shape": list(stored.shape), "data_offsets": offsets}
         at += stored.nbytes
     text = json.dumps(places, separators=(",", ":")).encode()
+    # Padded, so that the first leaf's bytes begin at a multiple of 8 and can be mapped as they are.
     text += b" " * (-len(text) % _ALIGNMENT)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 def parse_header(raw: bytes) -> dict[str, HeaderEntry]:
-    """Where each leaf's bytes lie in a shard, counted from the end of its header, by the header `raw`.
+    """Return where each leaf's bytes lie in a shard, counted from the end of its header, by the header `raw`.
 
     Raises:
         ValueError: it is no header.

@@ -52,7 +52,7 @@ def save_checkpoint(
         step: steps finished of the round begun; 0 between rounds.
         facts: what the run is made from, to be compared when it is resumed. NaN and infinities become text.
         config: what to keep, and the size of shards.
-        spared: manifests of checkpoints that stay although `config` does not keep them, as somebody reads them.
+        spared: manifests of checkpoints that stay although `config` does not keep them, as a mirror reads them.
 
     Returns:
         The manifest's path.
@@ -73,19 +73,19 @@ def save_checkpoint(
             leaves=records,
             shards=shards,
         )
-        write_object(manifest.file, encode_manifest(manifest))
+        write_object(manifest.file, encode_manifest(manifest))  # last: its shards are on the disk by now
     except RunError:
         with suppress(RunError):  # a folder that cannot be written cannot be tidied either
             remove_orphan_shards(folder)
         raise
-    prune_checkpoints(folder, manifest.file, config, spared)
+    prune_checkpoints(folder, manifest.file, config, spared)  # only now may an older one go
     return manifest.file
 
 
 def _write_leaves(
     folder: Path, root: object, shard_bytes: int
 ) -> tuple[tuple[LeafRecord, ...], tuple[ShardRecord, ...]]:
-    saved = [leaf for leaf in leaves(root) if not leaf.derived]
+    saved = [leaf for leaf in leaves(root) if not leaf.derived]  # derived leaves are computed from others again
     stored = [item for leaf in saved if (item := make_payload(leaf)) is not None]
     in_shards = {item.leaf.path for item in stored}
     records = {leaf.path: _scalar_record(leaf) for leaf in saved if leaf.path not in in_shards}
@@ -107,18 +107,23 @@ def _scalar_record(leaf: Leaf) -> LeafRecord:
 
 
 def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, dict[str, LeafRecord]]:
-    """One shard on the disk, and the records of its leaves. Holds at most the group's bytes beside the run."""
+    """Write one shard; return its record and those of its leaves. Holds at most the group's bytes beside the run."""
+    # Larger cells first, so that each leaf lies at a multiple of its size; paths make the order, and the hash, the
+    # same.
     ordered = sorted(group, key=lambda item: (-item.stored.itemsize, item.leaf.path))
     start = shard_header({item.leaf.path: item.stored for item in ordered})
+    # Views of the run's own memory: nothing may change it before the file is written.
     blobs = [payload_bytes(item) for item in ordered]
     whole, parts = hashlib.sha256(start), [hashlib.sha256() for _ in blobs]
     for blob, part in zip(blobs, parts, strict=True):
+        # Piece by piece, so that both hashes go over the memory together.
         for at in range(0, len(blob), PIECE):
             piece = blob[at : at + PIECE]
             whole.update(piece)
             part.update(piece)
     shard = ShardRecord(sha256=whole.hexdigest(), bytes=len(start) + sum(len(blob) for blob in blobs))
     path = shard_path(folder, shard.sha256)
+    # Leaves that did not change have the same hash, and their file is there from the save before.
     if not _is_there(path, (start, *blobs)):
         write_object(path, (start, *blobs))
     return shard, {
@@ -146,4 +151,4 @@ def _is_there(path: Path, content: Iterable[Piece]) -> bool:
                 wanted = view[at : at + PIECE]
                 if file.readinto(room[: len(wanted)]) != len(wanted) or room[: len(wanted)] != wanted:
                     return False
-        return file.read(1) == b""
+        return file.read(1) == b""  # nothing may follow
