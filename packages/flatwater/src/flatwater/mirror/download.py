@@ -1,4 +1,4 @@
-"""A run that lies at a URL, brought into a folder: to go on with it, or only to look at it."""
+"""Copy a run from a URL into a folder: to go on with it, or only to look at it."""
 
 import re
 import secrets
@@ -20,6 +20,7 @@ from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
+# Names of files that a run may have at a store: nothing else is asked for, whatever lies there.
 CONFIG = "config.toml"
 JOURNALS = ("metrics", "alarms", "ledger", "findings", "lineage", "episodes", "lessons", "holdout_looks")
 RECORDS = (
@@ -36,13 +37,14 @@ RECORDS = (
         "lives.npz",
     ),
 )
-"""What most runs have."""
+"""Files that most runs have."""
+# Plain names without a slash or a leading dot: a store cannot have a file written above the folder.
 _RECORD = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet|npz)|tensorboard/events\.[A-Za-z0-9_.-]+")
 Say = Callable[[str], None]
 
 
 def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
-    """Bring a run to this machine, to go on with it: its newest whole checkpoint, and its history.
+    """Copy a run to this machine, to go on with it: its newest whole checkpoint, and its history.
 
     config.toml is written last: a folder that has it has everything. A fetch that was cut off goes on.
 
@@ -53,13 +55,14 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
     objects, found = _list_run_objects(url, say)
     folder = RunFolder(into if into is not None else RUNS / url.rstrip("/").rpartition("/")[2])
     _require_room(folder, found)
+    # The store's lock: a process that still trains the run there would go on beside this one.
     lock, _ = take_lock(objects)
     try:
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{url}: there is no whole checkpoint, so the run cannot go on from there.")
         _fetch_files(objects, folder, found)
         write_place(folder, objects.url, _identity(objects) or secrets.token_hex(16))
-        _fetch(objects, folder, found[CONFIG])
+        _fetch(objects, folder, found[CONFIG])  # last: a folder that has it has everything
     finally:
         lock.release_()
     return folder
@@ -73,17 +76,18 @@ def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
         )
     brought = {PurePosixPath(name).parts[0] for name in found} | {FOLDER, CLAIM}
     here = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
+    # What a fetch that was cut off has left is no other thing: it is written over.
     if strange := [name for name in here if name not in brought and not name.startswith(BEGINNINGS)]:
         raise RunError(f"{folder.path}: it holds other things ({strange[0]}). Give another folder with --into.")
 
 
 @contextmanager
 def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[RunFolder]:
-    """A run to look at: its own folder, or a temporary copy of what lies at a URL.
+    """Yield a run to look at: its own folder, or a temporary copy of what lies at a URL.
 
     Args:
         place: a folder or a URL.
-        say: told of damaged checkpoints.
+        say: gets lines about damaged checkpoints.
         shards: bring the newest checkpoint whole; else the manifests alone.
 
     Raises:
@@ -98,6 +102,7 @@ def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[Ru
         folder = RunFolder(Path(scratch) / objects.url.rpartition("/")[2])
         if shards and fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{place}: there is no whole checkpoint.")
+        # Manifests alone: who asks for no shards loads no state, and they may be gigabytes.
         if not shards:
             for name in list_stored(objects)[0]:
                 write_object(folder.path / name, objects.read(name) or b"")
@@ -107,7 +112,7 @@ def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[Ru
 
 
 def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, ObjectEntry]]:
-    """The objects of a run, and its small files by name: those that a run has, and no others that lie there."""
+    """Return the objects of a run, and its small files by name: only those that a run has."""
     objects = open_objects(url)
     entries = small_entries(objects, say)
     found = {entry.name: entry for entry in entries if is_record(entry.name)}
@@ -120,7 +125,7 @@ def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, Obje
 
 
 def small_entries(objects: StoredObjects, say: Say) -> list[ObjectEntry]:
-    """The objects of a run without its checkpoints. Where one beside them has an odd name, those that runs have."""
+    """Return the objects of a run without its checkpoints; where the list has an odd name, those that runs have."""
     try:
         return [entry for entry in objects.entries() if not entry.name.startswith(f"{FOLDER}/")]
     except OddNameError as odd:
@@ -134,12 +139,12 @@ def is_record(name: str) -> bool:
 
 
 def no_run_error(objects: StoredObjects) -> RunError:
-    """What is said where nothing of a run lies at a URL."""
+    """Return the error where nothing of a run lies at a URL."""
     return RunError(f"{objects.url}: there is no run here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
 
 
 def _identity(objects: StoredObjects) -> str:
-    """The run's, as it claimed its place; empty where nobody has.
+    """Return the run's identity, as it claimed its place; empty where no run has.
 
     Raises:
         DamagedError: the claim is none.
@@ -164,7 +169,7 @@ def _fetch_files(objects: StoredObjects, folder: RunFolder, found: Mapping[str, 
 
 
 def _fetch(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -> None:
-    """Bring a file as long as the store says that it is; asked again where it came shorter or longer.
+    """Copy a file as long as the store says that it is; ask again where it came shorter or longer.
 
     Raises:
         DamagedError: it came shorter three times.

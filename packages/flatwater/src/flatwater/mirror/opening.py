@@ -1,4 +1,4 @@
-"""Where a run is mirrored: opening its mirror before the first round, and closing it after the last."""
+"""A run's place at a URL: opening its mirror before the first round, and closing it after the last."""
 
 import json
 import secrets
@@ -20,47 +20,47 @@ from flatwater_watch.files.directory import read_whole, write_object
 
 
 class MirrorLike(Protocol):
-    """What a run needs of its mirror, and what it gets where there is none."""
+    """Methods that a run calls on its mirror; without one they do nothing."""
 
     def protected_manifests(self) -> frozenset[Path]:
         """Manifests of checkpoints that must not be removed now."""
         return frozenset()
 
     def offer(self, manifest: Path) -> None:
-        """A checkpoint is on the disk."""
+        """Take a checkpoint that is on the disk, to be sent."""
 
     def take_messages(self) -> list[str]:
-        """What happened since the last call, in whole sentences."""
+        """Return what happened since the last call, in whole sentences."""
         return []
 
     def status_line(self) -> str:
-        """How it stands, for the terminal; empty where there is no mirror."""
+        """Return how the mirror stands, for the terminal; empty where there is none."""
         return ""
 
     def metrics(self) -> dict[str, float]:
-        """The same as numbers."""
+        """Return how the mirror stands, as numbers by metric."""
         return {}
 
     def buffer_bytes(self) -> dict[str, int]:
-        """Bytes that sending holds, by owner."""
+        """Return the bytes that sending holds, by owner."""
         return {}
 
     def run_finished(self) -> None:
-        """The run has finished: what is left may take its time."""
+        """Say that the run has finished: the rest may take its time."""
 
 
 class NullMirror(MirrorLike):
     """A run without a mirror."""
 
     def offer(self, manifest: Path) -> None:
-        """Stays where it is."""
+        """Leave the checkpoint where it is."""
 
     def run_finished(self) -> None:
-        """There is nothing left."""
+        """Do nothing: nothing is left to send."""
 
 
 def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
-    """Where the run is mirrored below `url`, and its identity; both are kept in the run folder's mirror.json.
+    """Return where the run is mirrored below `url`, and its identity; both are kept in the run folder's mirror.json.
 
     The place stays what it was when the folder is renamed, and the identity when the run is mirrored elsewhere.
     """
@@ -70,12 +70,13 @@ def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
     if place.rpartition("/")[0] != base:
         place = f"{base}/{folder.path.absolute().name}"
     identity = known.get("run") or secrets.token_hex(16)
+    # Before anything is sent there: a run that is killed now comes back to the same place.
     write_place(folder, place, identity)
     return place, identity
 
 
 def read_place(folder: RunFolder) -> dict[str, str]:
-    """What mirror.json says: `url` and `run`; empty where there is none.
+    """Return `url` and `run` of mirror.json; empty where there is none.
 
     Raises:
         RunError: it is damaged.
@@ -92,18 +93,18 @@ def read_place(folder: RunFolder) -> dict[str, str]:
 
 
 def write_place(folder: RunFolder, url: str, identity: str) -> None:
-    """Keep where the run is mirrored."""
+    """Write down where the run is mirrored."""
     write_object(folder.mirror, json.dumps({"run": identity, "url": url}).encode() + b"\n")
 
 
 def taken_names(url: str | None) -> frozenset[str]:
-    """Names of the runs below a mirror's URL, so that a new one gets another; the first look at the store.
+    """Return names of the runs below a mirror's URL, so that a new one gets another; the first request to the store.
 
-    None where it cannot be reached now: that is told when the mirror is opened.
+    Empty where the store cannot be reached now: that is told when the mirror is opened.
     """
     if url is None:
         return frozenset()
-    try:
+    try:  # few tries: the user waits for the first line
         return frozenset(open_objects(url, QUICK).folders())
     except StoreError:
         return frozenset()
@@ -111,7 +112,7 @@ def taken_names(url: str | None) -> frozenset[str]:
 
 @contextmanager
 def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice: RunEvents) -> Iterator[MirrorLike]:
-    """The run's mirror, claimed and locked where the store can be reached.
+    """Yield the run's mirror, claimed and locked where the store can be reached.
 
     Raises:
         RunError: another run lies at its place, or another process writes there.
@@ -120,13 +121,15 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
         yield NullMirror()
         return
     url, identity = mirror_place(base, folder)
+    # Few tries for each request: the mirror's own queue tries again, with longer pauses.
     objects = open_objects(url, QUICK)
     mirror = Mirror(lambda step, say: MirrorSender(objects, folder, identity, keep, step, say))
+    # In the caller's thread, once: a place that another run holds must end this one before its first round.
     try:
         mirror.sender.connect_()
     except StoreError as fault:
         mirror.state.record_failure_(str(fault), "The run starts all the same")
-    mirror.start()
+    mirror.start()  # from here on only the mirror's thread asks the store
     _tell(mirror, voice)
     interrupted = False
     try:

@@ -21,14 +21,14 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class PruneResult:
-    """What became of a run's checkpoints."""
+    """Numbers of a run's checkpoints that stayed, went, and could not be judged."""
 
     kept: int
     removed: int
     bytes: int
-    """Of shards that were removed."""
+    """Bytes of the shards that were removed."""
     unread: int
-    """Checkpoints of which cannot be told from here whether they are good: they stay, with every shard."""
+    """Checkpoints that cannot be judged from here: they stay, with every shard."""
 
 
 def prune_run(place: str | Path, keep: int) -> PruneResult:
@@ -46,12 +46,14 @@ def prune_run(place: str | Path, keep: int) -> PruneResult:
 def choose_newest_good(
     newest_last: Sequence[M], keep: int, *, whole: Callable[[M], bool], good: Callable[[M], bool]
 ) -> list[M]:
-    """The newest `keep` that are whole, beginning with the newest that is good.
+    """Return the newest `keep` that are whole, beginning with the newest that is good.
 
     Raises:
         CheckpointError: none is good.
     """
     left = [one for one in newest_last if whole(one)]
+    # `good` reads every byte, so it is asked of as few as can be; those before the newest are held to be `whole`
+    # only.
     while left and not good(left[-1]):
         left.pop()
     if not left:
@@ -65,7 +67,7 @@ def choose_newest_good(
 def _prune_folder(path: Path, keep: int) -> PruneResult:
     run = open_folder(path)
     folder = run.checkpoints
-    with hold_lock(run):
+    with hold_lock(run):  # a run in training removes by itself, and would read while files go
         found = list_checkpoints(folder)
         stay = choose_newest_good(
             found, keep, whole=lambda m: not find_quick_problems(folder, m), good=lambda m: not find_damage(folder, m)
@@ -79,8 +81,10 @@ def _prune_url(url: str, keep: int) -> PruneResult:
     objects = open_objects(url)
     if not list_stored(objects)[0]:
         raise no_run_error(objects)
+    # As for a writer: a run in training sends shards that no manifest names yet.
     lock, _ = take_lock(objects)
     try:
+        # Listed again under the lock: the list before was only to see whether there is a run.
         names, sizes = list_stored(objects)
         found = {name: read_remote(objects, name) for name in names}
 
@@ -96,8 +100,9 @@ def _prune_url(url: str, keep: int) -> PruneResult:
         needed = {shard_name(shard.sha256) for name in stay for shard in manifest(name).shards}
         gone = [name for name in names if name not in stay and not found[name].unread]
         unread = len(names) - len(stay) - len(gone)
+        # A manifest that cannot be read may need any shard.
         unneeded = [] if unread else [name for name in sizes if name not in needed]
-        objects.remove(gone)
+        objects.remove(gone)  # manifests before shards, so that none is left without its shards
         objects.remove(unneeded)
     finally:
         with suppress(FlatwaterError):  # what went wrong before is what matters

@@ -1,4 +1,4 @@
-"""The runs that are mirrored below a URL, from their small files; no checkpoint is read."""
+"""The runs that are mirrored below a URL, read from their small files; no checkpoint is read."""
 
 import tempfile
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ from flatwater_watch.units import format_bytes
 
 READ = (CONFIG, "description.json", "metrics.jsonl", "result.json", "not_exact.json")
 MOST = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
-"""Bytes of a file that a list brings; of the others a mebibyte."""
+"""Largest bytes of a file that a list reads; of other files a mebibyte."""
 
 
 def list_runs_at(url: str) -> list[RunLine]:
-    """Every run directly below `url`, the latest change last; those that cannot be read before them, with why."""
+    """Return every run directly below `url`, the latest change last; unreadable ones come first, with the reason."""
     objects = open_objects(url)
     if objects.folder is not None and not objects.folder.is_dir():
         raise ConfigError(f"{objects.url}: there is no such folder. Give the URL that holds your runs.")
@@ -31,7 +31,7 @@ def list_runs_at(url: str) -> list[RunLine]:
 
 
 def _list_run_at(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
-    """The line of a run; one that cannot be read does not keep the others from being shown."""
+    """Return the line of a run; one that cannot be read does not keep the others from being shown."""
     try:
         return _read_run_line(objects.below(name), name)
     except (FlatwaterError, OSError) as fault:
@@ -41,7 +41,7 @@ def _list_run_at(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, 
 
 
 def _check_size(file: str, size: int) -> int:
-    """The size of a file that a list may bring.
+    """Return the size of a file, where a list may read that much.
 
     Raises:
         RunError: it is larger than any that a run has.
@@ -52,7 +52,7 @@ def _check_size(file: str, size: int) -> int:
 
 
 def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
-    """The run's line and the time of its last change; none where there is no run."""
+    """Return the run's line and the time of its last change; none where there is no run."""
     try:
         entries = objects.entries()
     except OddNameError:
@@ -62,11 +62,13 @@ def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime
     if CONFIG not in names:
         return []
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
+        # A copy of the small files, so that one reader serves folders and URLs.
         folder = RunFolder(Path(scratch) / name)
         for file in sorted(names & {*READ}):
             write_object(folder.path / file, objects.pieces(file, _check_size(file, sizes[file])))
         line = read_run_line(folder)
     training = LOCK in names and has_writer(objects)
+    # Without the lock: it is renewed each minute, whether anything happens or not.
     changed = max(entry.modified for entry in entries if not is_lock(entry.name))
     return [
         (

@@ -1,4 +1,4 @@
-"""What a mirror does with the store: claim its place, keep the lock, send what is new, remove what is not kept.
+"""Work of a mirror at the store: claim its place, keep the lock, send new objects, remove those that are not kept.
 
 Everything here waits for the store. A run calls it from the mirror's thread, `flatwater mirror` from the command line.
 """
@@ -29,57 +29,58 @@ from flatwater.storage.sending import SendBuffer, send_file
 from flatwater_watch.errors import ConfigError, RunError
 
 CLAIM = "mirror.json"
-"""Says which run lies at a URL, and in a run folder where its mirror is."""
+"""Object that says which run lies at a URL; in a run folder the file that says where its mirror is."""
 NOT_SENT = (CLAIM, "report.html", "result.png")
-"""The page and the picture can be made again anywhere."""
+"""Files that stay here: the page and the picture can be made again anywhere."""
 
 
 def encode_claim(identity: str) -> bytes:
-    """The claim as the bytes of its object."""
+    """Return the claim as the bytes of its object."""
     return json.dumps({"run": identity}).encode() + b"\n"
 
 
 @dataclass
 class MirrorSender:
-    """One for each process that mirrors a run."""
+    """Sends a run to its URL; one for each process that mirrors a run."""
 
     objects: StoredObjects
-    """Below the run's URL."""
+    """Objects below the run's URL."""
     folder: RunFolder
     identity: str
-    """Of the run: it is the same wherever the run goes on."""
+    """Identity of the run: it is the same wherever the run goes on."""
     keep: CheckpointConfig
-    """The mirror keeps what the folder keeps."""
+    """Policy of the folder, which the mirror follows."""
     step: Callable[[int], None]
     """Called with the bytes of each piece sent; an exception that it raises ends the sending."""
     say: Callable[[str], None]
     buffer: SendBuffer = field(default_factory=SendBuffer)
     token: str = field(default_factory=new_token)
-    """Of the lock: a try that failed half-way may have taken it."""
+    """Token of the lock: a try that failed half-way may have taken it."""
     lock: Lock | None = None
     renewed: float = 0.0
-    """When, by `time.monotonic`."""
+    """Time of the last renewal, by `time.monotonic`."""
     shards: set[str] = field(default_factory=set)
-    """Names of those that were verified and are there."""
+    """Names of shards that were verified and are at the store."""
     loose: set[str] = field(default_factory=set)
     """Names of shards that no manifest names, which a sender that was killed has left."""
     spared: set[str] = field(default_factory=set)
     """Names of shards that checkpoints need which are not whole, as far as is known."""
     manifests: dict[str, Manifest] = field(default_factory=dict)
-    """Those that are there, by name, oldest first; without their leaves."""
+    """Manifests at the store by name, oldest first; without their leaves."""
     removes: bool = True
     """False once the store has refused to remove something."""
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Name -> time of the last change and size, of the files as they were sent."""
+    """Time of the last change and size of each file by name, as it was sent."""
 
     def connect_(self) -> None:
-        """Claim the place, take the lock and see what is there. Once done it does nothing.
+        """Claim the place, take the lock and list the store. Does nothing once that is done.
 
         Raises:
             LockedError: another process writes there, another run lies there, or this one went on elsewhere.
         """
         if self.lock is not None:
             return
+        # Claim before lock: the claim stays with the objects, the lock goes with the process.
         if not self.objects.create(CLAIM, encode_claim(self.identity)):
             raise LockedError(
                 f"{self.objects.url}: another run is mirrored there. Give this run a folder of another name with "
@@ -94,10 +95,10 @@ class MirrorSender:
         except LockedError:
             lock.release_()
             raise
-        self.lock, self.renewed = lock, time.monotonic()
+        self.lock, self.renewed = lock, time.monotonic()  # last: a try that failed begins again at the top
 
     def _read_store_(self) -> None:
-        """See what is there. A damaged checkpoint stays, and so does every shard while one does not say what it needs.
+        """List the store. A damaged checkpoint stays, and so does every shard while one does not say what it needs.
 
         The list may be wrong, and the manifest may come whole another time: `flatwater prune` is asked to remove it.
         """
@@ -107,6 +108,7 @@ class MirrorSender:
         found = {name: read_remote(self.objects, name) for name in names}
         problems = {name: problem for name, m in found.items() if (problem := missing_shards(m, sizes))}
         whole = {name: m for name, m in found.items() if name not in problems}
+        # Leaves are thousands of records, and never asked here.
         self.manifests = {name: replace(m, leaves=()) for name, m in whole.items()}
         self.shards = {shard_name(shard.sha256) for m in whole.values() for shard in m.shards}
         self.spared = {shard_name(shard.sha256) for name in problems for shard in found[name].shards}
@@ -116,7 +118,7 @@ class MirrorSender:
             self.say(f"mirror: {name} at {self.objects.url} is damaged and stays there: {problem}")
 
     def _require_not_ahead(self) -> None:
-        """What the run did elsewhere since it left this folder must not be written over."""
+        """Refuse to write over what the run did elsewhere since it left this folder."""
         here = max((_round_and_step(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
         there = max((_round_and_step(m) for m in self.manifests.values()), default=(0, 0))
         if there > here:
@@ -127,7 +129,7 @@ class MirrorSender:
             )
 
     def unsent_bytes(self, manifest: Manifest) -> int:
-        """Bytes of a checkpoint's shards that are not at the store yet."""
+        """Return the bytes of a checkpoint's shards that are not at the store yet."""
         return sum(shard.bytes for shard in manifest.shards if shard_name(shard.sha256) not in self.shards)
 
     def send_(self, manifest: Manifest) -> None:
@@ -137,19 +139,20 @@ class MirrorSender:
             self.objects, folder, manifest, self.shards, buffer=self.buffer, step=self.after_piece_
         ):
             self.shards.add(shard_name(shard.sha256))
+        # Before the manifest: a checkpoint at the store has the records of its rounds beside it.
         self.send_files_()
-        self._require_lock()
+        self._require_lock()  # asked of the store itself: another process may have taken over while shards went
         send_manifest(self.objects, manifest)
         self.manifests[manifest_name(manifest)] = replace(manifest, leaves=())
-        self._retain_()
+        self._retain_()  # after the new manifest is there: the last whole checkpoint never goes
 
     def after_piece_(self, count: int) -> None:
-        """Between two pieces."""
+        """Count a piece, and renew the lock: a single file may take longer than a lock lives."""
         self.step(count)
         self.renew_lock_()
 
     def renew_lock_(self) -> None:
-        """Renew the lock where it is time to.
+        """Renew the lock when it is due.
 
         Raises:
             LockedError: another process has taken it.
@@ -164,11 +167,12 @@ class MirrorSender:
             raise _lock_lost_error(self.objects.url)
 
     def send_files_(self) -> int:
-        """Send the run's files that have changed since they were sent; returns how many."""
+        """Send the run's files that have changed since they were sent. Returns their number."""
         count = 0
         for path in sorted(small_files(self.folder)):
             name = path.relative_to(self.folder.root).as_posix()
             try:
+                # Before the file is read: a line appended meanwhile makes another mark, and is sent the next time.
                 status = path.stat()
                 mark = (status.st_mtime_ns, status.st_size)
                 if self.files.get(name) == mark:
@@ -181,12 +185,13 @@ class MirrorSender:
         return count
 
     def _retain_(self) -> None:
-        """Remove what the policy does not keep."""
+        """Remove what the policy does not keep: manifests, then shards."""
         order = sorted(self.manifests.values(), key=_round_and_step)
         stay = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
         gone = [name for name in self.manifests if name not in stay]
         named = {shard_name(shard.sha256) for m in stay.values() for shard in m.shards}
         try:
+            # In this order: a kill in between leaves shards that nobody needs, never a manifest without its shards.
             self.objects.remove(gone)
             self.objects.remove(sorted((self.shards | self.loose) - named - self.spared))
         except ConfigError as refused:  # who may only write keeps everything
@@ -196,7 +201,7 @@ class MirrorSender:
         self.manifests, self.shards, self.loose = stay, named, set()
 
     def release_(self) -> None:
-        """Let others write there."""
+        """Release the lock, so that others may write there."""
         if self.lock is not None:
             self.lock.release_()
             self.lock = None
@@ -207,7 +212,7 @@ def _round_and_step(manifest: Manifest) -> tuple[int, int]:
 
 
 def small_files(folder: RunFolder) -> Iterator[Path]:
-    """Every file of a run but its checkpoints: configuration, records, plan, result. Links stay here."""
+    """Yield every file of a run but its checkpoints: configuration, records, plan, result. Links stay here."""
     for path in (*folder.root.iterdir(), *folder.tracker("tensorboard").glob("*")):
         if path.is_file() and not path.is_symlink() and not path.name.startswith(".") and path.name not in NOT_SENT:
             yield path

@@ -1,7 +1,7 @@
-"""What a run and its mirror's thread know of each other: what is sent, what waits, and what has become of the rest.
+"""State that a run and its mirror's thread share: what is sent, what waits, and what has become of the rest.
 
-One checkpoint is being sent and at most one more waits, however slow the store is. Checkpoints are named here and stay
-on the disk, so nothing here holds their bytes.
+One checkpoint is being sent and at most one more waits, however slow the store is. State holds manifests, and the
+checkpoints stay on the disk, so nothing here holds their bytes.
 """
 
 import time
@@ -18,37 +18,38 @@ from flatwater_watch.units import format_bytes, format_duration
 
 @dataclass
 class UploadState:
-    """Read and written under `turn` alone."""
+    """State of sending, read and written under `turn` alone by the run's thread and the mirror's."""
 
     url: str
     unsent: Callable[[Manifest], int]
-    """Bytes of a checkpoint that are not at the store."""
-    turn: Condition = field(default_factory=Condition)
+    """Returns the bytes of a checkpoint that are not at the store."""
+    turn: Condition = field(default_factory=Condition)  # its lock is reentrant: methods here call each other
     stopped: bool = False
-    """Nobody waits for the thread any more."""
+    """Whether the run no longer waits for the thread."""
     sending: Manifest | None = None
     waiting: Manifest | None = None
     closing: bool = False
-    """The run has ended."""
+    """Whether the run has ended."""
     unhurried: bool = False
-    """It has finished: nobody asked it to stop."""
+    """Whether the run has finished by itself, so that the rest may take its time."""
     files: bool = False
-    """Its last files are to be sent, and the lock to be released."""
+    """Whether the run's last files are to be sent, and the lock to be released."""
     left: int = 0
     """Bytes of `sending` that have not gone yet."""
     moved: float = field(default_factory=time.monotonic)
-    """When bytes last went."""
+    """Time when bytes last went."""
     ok: float | None = None
-    """When something was last sent whole."""
+    """Time when something was last sent whole."""
     since: float | None = None
-    """When trouble began; None where there is none."""
+    """Time when trouble began; None where there is none."""
     trouble: str = ""
     lost: str = ""
-    """Why this process must not write there any more."""
+    """Reason why this process must not write there any more."""
     sent: int = 0
     sent_bytes: int = 0
     dropped: int = 0
     failures: int = 0
+    # Bounded: a store that fails for weeks must not fill the memory.
     news: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
     @property
@@ -57,21 +58,22 @@ class UploadState:
         return self.sending is None and self.waiting is None and not self.files
 
     def files_of_both(self) -> frozenset[Path]:
-        """The manifests of the checkpoint that is being sent and of the one that waits."""
+        """Return the manifests of the checkpoint that is being sent and of the one that waits."""
         with self.turn:
             return frozenset(manifest.file for manifest in (self.sending, self.waiting) if manifest is not None)
 
     def enqueue_manifest_(self, manifest: Manifest) -> None:
-        """Let this one wait; drop the one that waits."""
+        """Let a checkpoint wait to be sent; drop the one that waits."""
         with self.turn:
             if self.lost:
-                return
+                return  # another process writes there
             if self.waiting is not None:
                 self._drop_older_(self.waiting, manifest)
             self.waiting = manifest
             self.turn.notify_all()
 
     def _drop_older_(self, manifest: Manifest, newer: Manifest) -> None:
+        # Told once, counted afterwards: at a slow store every checkpoint would be a line.
         self.dropped += 1
         if self.dropped == 1:
             self.news.append(
@@ -80,11 +82,12 @@ class UploadState:
             )
 
     def _why_behind(self) -> str:
-        """The cause, first: a store that fails is not a slow one."""
+        """Return the cause: a store that fails is not a slow one."""
         return f"{self.url} is slower than the run" if self.since is None else f"sending still fails ({self.trouble})"
 
     def wait_for_work_(self) -> bool:
         """Wait for something to send, or until the lock must be renewed, and take it. False where all is done."""
+        # In the mirror's thread, which sleeps here without the lock.
         with self.turn:
             self.turn.wait_for(lambda: self.closing or not self.is_idle, RENEW_SECONDS)
             if self.stopped or (self.is_idle and self.closing):
@@ -99,14 +102,14 @@ class UploadState:
             return self.closing and self.waiting is None
 
     def count_bytes_(self, count: int) -> bool:
-        """So many bytes went. False where the rest is not worth sending now: the run ends, and a newer one waits."""
+        """Count bytes that went. False where the rest is not worth sending now: the run ends, and a newer one waits."""
         with self.turn:
             self.left, self.moved = max(0, self.left - count), time.monotonic()
             self.sent_bytes += count
             return not (self.stopped or (self.closing and self.waiting is not None))
 
     def record_success_(self, *, ended: bool) -> None:
-        """What was taken is at the store; where `ended`, the last files are there and the lock is released."""
+        """Record that what was taken is at the store; where `ended`, with the last files, and the lock is released."""
         with self.turn:
             if self.sending is not None:
                 self.sent += 1
@@ -118,7 +121,7 @@ class UploadState:
             self.files = self.files and not ended
 
     def record_failure_(self, why: str, goes_on: str) -> None:
-        """Something failed; told when it is the first since all was well."""
+        """Record a failure; told when it is the first since all was well."""
         with self.turn:
             self.failures += 1
             self.trouble = why
@@ -127,17 +130,18 @@ class UploadState:
                 self.news.append(f"mirror: {why}. {goes_on}, and sending is tried again")
 
     def requeue_after_failure_(self, why: str, pause: float) -> None:
-        """What was taken waits again; returns after a pause, which is shorter where the run ends."""
+        """Let what was taken wait again; returns after a pause, which is shorter where the run ends."""
         with self.turn:
             self.record_failure_(why, "The run goes on")
             self.put_back_()
+            # Not longer than a second at the end: somebody waits in `finish`.
             if self.closing:
                 self.turn.wait_for(lambda: self.stopped, min(pause, 1.0))
             else:
-                self.turn.wait_for(lambda: self.closing, pause)
+                self.turn.wait_for(lambda: self.closing, pause)  # ends early where the run ends meanwhile
 
     def put_back_(self) -> None:
-        """What was being sent waits again, unless something newer does."""
+        """Let what was being sent wait again, unless something newer does."""
         with self.turn:
             if self.sending is not None and self.waiting is None:
                 self.waiting = self.sending
@@ -146,14 +150,14 @@ class UploadState:
             self.sending, self.left = None, 0
 
     def skip_current_(self, why: str) -> None:
-        """What was being sent can never be."""
+        """Drop what was being sent, as it can never be."""
         with self.turn:
             self.dropped += 1
             self.news.append(f"mirror: {why}")
             self.sending, self.left = None, 0
 
     def stop_sending_(self, why: str) -> None:
-        """Somebody else writes there: nothing may be sent any more."""
+        """Stop sending for good: another process writes there."""
         with self.turn:
             self.lost = why
             self.news.append(f"mirror: {why} The run goes on without it")
@@ -161,14 +165,14 @@ class UploadState:
             self.files, self.left = False, 0
 
     def take_news_(self) -> list[str]:
-        """What happened since the last call."""
+        """Return what happened since the last call."""
         with self.turn:
             told = [*self.news]
             self.news.clear()
         return told
 
     def metrics(self) -> dict[str, float]:
-        """Checkpoints and bytes that wait, that were sent, that were dropped; seconds since the last success."""
+        """Return checkpoints and bytes that wait, were sent and were dropped; and seconds since the last success."""
         with self.turn:
             numbers: dict[str, float] = {
                 "pending": sum(manifest is not None for manifest in (self.sending, self.waiting)),
@@ -182,7 +186,7 @@ class UploadState:
         return {f"mirror/{name}": float(value) for name, value in (numbers | age).items()}
 
     def status_line(self) -> str:
-        """`mirror: 2 pending, 37.0 MiB, last ok 12 s ago`."""
+        """Return text such as `mirror: 2 pending, 37.0 MiB, last ok 12 s ago`."""
         if self.lost:
             return "mirror: off"
         numbers = self.metrics()

@@ -18,48 +18,49 @@ from flatwater.storage.claims import LockedError
 from flatwater_watch.errors import CheckpointError, FlatwaterError
 
 GRACE_SECONDS = 25.0
-"""For what is left, after a signal has stopped the run: rented machines give 30 in all."""
+"""Seconds for the rest after a signal has stopped the run: rented machines give 30 in all."""
 STILL_SECONDS = 15.0
-"""A run that has ended waits so long for a store that fails."""
+"""Seconds that a run which has ended waits for a store that fails."""
 SLOW_SECONDS = 150.0
-"""And so long for one that has not answered yet: a piece of 9 MiB takes that at 63 KB/s."""
+"""Seconds that it waits for a store that has not answered yet: a piece of 9 MiB takes that at 63 KB/s."""
 OWNER = "mirror.buffer"
-"""In plan and ledger."""
+"""Name of the buffer in plan and ledger."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a second and any later try."""
 
 
 class UploadAbandoned(Exception):  # noqa: N818  (no error: somebody has something newer, or goes)
-    """What is being sent is no longer wanted."""
+    """Sending was given up: it is no longer wanted."""
 
 
 class Mirror:
-    """One for each process that trains a mirrored run."""
+    """Sends a run's checkpoints from a thread; one for each process that trains a mirrored run."""
 
     def __init__(self, sender: Callable[[Callable[[int], None], Callable[[str], None]], MirrorSender]) -> None:
         """Prepare the state and the thread.
 
         Args:
-            sender: makes the sender, from what it calls after each piece and what it tells.
+            sender: makes the sender from two functions, for the bytes of each piece and for lines to tell.
         """
         self.sender = sender(self._count_piece, self._say)
         self.state = UploadState(self.sender.objects.url, self.sender.unsent_bytes)
+        # A daemon: a store that never answers must not keep the process from ending.
         self._thread = Thread(target=self._run_thread, name="mirror", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the thread."""
         self._thread.start()
 
     def run_finished(self) -> None:
-        """The run has finished: what is left may take its time."""
+        """Say that the run has finished: the rest may take its time."""
         self.state.unhurried = True
 
     def buffer_bytes(self) -> dict[str, int]:
-        """Bytes that sending holds, by owner."""
+        """Return the bytes that sending holds, by owner."""
         return {OWNER: self.sender.buffer.buffer_bytes}
 
     def protected_manifests(self) -> frozenset[Path]:
-        """The checkpoint that is being sent and the one that waits."""
+        """Return the manifests of the checkpoint that is being sent and of the one that waits."""
         return self.state.files_of_both()
 
     def offer(self, manifest: Path) -> None:
@@ -67,15 +68,15 @@ class Mirror:
         self.state.enqueue_manifest_(read_manifest(manifest))
 
     def take_messages(self) -> list[str]:
-        """What happened since the last call."""
+        """Return what happened since the last call."""
         return self.state.take_news_()
 
     def metrics(self) -> dict[str, float]:
-        """How it stands, as numbers."""
+        """Return how the mirror stands, as numbers by metric."""
         return self.state.metrics()
 
     def status_line(self) -> str:
-        """`mirror: 2 pending, 37.0 MiB, last ok 12 s ago`."""
+        """Return text such as `mirror: 2 pending, 37.0 MiB, last ok 12 s ago`."""
         return self.state.status_line()
 
     def finish(self, *, deadline: float | None = None) -> bool:
@@ -91,6 +92,7 @@ class Mirror:
         with state.turn:
             state.closing, state.files = True, not state.lost
             state.turn.notify_all()
+        # In short turns rather than one long join: how long to wait depends on whether bytes still move.
         while self._thread.is_alive() and time.monotonic() < self._wait_deadline(began, deadline):
             self._thread.join(0.1)
         with state.turn:
@@ -99,34 +101,37 @@ class Mirror:
             return state.is_idle and not state.lost
 
     def _wait_deadline(self, began: float, deadline: float | None) -> float:
-        """Until when an end that began then is waited for."""
+        """Return the time until which an end that began then is waited for."""
         if deadline is not None:
             return began + deadline
         return max(began, self.state.moved) + (SLOW_SECONDS if self.state.since is None else STILL_SECONDS)
 
     def _say(self, line: str) -> None:
+        # In the mirror's thread, and before it in the run's; appending to a deque is atomic.
         self.state.news.append(line)
 
     def _count_piece(self, count: int) -> None:
-        """Called by the sender after each piece.
+        """Count a piece; the sender calls it after each, in the mirror's thread.
 
         Raises:
-            Abandoned: the run ends, and a newer checkpoint waits or nobody does.
+            UploadAbandoned: the run ends, and a newer checkpoint waits or nobody waits.
         """
         if not self.state.count_bytes_(count):
             raise UploadAbandoned
 
     def _run_thread(self) -> None:
+        # The body of the mirror's thread. No exception leaves it but a defect: the run goes on without its mirror.
         state, pause = self.state, FIRST_PAUSE
         while state.wait_for_work_():
             try:
                 ended = self._send()
             except LockedError as fault:
                 state.stop_sending_(str(fault))
-                return
+                return  # without releasing: the lock is another's
             except UploadAbandoned:
                 state.put_back_()
             except (FlatwaterError, OSError) as fault:
+                # Damaged in the folder: no try can send it, while a store that fails may be better in a minute.
                 if isinstance(fault, CheckpointError) and state.sending is not None:
                     state.skip_current_(str(fault))
                 else:
@@ -140,12 +145,13 @@ class Mirror:
 
     def _send(self) -> bool:
         """Send what was taken. Returns True where that was the last of a run that has ended."""
-        self.sender.connect_()
+        self.sender.connect_()  # again, where the store could not be reached before
         self.sender.renew_lock_()
         if self.state.sending is not None:
             self.sender.send_(self.state.sending)
         ends = self.state.is_last()
         if ends:
+            # Files once more, then the lock: the result is written after the last checkpoint.
             self.sender.send_files_()
             self.sender.release_()
         return ends
