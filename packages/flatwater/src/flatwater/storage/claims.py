@@ -1,4 +1,4 @@
-"""Who may write below a URL: a claim for as long as the objects are there, a lock for as long as a process lives.
+"""Permission to write below a URL: a claim for as long as the objects are there, a lock while a process lives.
 
 Both are create-only puts, so of two writers that begin in the same moment one is refused. A process that dies leaves
 its lock; it counts as left behind once it was not renewed for `STALE_SECONDS`, or at once where its process is known
@@ -24,28 +24,29 @@ from flatwater_watch.units import format_duration
 
 LOCK = "lock.json"
 RENEW_SECONDS = 60.0
+# Fifteen renewals in a row may fail, at a store that is slow or away.
 STALE_SECONDS = 900.0
-"""A clock that is wrong by more than that is refused by the stores themselves."""
+"""Seconds without a renewal after which a lock is left behind; stores refuse clocks that are wrong by more."""
 
 
 class LockedError(RunError):
-    """Another process writes there."""
+    """Another process writes at the URL."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock, as the object itself says."""
+    """Process that holds a lock, as the object itself names it."""
 
     token: str
     host: str
     boot: str
-    """Tells the machine from others of its name, and from itself before it was started again; empty where it does not
-    tell."""
+    """Identity of the machine, which tells it from others of its name and from itself before a restart; empty where the
+    system does not tell."""
     pid: int
     renewed: str
-    """In UTC (ISO 8601)."""
+    """Time of the last renewal, in UTC (ISO 8601)."""
     ticks: int | None = None
-    """When the process was started, counted from the machine's start: process numbers come again. None in a lock of a
+    """Time of the process's start in ticks since the machine's: process numbers come again. None in a lock of a
     version that wrote the time of a clock instead, which anybody may set."""
     version: str = ""
     """Version of Flatwater that wrote the lock; empty for locks without a version."""
@@ -58,26 +59,30 @@ class Holder:
     @property
     def is_stale(self) -> bool:
         """Whether its process is gone, as far as can be told from here."""
+        # On this machine the process itself is asked, and no clock: a machine that slept wakes with an old lock that
+        # is held.
         if self.ticks is not None and self.boot and self.boot == _boot():
             with suppress(PermissionError):  # the system does not tell: as of another machine
                 return process_start(self.pid) != self.ticks
         return self.age > STALE_SECONDS
 
     def __str__(self) -> str:
-        """`process 41 on box-7, last sign of life 12 s ago`."""
+        """Return text such as `process 41 on box-7, last sign of life 12 s ago`."""
         return f"process {self.pid} on {self.host}, last sign of life {format_duration(max(0.0, self.age))} ago"
 
 
 def _boot() -> str:
     try:
         began = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        # With the namespace of process numbers: containers on one machine share its boot, and count processes by
+        # themselves.
         return f"{socket.gethostname()} {began} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:  # another system
         return ""
 
 
 def read_holder(objects: StoredObjects) -> Holder | None:
-    """Who holds the lock; None where nobody does.
+    """Return the holder of the lock; None where nobody holds it.
 
     Raises:
         LockedError: another version of Flatwater wrote it, in a form of its own.
@@ -87,16 +92,16 @@ def read_holder(objects: StoredObjects) -> Holder | None:
 
 
 def has_writer(objects: StoredObjects) -> bool:
-    """Whether a process that may be alive writes there."""
+    """Whether a process that may be alive writes at the URL."""
     try:
         found = read_holder(objects)
     except LockedError:
-        return True
+        return True  # of a version that this one cannot read: it may be alive
     return found is not None and not found.is_stale
 
 
 def _holder_of(content: bytes, url: str) -> Holder | None:
-    """Whom a lock names; None where it names nobody: it is cut off, or says that it was released.
+    """Return the holder that a lock names; None where it is cut off, or says that it was released.
 
     Raises:
         LockedError: it has the token that locks of all versions have, and does not fit this version.
@@ -109,7 +114,7 @@ def _holder_of(content: bytes, url: str) -> Holder | None:
         return None
     try:
         found = convert_to(said, Holder)
-        if datetime.fromisoformat(found.renewed).tzinfo:
+        if datetime.fromisoformat(found.renewed).tzinfo:  # a time without a zone cannot be compared with now
             return found
     except ValueError:
         pass
@@ -122,13 +127,13 @@ def _holder_of(content: bytes, url: str) -> Holder | None:
 
 @dataclass
 class Lock:
-    """Held by this process from `take` on."""
+    """A lock that this process holds from `take_lock` on."""
 
     objects: StoredObjects
     token: str
 
     def renew_(self) -> bool:
-        """Give a sign of life. False where another process has taken the lock: it took this one for dead."""
+        """Renew the lock. False where another process has taken it: it took this one for dead."""
         if not self.is_held():
             return False
         self.objects.put(LOCK, _content(self.token))
@@ -143,8 +148,8 @@ class Lock:
         return found is not None and found.token == self.token
 
     def release_(self) -> None:
-        """Let others in."""
-        if not self.is_held():
+        """Release the lock, so that others may write."""
+        if not self.is_held():  # never another's: it may have been taken over
             return
         try:
             self.objects.remove([LOCK])
@@ -153,27 +158,29 @@ class Lock:
 
 
 def new_token() -> str:
-    """Tells one holder from every other."""
+    """Return a token that tells one holder from every other."""
     return secrets.token_hex(8)
 
 
 def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
-    """The lock, and who left it behind; empty where nobody did.
+    """Return the lock, and words for the process that left it behind; empty where none did.
 
     Args:
-        objects: what is locked.
+        objects: the objects that are locked.
         token: of somebody who may have it already, from an earlier try that failed before it was told; else a new one.
 
     Raises:
         LockedError: a process that may be alive holds it; says which, and what to do where it is gone.
     """
     lock = Lock(objects, token or new_token())
+    # Create-only: of two processes in the same moment the store refuses one.
     if objects.create(LOCK, _content(lock.token)):
         return lock, ""
     before = objects.read(LOCK)
     if before is None:  # released in this moment
         return take_lock(objects, lock.token)
     found = _holder_of(before, objects.url)
+    # An earlier try whose answer was lost: the lock is this process's already.
     if found is not None and found.token == lock.token:
         return lock, ""
     if found is not None and not found.is_stale:
@@ -198,6 +205,7 @@ def _replace_stale_lock(lock: Lock, before: bytes) -> None:
         if heir is not None and heir.token != lock.token and not heir.is_stale:
             raise _lock_lost_error(objects)
     try:
+        # Read once more, now that this process alone may replace it: it may have been replaced just before.
         if objects.read(LOCK) != before:
             raise _lock_lost_error(objects)
         objects.put(LOCK, _content(lock.token))
@@ -211,7 +219,7 @@ def _lock_lost_error(objects: StoredObjects) -> LockedError:
 
 
 def is_lock(name: str) -> bool:
-    """Whether an object says who may write, and nothing about what is written."""
+    """Whether an object tells of a lock, and nothing about the run."""
     return name.startswith("lock.")
 
 
@@ -222,7 +230,7 @@ def _content(token: str) -> bytes:
 
 
 def process_start(pid: int) -> int | None:
-    """Ticks from the start of the machine to that of the process; None where no such process lives.
+    """Return ticks from the start of the machine to that of the process; None where no such process lives.
 
     Raises:
         PermissionError: it lives and belongs to another user, and the system hides it from this one.
@@ -234,11 +242,11 @@ def process_start(pid: int) -> int | None:
         return None
     # The name of a program, in parentheses, may have spaces and parentheses; the third field and those after it follow.
     state, *fields = about.rpartition(")")[2].split()
-    return None if state in "ZX" else int(fields[18])
+    return None if state in "ZX" else int(fields[18])  # a zombie, or dead; else field 22, the start (proc(5))
 
 
 def _require_hidden_from_nobody(pid: int) -> None:
     try:
-        os.kill(pid, 0)
+        os.kill(pid, 0)  # signal 0 only asks whether it exists
     except (ProcessLookupError, OverflowError):
         return

@@ -23,7 +23,7 @@ _OTHER_WAYS = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 )
-"""Where one of these is set, the client knows who it is."""
+"""Variables that tell the client its identity: where one is set, ~/.aws is not read."""
 
 WANTED = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`",
@@ -31,11 +31,11 @@ WANTED = {
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
     "file": "nothing: make the folder writable",
 }
-"""What to set where there are no credentials."""
+"""Variables to set for each kind of store where there are no credentials."""
 
 
 def client_settings(scheme: str) -> tuple[dict[str, str], bool]:
-    """What to give the client of `s3`, `gs` or `az` besides its own environment, and whether it may do without TLS."""
+    """Return settings for the client of `s3`, `gs` or `az` besides its environment, and whether TLS may be left out."""
     endpoint = next((os.environ[name] for name in _ENDPOINTS[scheme] if os.environ.get(name)), "")
     found: dict[str, str] = {}
     if scheme == "s3":
@@ -46,11 +46,12 @@ def client_settings(scheme: str) -> tuple[dict[str, str], bool]:
 
 
 def _of_profile() -> dict[str, str]:
-    """Keys and region of the profile in ~/.aws; empty where the environment has its own."""
+    """Return keys and region of the profile in ~/.aws; empty where the environment has its own."""
     if any(os.environ.get(name) for name in _OTHER_WAYS):
         return {}
     profile = os.environ.get("AWS_PROFILE", "default")
     keys = _section("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile)
+    # The two files name profiles differently.
     settings = _section("AWS_CONFIG_FILE", "config", profile if profile == "default" else f"profile {profile}")
     found = {name.removeprefix("aws_"): keys[name] for name in _KEYS if name in keys}
     region = keys.get("region") or settings.get("region")
@@ -60,6 +61,6 @@ def _of_profile() -> dict[str, str]:
 
 
 def _section(variable: str, file: str, name: str) -> Mapping[str, str]:
-    parser = configparser.ConfigParser(interpolation=None)
+    parser = configparser.ConfigParser(interpolation=None)  # a secret key may hold a `%`
     parser.read(Path(os.environ.get(variable) or Path.home() / ".aws" / file))
     return parser[name] if parser.has_section(name) else {}

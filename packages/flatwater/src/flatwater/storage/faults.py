@@ -1,4 +1,4 @@
-"""What a store answers, as errors that say whether to wait or what to set."""
+"""Answers of a store, as errors that say whether to wait or what to set."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from flatwater.storage.credentials import WANTED
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 
+# Pieces of messages: obstore has few classes of errors, and the same class for a missing bucket and a missing object.
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _NO_KEYS = (
     "169.254.169.254",  # the address at which a cloud's own machines ask for credentials
@@ -36,7 +37,7 @@ _DOING = {"write": "writing", "read": "reading", "list": "listing", "remove": "r
 
 
 class StoreError(RunError):
-    """A store that cannot be reached now, or that fails: it may be better in a minute."""
+    """A store that cannot be reached now, or that fails: it may work again in a minute."""
 
 
 class OversizeError(StoreError):
@@ -49,10 +50,10 @@ class OddNameError(ConfigError):
 
 @contextmanager
 def telling_store(url: str, doing: str) -> Iterator[None]:
-    """Turn what obstore raises in the body into an error that a person can use.
+    """Turn exceptions of obstore in the body into errors that a person can use.
 
     Args:
-        url: of the objects.
+        url: URL of the objects.
         doing: `write`, `read`, `list`, `remove` or `open`.
 
     Raises:
@@ -61,6 +62,7 @@ def telling_store(url: str, doing: str) -> Iterator[None]:
         ConfigError: it cannot work before something is set or permitted.
         StoreError: anything else.
     """
+    # Only where a URL is used: it takes long to import.
     from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415
 
     try:
@@ -76,7 +78,7 @@ def telling_store(url: str, doing: str) -> Iterator[None]:
 
 
 def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
-    """The error for a person."""
+    """Return the error for a person."""
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415
 
     said, short = str(error), _short(str(error))
@@ -84,6 +86,7 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
     kind = "container" if scheme == "az" else "bucket"
     missing = isinstance(error, FileNotFoundError) and scheme != "file"
     forbidden = isinstance(error, PermissionDeniedError | PermissionError)
+    # In this order: one answer may bear several marks, and the first reason is the one to mend.
     reasons = [
         (_has(said, _NO_KEYS), f"there are no credentials for it. Set {WANTED[scheme]}."),
         (
@@ -101,6 +104,7 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
             f"this folder cannot be made ({short}). Correct the URL.",
         ),
     ]
+    # Only for lists: elsewhere the name is the caller's own.
     if doing == "list" and _has(said, _ODD_NAME):
         return OddNameError(
             f"{url}: an object there has a name that cannot be listed ({short!r}). Remove it by the store's own tools."
@@ -116,7 +120,7 @@ def _has(said: str, marks: tuple[str, ...]) -> bool:
 
 
 def _short(said: str) -> str:
-    """`PUT http://host/bucket/name: 403 Forbidden, AccessDenied`, or the last of what the client says."""
+    """Return text such as `PUT http://host/name: 403 Forbidden, AccessDenied`, or the last of what the client says."""
     line = said.split("\n", 1)[0].removesuffix(".")
     request = line.rpartition("Error performing ")[2].partition(" in ")[0] if "Error performing" in line else ""
     status = line.partition("non-2xx status code: ")[2].partition(":")[0]

@@ -1,4 +1,4 @@
-"""The objects of a `file://` URL as they are read: regular files below a folder, by names, never through a link.
+"""The objects of a `file://` URL, read as regular files below a folder, by names, never through a link.
 
 Writing goes through the client, as at every other store. Reading does not: the client follows links, and one file whose
 name is no text ends its list.
@@ -15,16 +15,17 @@ from typing import NamedTuple
 
 
 class FoundFile(NamedTuple):
-    """One regular file."""
+    """One regular file below a folder."""
 
     name: str
-    """With slashes, from the folder on; bytes that are no text stand in it as surrogates."""
+    """Name with slashes, from the folder on; bytes that are no text stand in it as surrogates."""
     bytes: int
     modified: datetime
 
 
 def files_below(folder: Path) -> Iterator[FoundFile]:
-    """Every regular file below a folder; none where there is no such folder. Links are left out."""
+    """Yield every regular file below a folder; none where there is no such folder. Links are left out."""
+    # A list rather than recursion: how deep folders lie is not ours to say.
     waiting = [""]
     while waiting:
         start = waiting.pop()
@@ -40,7 +41,7 @@ def files_below(folder: Path) -> Iterator[FoundFile]:
 
 
 def folder_names(folder: Path) -> list[str]:
-    """The names of the folders directly in a folder; links are left out."""
+    """Return the names of the folders directly in a folder; links are left out."""
     return [entry.name for entry in _folder_entries(folder) if entry.is_dir(follow_symlinks=False)]
 
 
@@ -53,12 +54,12 @@ def _folder_entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a file is named as the client names what is not whole yet."""
+    """Whether a file has a name that the client gives to unfinished files."""
     return "#" in name and name.rpartition("#")[2].isdigit()
 
 
 def open_below(folder: Path, name: str) -> FileIO:
-    """A regular file to read.
+    """Return a regular file that is open to be read.
 
     Raises:
         FileNotFoundError: there is none, or a link or something else stands in its way.
@@ -66,10 +67,12 @@ def open_below(folder: Path, name: str) -> FileIO:
     *above, last = name.split("/")
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        # Name by name through descriptors: a folder that becomes a link meanwhile leads nowhere else.
         for part in above:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
             os.close(at)
             at = inner
+        # Not blocking, as a pipe of that name would wait for its writer forever.
         file = FileIO(os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at))
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
@@ -77,7 +80,7 @@ def open_below(folder: Path, name: str) -> FileIO:
         raise
     finally:
         os.close(at)
-    if not S_ISREG(os.fstat(file.fileno()).st_mode):
+    if not S_ISREG(os.fstat(file.fileno()).st_mode):  # asked of what is open
         file.close()
         raise FileNotFoundError(errno.ENOENT, "it is no regular file", name)
     return file

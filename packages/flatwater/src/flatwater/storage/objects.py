@@ -37,21 +37,21 @@ _CHUNK = 1 << 20
 RANGE = 9 << 20
 """Bytes that one request reads: a shard of `checkpoints.shard_bytes` with its header. Larger objects take several."""
 SMALL_BYTES = 64 << 20
-"""The most that a small object may have: a manifest, a lock, a claim."""
+"""Largest size of a small object: a manifest, a lock, a claim."""
 MOST_ENTRIES = 200_000
-"""Objects of one list: shards of 1.6 TB."""
+"""Most objects of one list: shards of 1.6 TB."""
 REQUEST_SECONDS = 300.0
-"""In which a request must end, its answer included: a shard at 30 KB/s. So long a store may be silent, or trickle."""
-_NAME_BYTES, _PART_BYTES = 1024, 255
+"""Seconds in which a request and its answer must end: a shard at 30 KB/s. A store may be silent, or trickle, so long."""
+_NAME_BYTES, _PART_BYTES = 1024, 255  # what S3 and file systems allow
 _CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=REQUEST_SECONDS)}
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
 T = TypeVar("T")
 PATIENT, QUICK = 6, 4
-"""Tries again, of who waits for the answer, and of who has a queue of its own to try again."""
+"""Retries of a caller that waits for the answer, and of one that has a queue of its own."""
 
 
 def is_url(place: str | Path) -> bool:
-    """Whether a run is meant that lies at a URL, not in a folder."""
+    """Whether a place is a URL, not a folder."""
     return "://" in str(place)
 
 
@@ -62,7 +62,7 @@ class ObjectEntry:
     name: str
     bytes: int
     modified: datetime
-    """By the store's clock."""
+    """Time of the last change by the store's clock."""
 
 
 @dataclass(frozen=True)
@@ -70,33 +70,33 @@ class StoredObjects:
     """The objects below a URL, by the rest of their names."""
 
     url: str
-    """Without a slash at its end."""
+    """URL without a slash at its end."""
     store: "ObjectStore"
-    """obstore's; its root is the bucket, or `/` of the file system."""
+    """obstore's client; its root is the bucket, or `/` of the file system."""
     prefix: str = ""
-    """What stands before every name; ends with a slash where it is not empty."""
+    """Text before every name; ends with a slash where it is not empty."""
     retries: int = PATIENT
-    """Of each request that fails without being refused."""
+    """Retries of each request that fails without being refused."""
 
     @property
     def folder(self) -> Path | None:
-        """The folder of a `file://` URL."""
+        """Folder of a `file://` URL; None at other stores."""
         return Path("/", self.prefix) if self.url.startswith("file:") else None
 
     def below(self, name: str) -> "StoredObjects":
-        """The objects below a name."""
+        """Return the objects below a name."""
         return replace(self, url=f"{self.url}/{name}", prefix=f"{self.prefix}{name}/")
 
     def reconnect(self) -> "StoredObjects":
-        """The same objects by connections of their own: a wrong answer may be of the connection."""
+        """Return the same objects by connections of their own: a wrong answer may be of the connection."""
         return self if self.folder else replace(self, store=open_objects(self.url, self.retries).store)
 
     def put(self, name: str, content: Piece) -> str:
-        """Write an object, over the one that is there. Returns its tag: the store's own mark of its content."""
+        """Write an object, over one of that name. Returns its tag: the store's own mark of its content."""
         return self._put(name, content, "overwrite")
 
     def create(self, name: str, content: Piece) -> bool:
-        """Write an object unless there is one of that name. False: there is."""
+        """Write an object unless there is one of that name. Returns False where there is."""
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
 
         try:
@@ -110,6 +110,7 @@ class StoredObjects:
         import obstore  # noqa: PLC0415
 
         with telling_store(self.url, "write"):
+            # Not in parts: a put of one request is whole or not there at every store, and its tag is one MD5.
             tag = obstore.put(self.store, self.prefix + name, content, mode=mode, use_multipart=False)["e_tag"]
         self._flush(name)
         return _bare(tag)
@@ -120,12 +121,14 @@ class StoredObjects:
         What `parts` raises ends the writing, and no shorter object comes to be.
 
         Args:
-            name: of the object.
+            name: name of the object.
             parts: of the same size, but for the last; S3 wants 5 MiB or more.
         """
         import obstore  # noqa: PLC0415
 
         writer = None
+        # Opened with the first part, whose size says how large parts are; one at a time, so that two are held at
+        # most.
         for part in parts:
             with telling_store(self.url, "write"):
                 if writer is None:
@@ -133,6 +136,7 @@ class StoredObjects:
                         self.store, self.prefix + name, buffer_size=len(part), max_concurrency=1
                     )
                 writer.write(part)
+        # `close` makes the object: where `parts` raises, this is not reached, and the store drops what it has.
         with telling_store(self.url, "write"):
             if writer is not None:
                 writer.close()
@@ -141,23 +145,23 @@ class StoredObjects:
             return _bare(obstore.head(self.store, self.prefix + name)["e_tag"])
 
     def _flush(self, name: str) -> None:
-        """Wait until the disk has it; other stores answer no earlier than that."""
+        """Wait until the disk has a file; other stores answer no earlier than that."""
         if self.folder:
             sync_file(self.folder / name)
 
     def read(self, name: str) -> bytes | None:
-        """A small object, of at most `SMALL_BYTES`; None where there is none."""
+        """Return a small object, of at most `SMALL_BYTES`; None where there is none."""
         try:
             return b"".join(self.pieces(name, SMALL_BYTES))
         except FileNotFoundError:
             return None
 
     def pieces(self, name: str, most: int) -> Iterator[bytes]:
-        """An object's content, read until `most` bytes are there and not further.
+        """Yield an object's content, read until `most` bytes are there and not further.
 
         Args:
-            name: of the object.
-            most: bytes that it may have.
+            name: name of the object.
+            most: largest number of bytes that it may have.
 
         Raises:
             FileNotFoundError: there is no such object.
@@ -166,6 +170,7 @@ class StoredObjects:
         left = most
         with telling_store(self.url, "read"):
             for piece in self._read_file(name) if self.folder else self._ranged_pieces(name, most):
+                # Counted as it comes, whatever size the store has named.
                 if len(piece) > left:
                     raise self._oversize(name, most)
                 left -= len(piece)
@@ -177,29 +182,30 @@ class StoredObjects:
                 yield piece
 
     def _ranged_pieces(self, name: str, most: int) -> Iterator[bytes]:
-        """At most `RANGE` bytes of each answer, so that each request may have an end in time."""
+        """Yield at most `RANGE` bytes of each answer, so that each request may have an end in time."""
         import obstore  # noqa: PLC0415
 
         path, at, size = self.prefix + name, 0, 1
         while at < size:
+            # The first request has no range: an empty object has none that could be asked for.
             answer = obstore.get(self.store, path, options={"range": (at, min(at + RANGE, size))} if at else {})
             size, begin = answer.meta["size"], at
             if size > most:
                 raise self._oversize(name, most)
             for piece in answer.stream(min_chunk_size=_CHUNK):
-                part = bytes(piece)[: begin + RANGE - at]
+                part = bytes(piece)[: begin + RANGE - at]  # a store that ignores ranges sends more
                 at += len(part)
                 yield part
                 if at == begin + RANGE:
                     break
-            if at == begin:
+            if at == begin:  # an answer without a byte: no end would be in sight
                 return
 
     def _oversize(self, name: str, most: int) -> OversizeError:
         return OversizeError(f"{self.url}/{name}: it has more than the {most} bytes that it should have")
 
     def entries(self, folder: str = "") -> list[ObjectEntry]:
-        """The objects whose names begin with the folder, folders below it included, by name.
+        """Return the objects whose names begin with the folder, folders below it included, by name.
 
         Those whose names nobody should write on a disk or a terminal are left out (`is_plain`).
 
@@ -231,6 +237,7 @@ class StoredObjects:
         import obstore  # noqa: PLC0415
 
         found: list[ObjectEntry] = []
+        # Pages are counted while they come: a list may have no end.
         async for page in obstore.list(self.store, self.prefix + folder or None, chunk_size=100):
             found += [
                 ObjectEntry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"])
@@ -248,7 +255,7 @@ class StoredObjects:
             raise StoreError(f"{self.url}: listing fails (no end in {waited})") from None
 
     def find_entries(self, names: Iterable[str]) -> list[ObjectEntry]:
-        """Those of these objects that are there, each asked for by its name."""
+        """Return those of these objects that are there, each asked for by its name."""
         return [entry for name in names if (entry := self._head(name))]
 
     def _head(self, name: str) -> ObjectEntry | None:
@@ -266,7 +273,7 @@ class StoredObjects:
         return ObjectEntry(name, found["size"], found["last_modified"])
 
     def folders(self) -> list[str]:
-        """The names that stand before a slash, sorted; those that are plain.
+        """Return the names that stand before a slash, sorted, if they are plain.
 
         Raises:
             OddNameError: the client cannot read the list, because of a name that is not.
@@ -291,10 +298,10 @@ class StoredObjects:
                 with telling_store(self.url, "remove"):
                     obstore.delete(self.store, self.prefix + name)
             except FileNotFoundError:
-                continue
+                continue  # it is gone, which was wanted
 
     def remove_unfinished(self, folder: str) -> None:
-        """Remove what writers that were killed have left in a folder. Other stores keep such things out of sight."""
+        """Remove leftovers of writers that were killed in a folder; other stores keep such things out of sight."""
         if self.folder:
             with explain_os_errors(self.folder):
                 for path in (self.folder / folder).glob("*#*"):
@@ -313,11 +320,11 @@ def is_plain(name: str) -> bool:
 
 
 def _in_a_loop(answers: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns. Run in a thread of its own where this one has a loop already, as a notebook's does."""
+    """Return the result of a coroutine, run in its own thread where this one has a loop, as a notebook's does."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(answers)
+        return asyncio.run(answers)  # one loop for each list, closed with it
     with ThreadPoolExecutor(1, "store") as thread:
         return thread.submit(asyncio.run, answers).result()
 
@@ -327,10 +334,10 @@ def _bare(tag: str | None) -> str:
 
 
 def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
-    """The objects below a URL. Nothing is asked of the store yet.
+    """Return the objects below a URL; the store is not asked yet.
 
     Args:
-        url: of a folder of objects.
+        url: URL of a folder of objects.
         retries: of each request that fails without being refused, in 5 s or less.
 
     Raises:
@@ -344,7 +351,7 @@ def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
 
 
 def check_url(url: str) -> None:
-    """Refuse what names no folder of objects. No store is asked.
+    """Refuse a URL that names no folder of objects; no store is asked.
 
     Raises:
         ConfigError: it is none; says why.
@@ -355,9 +362,10 @@ def check_url(url: str) -> None:
 
 
 def _objections(url: str) -> Iterator[str]:
-    """Each is looked for only where there is none before it."""
+    """Yield objections; each is looked for only where there is none before it."""
     try:
         parts = urlsplit(url)
+        # Decoded first: `%2e%2e` is `..` as well.
         path = unquote(parts.path, errors="strict")
     except ValueError as fault:
         yield str(fault)
@@ -389,6 +397,7 @@ def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
     settings, plain_http = client_settings(scheme)
     client = _CLIENT | {"allow_http": plain_http}
+    # Short pauses inside of a request: longer ones belong to the caller, who can say that it waits.
     retry = {"max_retries": retries, "retry_timeout": timedelta(seconds=30), "backoff": _BACKOFF}
     try:
         store: ObjectStore = kind(bucket, client_options=client, retry_config=retry, **settings)

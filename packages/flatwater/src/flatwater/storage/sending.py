@@ -1,4 +1,4 @@
-"""Sending a file to a store through one buffer, and making sure that what is there is what was sent.
+"""Sending a file to a store through one buffer, and verifying that the store has what was sent.
 
 A store's tag of an object is the MD5 of its content at S3 and at most of its kind, and of the MD5s of its parts where
 there were several; then the tag alone proves that size and content are right. Where it is something else (file
@@ -21,7 +21,7 @@ from flatwater_watch.files.safe_read import open_unbuffered
 PART = 8 << 20
 """Bytes of a part, where a file does not fit the buffer: 10,000 parts make 80 GB, the largest leaf that can be sent."""
 BUFFER_BYTES = PART + (1 << 20)
-"""Fits a shard of `checkpoints.shard_bytes`, which has a header on top."""
+"""Bytes of the buffer: a shard of `checkpoints.shard_bytes` fits, with its header on top."""
 QUEUE_BYTES = BUFFER_BYTES + 2 * PART
 """The most that sending holds at any time: the buffer, and two parts of a larger file in the client's hands."""
 
@@ -32,7 +32,7 @@ class OtherContentError(RunError):
 
 @dataclass(frozen=True)
 class SentFile:
-    """What was sent of a file, and is there."""
+    """Size and hash of a file that was sent, and is at the store."""
 
     bytes: int
     sha256: str
@@ -40,15 +40,16 @@ class SentFile:
 
 @dataclass
 class SendBuffer:
-    """What files go through on their way to a store, in RAM from the start."""
+    """Buffer in RAM that files go through on their way to a store, all of it there from the start."""
 
+    # Not zeros, whose pages would come into RAM only when a file is sent.
     room: bytearray = field(default_factory=lambda: bytearray(b"\xff") * BUFFER_BYTES)
     parts: int = 0
     """Bytes that the client may hold beside it, while a file that does not fit the buffer is sent in parts."""
 
     @property
     def buffer_bytes(self) -> int:
-        """All of it: at most `QUEUE_BYTES`."""
+        """Bytes of the buffer and of parts beside it: at most `QUEUE_BYTES`."""
         return len(self.room) + self.parts
 
 
@@ -63,7 +64,7 @@ def send_file(
         path: the file. What is appended to it meanwhile is left out.
         buffer: the file goes through it piece by piece.
         step: called after each piece with its bytes; an exception that it raises ends the sending.
-        sha256: of the content that it must have; empty where any will do.
+        sha256: hash of the content that it must have; empty where any will do.
 
     Raises:
         FileNotFoundError: the file is gone.
@@ -71,7 +72,7 @@ def send_file(
         StoreError: the store cannot be reached, fails, or has something else than what was sent.
     """
     with _open_source(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        size = os.fstat(file.fileno()).st_size  # once: a record that grows while it is sent is sent up to here
         source = _SendSource(file, size, memoryview(buffer.room), step, sha256)
         if size <= BUFFER_BYTES:
             wanted, found = _put_whole(objects, name, source)
@@ -82,13 +83,14 @@ def send_file(
             finally:
                 buffer.parts = 0
     sent = SentFile(size, source.whole.hexdigest())
+    # Unequal tags do not mean a fault: not every store's tag is an MD5. Then the object itself is asked.
     if wanted != found:
         _read_back(objects, name, sent)
     return sent
 
 
 def _open_source(path: Path) -> FileIO:
-    """The file, without a buffer. A link is as good as nothing: it may lead to what is not to be sent."""
+    """Open the file without a buffer; a link counts as missing, as it may lead to what is not to be sent."""
     try:
         return open_unbuffered(path, follow=False)
     except OSError as fault:
@@ -99,18 +101,18 @@ def _open_source(path: Path) -> FileIO:
 
 @dataclass
 class _SendSource:
-    """The file, the buffer and the hash of what has been read."""
+    """File, buffer and hash of the bytes that have been read."""
 
     file: FileIO
     left: int
     room: memoryview
     step: Callable[[int], None]
     wanted: str
-    """The hash of the whole, where it is known."""
+    """Hash of the whole file, where it is known."""
     whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     def read_next_(self, most: int) -> memoryview:
-        """The next `most` bytes, or what is left of the file; they stand until the next call.
+        """Return the next `most` bytes, or the rest of the file; they stand until the next call.
 
         Raises:
             OtherContentError: these are the last ones, and the whole is not what it must be.
@@ -124,13 +126,14 @@ class _SendSource:
             at += read
         self.left -= count
         self.whole.update(self.room[:count])
+        # Before the last bytes are handed on: a damaged file never becomes a whole object at the store.
         if not self.left and self.wanted and self.whole.hexdigest() != self.wanted:
             raise OtherContentError(f"{self.file.name}: its content is not what was saved")
         return self.room[:count]
 
 
 def _put_whole(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
-    """One put. Returns the tag that it has where tags are MD5s, and the one that it got."""
+    """Send the file in one put. Returns its tag where tags are MD5s, and the tag that it got."""
     piece = source.read_next_(source.left)
     tag = objects.put(name, piece)
     source.step(len(piece))
@@ -138,7 +141,7 @@ def _put_whole(objects: StoredObjects, name: str, source: _SendSource) -> tuple[
 
 
 def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
-    """Several. Returns the same two tags."""
+    """Send the file in several parts. Returns its tag where tags are MD5s, and the tag that it got."""
     digests: list[bytes] = []
 
     def parts() -> Iterator[bytes]:
@@ -149,6 +152,7 @@ def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[
             source.step(len(piece))
 
     found = objects.put_parts(name, parts())
+    # How S3 names it: MD5 of MD5s, and their number.
     return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}", found
 
 
@@ -157,6 +161,7 @@ def _md5(piece: memoryview) -> "hashlib._Hash":
 
 
 def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
+    # By the pieces' own limit: a store that sends more than was sent is found out as well.
     found, size = hashlib.sha256(), 0
     try:
         for piece in objects.pieces(name, sent.bytes):
