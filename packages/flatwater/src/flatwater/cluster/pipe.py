@@ -1,4 +1,4 @@
-"""Messages over a pair of sockets. Whoever waits for the other end looks at it now and then, also amid a message."""
+"""Messages over a pair of sockets; a waiting end checks the other now and then, also within a message."""
 
 import socket
 from collections.abc import Callable
@@ -8,21 +8,21 @@ _LENGTH = 8
 
 
 class Pipe:
-    """One end."""
+    """One end of a pair of sockets."""
 
     def __init__(self, end: socket.socket, look: Callable[[], None] | None = None, seconds: float = 1.0) -> None:
         """Take the end over.
 
         Args:
             end: it is closed with the pipe.
-            look: called as often as nothing came or went for `seconds`; left out, the other end is waited for.
-            seconds: between two looks.
+            look: called as often as nothing came or went for `seconds`; left out, the pipe waits for the other end.
+            seconds: time between two calls of `look`.
         """
         self._end, self._look = end, look
         end.settimeout(None if look is None else seconds)
 
     def send(self, message: bytes) -> None:
-        """All of it.
+        """Send the whole message.
 
         Raises:
             OSError: nobody is at the other end, or this one is cut.
@@ -31,19 +31,20 @@ class Pipe:
         self._write(message)
 
     def receive(self) -> bytearray:
-        """The oldest message.
+        """Return the oldest message.
 
         Raises:
             OSError, EOFError: nobody is at the other end, or this one is cut.
+        # The length is taken as it comes: the other end is this program, and no stranger holds a descriptor of it.
         """
         return self._read(int.from_bytes(self._read(_LENGTH)))
 
     def shut_down(self) -> None:
-        """Nothing is sent any more, and what has come is the last, whoever else has the other end open."""
+        """End sending, and let what has come be the last, whoever else has the other end open."""
         self._end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Leave."""
+        """Close this end."""
         self._end.close()
 
     def _write(self, message: bytes) -> None:
@@ -52,7 +53,7 @@ class Pipe:
             left = left[self._transfer_piece(self._end.send, left) :]
 
     def _read(self, count: int) -> bytearray:
-        found = bytearray(count)
+        found = bytearray(count)  # filled in place: a message of a gigabyte is not joined from pieces
         left = memoryview(found)
         while left:
             came = self._transfer_piece(self._end.recv_into, left)
@@ -62,10 +63,11 @@ class Pipe:
         return found
 
     def _transfer_piece(self, move: Callable[[memoryview], int], piece: memoryview) -> int:
-        """As many bytes as go at once, waiting for the first."""
+        """Move as many bytes as go at once, waiting for the first."""
         while True:
             try:
                 return move(piece)
+            # Nothing moved for `seconds`: a `look` that finds the other end dead shuts this one down.
             except TimeoutError:
                 if self._look is not None:
                     self._look()

@@ -14,44 +14,46 @@ from flatwater.sources import current_folder
 from flatwater_watch.meters.proc import is_stopped
 
 STOPPED_SECONDS = 10.0
-"""How long a worker may stand still at a signal (SIGSTOP) before it is ended and started again."""
+"""Seconds that a worker may stand still at a signal (SIGSTOP) before it is ended and started again."""
 _LOOK_SECONDS = 1.0
-"""How often is looked at a worker that has not answered."""
+"""Seconds between two checks of a worker that has not answered."""
 
 
 def _modules_of_user() -> list[str]:
-    """The folder of the command, where the run takes code of the user's from there."""
+    """Return the folder of the command, where the run imports the user's code from it."""
     return [folder for folder in current_folder() if folder in sys.path or "" in sys.path]
 
 
 class Process:
-    """A process that answers until nobody is left to ask."""
+    """A worker's process on this machine, which answers until its socket is closed."""
 
     restart_delay = 0.0
 
     def __init__(self) -> None:
-        """Start it; it is not waited for."""
+        """Start the process, without waiting for it."""
         mine, other = socket.socketpair()
         # Not with the folder of the command first on the search path (-P), where a file may be called like a library.
         command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(other.fileno()), *_modules_of_user()]
+        # The child alone keeps its end: only then does its death, or this process's, close the connection.
         with other:
+            # A worker that read stdin would take it from the run.
             self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
         self._pipe = Pipe(mine, self._check_alive, _LOOK_SECONDS)
         self._still = 0.0
 
     @property
     def machine(self) -> str:
-        """This one."""
+        """Name of this machine."""
         return platform.node()
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id of the worker."""
         return self._process.pid
 
     @property
     def exit_reason(self) -> str:
-        """Its exit status."""
+        """Exit status of the process, as words."""
         return f"exit status {self._process.returncode}"
 
     def send(self, message: bytes) -> None:
@@ -59,12 +61,13 @@ class Process:
         self._pipe.send(message)
 
     def receive(self) -> bytearray:
-        """The oldest answer."""
+        """Return the oldest answer."""
         return self._pipe.receive()
 
     def close(self) -> None:
-        """End the process: it ends by itself where nobody is left to ask."""
+        """End the process: it ends by itself once its socket is closed."""
         self._pipe.close()
+        # A second for its last answer; then it is killed, as whatever it computes is wanted no more.
         try:
             self._process.wait(timeout=_LOOK_SECONDS)
         except subprocess.TimeoutExpired:
@@ -72,12 +75,12 @@ class Process:
             self._process.wait()
 
     def _check_alive(self) -> None:
-        """A process that stands still too long is ended; one that has ended says nothing more.
+        """End a process that stands still too long; cut the connection to one that has ended.
 
-        A fork of its own, of an environment's, say, may live on and have the other end open.
+        A fork of the worker, an environment's for example, may live on and have the other end open.
         """
         if self._process.poll() is not None:
-            self._pipe.shut_down()
+            self._pipe.shut_down()  # else `receive` would wait for what that fork never sends
         self._still = self._still + _LOOK_SECONDS if is_stopped(self.pid) else 0.0
         if self._still >= STOPPED_SECONDS:
-            self._process.kill()
+            self._process.kill()  # SIGKILL, which a stopped process gets too; its end is found at the next look

@@ -34,19 +34,19 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.units import format_bytes
 
 AUTO = "auto"
-"""The cluster that this machine belongs to."""
+"""Address that stands for the cluster that this machine belongs to."""
 ANSWER_SECONDS = 10.0
-"""How long an address may take to answer."""
+"""Seconds that an address may take to answer."""
 LOOK_SECONDS = 10.0
-"""After how long is looked at an actor that has not answered; at the second look one that stands still is ended."""
+"""Seconds between two checks of an actor that has not answered; one that stands still at two of them is ended."""
 PLACED_SECONDS = 300.0
-"""How long a worker may wait for a place in the cluster."""
+"""Seconds that a worker may wait for a place in the cluster."""
 _LOST = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
-"""A dead actor, one whose node does not answer, and an answer that was lost with its node are one event."""
+"""Errors for the loss of a worker: a dead actor, a silent node, and an answer that was lost with its node."""
 
 
 def join_cluster(address: str) -> None:
-    """Join a cluster, once a process.
+    """Join a cluster, once in each process.
 
     Raises:
         RunError: there is none at that address.
@@ -54,6 +54,7 @@ def join_cluster(address: str) -> None:
     if ray.is_initialized():
         return
     main = threading.current_thread() is threading.main_thread()
+    # Handlers can be set in the main thread alone.
     kept = signal.getsignal(signal.SIGTERM)
     try:
         if address != AUTO:  # Ray itself asks for minutes where nobody answers
@@ -84,7 +85,7 @@ class RayNode:
 
 
 def list_nodes() -> list[RayNode]:
-    """The machines that are there now, in the order of their names."""
+    """Return the machines that are there now, in the order of their names."""
     found = [
         RayNode(
             name=each["NodeManagerHostname"],
@@ -100,20 +101,21 @@ def list_nodes() -> list[RayNode]:
 
 
 def object_store_bytes() -> int:
-    """Bytes that the object stores of all nodes hold, each node's once."""
+    """Return the bytes that the object stores of all nodes hold, each node's once."""
     there, left = ray.cluster_resources(), ray.available_resources()
     name = "object_store_memory"
     return int(there.get(name, 0.0) - left.get(name, 0.0))
 
 
 def ask_nodes(asked: Sequence[RayNode], target: str, *given: object) -> list[Any]:
-    """What a function says on each of several nodes, asked at once.
+    """Return what a function says on each of several nodes, asked at once.
 
     Args:
-        asked: of `nodes`.
+        asked: some of `list_nodes`.
         target: `package.module:function`.
-        given: to the function.
+        given: arguments of the function.
     """
+    # Not soft: another node's answer would be of other memory.
     at = (NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False) for node in asked)
     said = [_call_there.options(scheduling_strategy=strategy).remote(target, *given) for strategy in at]
     answers: list[Any] = ray.get(said, timeout=PLACED_SECONDS)
@@ -125,7 +127,7 @@ def _call(target: str, *given: object) -> Any:  # noqa: ANN401
 
 
 class _RayHost:
-    """The actor: answers as a worker's process does."""
+    """The actor of a worker, which answers as a worker's process does; it lives on some node of the cluster."""
 
     def __init__(self, most: int) -> None:
         """Nothing is made yet.
@@ -136,23 +138,24 @@ class _RayHost:
         self._answers, self._most = WorkerSession(), most
 
     def answer(self, message: bytes) -> bytes:
-        """To one question."""
+        """Return the answer to one question."""
         answer = self._answers.answer_message(message)
         if len(answer) > self._most:
             raise ValueError(too_large(len(answer), self._most))
         return answer
 
     def node_and_process(self) -> tuple[str, int]:
-        """The node, and the process there."""
+        """Return the identity of the node, and the process id there."""
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
 
+# Ray repeats nothing: a call that ran twice would move the run's generators twice.
 _call_there = ray.remote(num_cpus=0, max_retries=0)(_call)
 _HostThere = ray.remote(max_restarts=0, max_task_retries=0)(_RayHost)
 
 
 def too_large(size: int, most: int) -> str:
-    """Why a message is not sent."""
+    """Return why a message is not sent."""
     return (
         f"a message of {format_bytes(size)}, where {format_bytes(most)} are allowed, 1/{STORE_SHARE} of the smallest "
         "object store. Start Ray with a larger --object-store-memory, or make replay and population smaller."
@@ -160,19 +163,21 @@ def too_large(size: int, most: int) -> str:
 
 
 class RayActor:
-    """One life of a worker in the cluster."""
+    """A worker's actor in the cluster, from its start to its end."""
 
     restart_delay = 2.0  # a node that is lost is still offered by Ray for a while
 
     def __init__(self, threads: int, memory: int, node: str) -> None:
-        """Ask for a place; it is not waited for.
+        """Ask for a place, without waiting for it.
 
         Args:
-            threads: of the worker: cores that Ray sets aside.
+            threads: cores that Ray sets aside for the worker.
             memory: bytes that Ray sets aside.
-            node: where it shall be if that is there; wherever there is room where empty.
+            node: identity of the node that it shall be on if that is there; empty for any node with room.
         """
+        # The smallest, as a worker may come to any node.
         self._most = min(node.store for node in list_nodes()) // STORE_SHARE
+        # Soft: a node that is gone is replaced.
         at = NodeAffinitySchedulingStrategy(node_id=node, soft=True) if node else None
         self._host = _HostThere.options(num_cpus=threads, memory=memory, scheduling_strategy=at).remote(self._most)
         self._where = self._host.node_and_process.remote()
@@ -182,12 +187,12 @@ class RayActor:
 
     @property
     def machine(self) -> str:
-        """The node, as Ray knows it: several may have one name."""
+        """Identity of the node, as several may have one name; empty until the actor has its place."""
         return "" if self._placed is None else self._placed[0]
 
     @property
     def pid(self) -> int | None:
-        """Of its process, where that is on this machine."""
+        """Process id of the worker, where it is on this machine."""
         if self._placed is None or self._placed[0] != ray.get_runtime_context().get_node_id():
             return None
         return self._placed[1]
@@ -203,9 +208,10 @@ class RayActor:
         self._asked.append(self._host.answer.remote(message))
 
     def receive(self) -> bytes:
-        """The oldest answer."""
+        """Return the oldest answer."""
         try:
             if self._placed is None:
+                # With the first answer: until then it may wait for room.
                 self._placed = ray.get(self._where, timeout=PLACED_SECONDS)
             asked = self._asked.popleft()
             still = False
@@ -223,11 +229,12 @@ class RayActor:
         return answer
 
     def _stands_still(self, *, kill: bool) -> bool:
-        """Whether a signal has stopped the process, as its node says; one that is to be killed then is."""
+        """Return whether a signal has stopped the process, as its node says; kill it where that is wanted."""
         assert self._placed is not None  # noqa: S101  (it was asked)
         identity, pid = self._placed
         with suppress(RayError):  # its node is gone: Ray says so of the actor as well
             node = next((each for each in list_nodes() if each.identity == identity), None)
+            # Only its node can see that.
             if node and ask_nodes([node], "flatwater_watch.meters.proc:is_stopped", pid)[0]:
                 if kill:
                     ask_nodes([node], "os:kill", pid, int(signal.SIGKILL))

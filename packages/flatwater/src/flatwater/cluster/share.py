@@ -1,23 +1,23 @@
-"""A run is computed in parts of a fixed size, tiles of members or groups of environments, which are dealt to workers.
+"""A run is computed in parts of a fixed size, tiles of members or groups of environments, which workers share.
 
-Any deal gives the same run.
+Any division gives the same run, bit for bit: the parts do not depend on the number of workers.
 """
 
 Span = tuple[int, int]
-"""From the first to before the last."""
+"""First index, and the one after the last."""
 
 
 def split_spans(count: int, size: int) -> list[Span]:
-    """Consecutive spans of `size`, the last one shorter where they do not come out even."""
+    """Return consecutive spans of `size`; the last is shorter where they do not come out even."""
     return [(low, min(low + size, count)) for low in range(0, count, size)]
 
 
 def worker_shares(tiles: int, workers: int) -> list[tuple[int, int]]:
-    """Consecutive tiles [low, high) of each worker, as even as can be; no more workers than tiles.
+    """Return consecutive tiles [low, high) of each worker, as even as can be; no more workers than tiles.
 
     Args:
-        tiles: their number.
-        workers: the number that is asked for.
+        tiles: number of tiles.
+        workers: number of workers that is asked for.
     """
     count = max(1, min(tiles, workers))
     even, more = divmod(tiles, count)

@@ -1,4 +1,4 @@
-"""The other end of `worker_client.Worker`: answers questions until nobody is left to ask.
+"""The other end of `worker_client.Worker`: answers questions until its socket is closed.
 
 python -P -m flatwater.cluster.worker DESCRIPTOR [FOLDER WITH THE USER'S MODULES]
 """
@@ -23,13 +23,13 @@ LEFT_TO_THE_RUN = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-"""Signals that a terminal or a scheduler sends to all processes: the run decides what comes of them, and its end is
-the worker's."""
+"""Signals that a terminal or a scheduler sends to all processes: the run decides what comes of them, and a worker
+ends with its run."""
 
 
 FAILED, NO_MEMORY = "failed", "no memory"
 SPARE = 32 << 20
-"""What is reserved, and not used, by threads that start later: their stacks."""
+"""Bytes that threads which start later reserve and do not use: their stacks."""
 
 
 def bound_memory(budget: int) -> None:
@@ -49,24 +49,25 @@ def refused_memory(fault: Exception) -> bool:
 
 
 class WorkerSession:
-    """What a worker says: the first question makes an object, whose methods answer all others."""
+    """Answers of a worker: the first question makes an object, whose methods answer all others."""
 
     def __init__(self) -> None:
-        """Nothing is made yet. SIGTERM, the notice of a machine that is taken away, goes out with the next answer."""
+        """Make no object yet. SIGTERM, the notice of a machine that is taken away, goes out with the next answer."""
         self._desk: object = None
         self._leaves = False
         signal.signal(signal.SIGTERM, self._leave_)
 
     def _leave_(self, *_: object) -> None:
-        self._leaves = True
+        self._leaves = True  # in a signal handler: the answer in work is finished first
 
     def answer_message(self, message: bytes | bytearray) -> bytes:
-        """One question, and the answer: what came of it or went wrong, and whether this process leaves."""
+        """Answer one question: its result or fault, and whether this process leaves."""
         name, given = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
         try:
             if name == "__init__":
                 target, made_of, budget = given
                 make = import_object(target)
+                # After the imports: what they reserve is granted, what the worker computes is bounded.
                 if budget is not None:
                     bound_memory(budget)
                 self._desk, answer = make(made_of), None
@@ -75,6 +76,7 @@ class WorkerSession:
             else:
                 answer = getattr(self._desk, name)(*given)
             return self._pickle_answer("done", answer)
+        # As text: the run may lack the class of the exception.
         except Exception as fault:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
             return self._pickle_answer(NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc())
 
@@ -83,7 +85,7 @@ class WorkerSession:
 
 
 def serve_requests(pipe: Pipe) -> None:
-    """Answer one question after the other."""
+    """Answer one question after the other, until the run closes its end."""
     answers = WorkerSession()
     with suppress(EOFError, OSError):  # nobody is left
         while True:
@@ -93,7 +95,7 @@ def serve_requests(pipe: Pipe) -> None:
 if __name__ == "__main__":
     for number in LEFT_TO_THE_RUN:
         signal.signal(number, signal.SIG_IGN)
-    sys.path += sys.argv[2:]
+    sys.path += sys.argv[2:]  # behind the libraries, so that no file of the user's stands in for one of them
     end = socket.socket(fileno=int(sys.argv[1]))
     end.set_inheritable(False)  # else a program that an environment starts has it open too, and lives longer
     serve_requests(Pipe(end))

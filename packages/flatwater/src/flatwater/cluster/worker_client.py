@@ -1,6 +1,6 @@
-"""A worker that is asked in messages, wherever it computes; one that is lost is started again.
+"""A worker that is asked in messages, wherever it computes; a lost one is started again.
 
-Messages are pickles, and both ends are this program.
+Messages are pickles, and both ends are this program: nothing else can write to the sockets.
 """
 
 import pickle
@@ -21,23 +21,23 @@ DEATHS = 3
 
 
 class WorkerConnection(Protocol):
-    """Somewhere a worker answers: one life of it."""
+    """A connection to one process of a worker, from its start to its end."""
 
     @property
     def machine(self) -> str:
-        """It computes there; known once it has answered."""
+        """Machine that it computes on; known once it has answered."""
 
     @property
     def pid(self) -> int | None:
-        """Of its process, where that is on this machine."""
+        """Process id, where it is on this machine."""
 
     @property
     def exit_reason(self) -> str:
-        """How it ended, as far as that is known."""
+        """Words for how it ended, as far as that is known."""
 
     @property
     def restart_delay(self) -> float:
-        """Seconds that are let pass before another takes its place."""
+        """Seconds that pass before another takes its place."""
 
     def send(self, message: bytes) -> None:
         """Post a question.
@@ -47,18 +47,18 @@ class WorkerConnection(Protocol):
         """
 
     def receive(self) -> bytes | bytearray:
-        """The answer to the oldest question.
+        """Return the answer to the oldest question.
 
         Raises:
             OSError, EOFError: it is lost.
         """
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
 
 
 class Worker:
-    """Questions are posted, answers taken in the same order."""
+    """A worker of the run: questions are posted, answers taken in the same order."""
 
     def __init__(
         self,
@@ -70,39 +70,39 @@ class Worker:
         open_desk: Callable[[], WorkerConnection],
         budget: int | None = None,
     ) -> None:
-        """Start it; it is not waited for. The first answer to take says that it has begun.
+        """Start it, without waiting for it; the first answer to take says that it has begun.
 
         Args:
-            number: by which people know it.
+            number: number by which people know it.
             target: `package.module:Class`, made of `given` at the desk; its methods answer.
-            given: what the class is called with.
+            given: argument of the class.
             prepare: tells a worker that was started in the place of a dead one what that one knew.
-            open_desk: starts a life of the worker.
-            budget: private bytes that its process may have; it is refused more.
+            open_desk: starts a process of the worker.
+            budget: private bytes that its process may have; the system refuses it more.
         """
         self.number, self._budget = number, budget
-        self._begin = _message("__init__", target, given, budget)
+        self._begin = _message("__init__", target, given, budget)  # kept for every process that takes its place
         self._prepare, self._open_desk = prepare, open_desk
         self._waiting: deque[bytes] = deque()
         self._preparing, self._deaths = False, 0
         self.wire = 0
         """Bytes of questions and answers so far."""
         self.arrays = 0
-        """Those of the arrays in them."""
+        """Bytes of the arrays in them."""
         self.times_started = 0
         """Processes that were started for it so far."""
         self.is_leaving = False
-        """Whether its process was told to end (SIGTERM): another takes its place once what it knows is at home."""
+        """Whether its process was told to end (SIGTERM): another takes its place once the run has what it knows."""
         self._start_()
 
     @property
     def pid(self) -> int | None:
-        """Of the process now, where it is on this machine."""
+        """Process id now, where it is on this machine."""
         return self._desk.pid
 
     @property
     def machine(self) -> str:
-        """Where it computes now; known once it has answered."""
+        """Machine that it computes on now; known once it has answered."""
         return self._desk.machine
 
     def post(self, name: str, *given: object) -> None:
@@ -111,7 +111,7 @@ class Worker:
         self._post(_message(name, *given))
 
     def take_answer(self) -> Any:  # noqa: ANN401  (what the method gives)
-        """The answer to the oldest question.
+        """Return the answer to the oldest question.
 
         Raises:
             RunError: the worker failed, or died again and again.
@@ -122,13 +122,13 @@ class Worker:
                 kind, answer = self._answer()
                 break
             except (EOFError, OSError):
-                if self._preparing:
+                if self._preparing:  # `_replace_` is at work further up, and counts this death
                     raise
                 self._replace_()
         self._waiting.popleft()
         self.arrays += array_bytes(answer)
         if not self._preparing:
-            self._deaths = 0
+            self._deaths = 0  # deaths count against one question alone
         if kind == NO_MEMORY:
             allowed = "" if self._budget is None else f" of {format_bytes(self._budget)}"
             raise BudgetError(
@@ -141,15 +141,15 @@ class Worker:
         return answer
 
     def ask(self, name: str, *given: object) -> Any:  # noqa: ANN401
-        """Ask a method and wait; no other answer may be outstanding."""
+        """Ask a method and wait for its answer; no other answer may be outstanding."""
         self.post(name, *given)
         return self.take_answer()
 
     def restart_process_(self) -> None:
-        """Another process takes its place. No answer may be outstanding."""
+        """Put another process in its place. No answer may be outstanding."""
         self.close()
         self._start_()
-        self.take_answer()
+        self.take_answer()  # of `__init__`
         self._prepare(self)
 
     def close(self) -> None:
@@ -173,8 +173,11 @@ class Worker:
         return kind, said
 
     def _replace_(self) -> None:
-        """Start another, tell it what the dead one knew, and ask it what that one had not answered."""
+        """Start another process, tell it what the dead one knew, and ask it the unanswered questions."""
+        # A copy: `_start_` posts its own question, and the others must wait until the new process is told what it
+        # missed.
         unanswered = list(self._waiting)
+        # False where it died before it was made: then there is nothing to tell it.
         begun = unanswered[0] is not self._begin
         while True:
             self.close()
@@ -200,12 +203,12 @@ class Worker:
                 continue
             finally:
                 self._preparing = False
-        for message in unanswered[not begun :]:
+        for message in unanswered[not begun :]:  # `_start_` has asked the first one itself
             self._post(message)
 
 
 def array_bytes(value: object) -> int:
-    """Bytes of the arrays in a message."""
+    """Return the bytes of the arrays in a message."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, dict):

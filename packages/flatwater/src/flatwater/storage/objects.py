@@ -41,7 +41,7 @@ SMALL_BYTES = 64 << 20
 MOST_ENTRIES = 200_000
 """Most objects of one list: shards of 1.6 TB."""
 REQUEST_SECONDS = 300.0
-"""Seconds in which a request and its answer must end: a shard at 30 KB/s. A store may be silent, or trickle, so long."""
+"""Seconds in which a request and its answer must end: a shard at 30 KB/s. A store may be silent or trickle so long."""
 _NAME_BYTES, _PART_BYTES = 1024, 255  # what S3 and file systems allow
 _CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=REQUEST_SECONDS)}
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
