@@ -1,4 +1,4 @@
-"""What a run folder says of itself: settings, and a description of its recipe. Nothing that it names is imported."""
+"""Settings and description of a run, as its folder has them; nothing that they name is imported."""
 
 import json
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.sanitize import short_repr
 
 MOST_SETTINGS = 256 << 10
-"""Bytes of a run's config.toml: that of a recipe of ours has 10 KiB, and tomllib reads a mebibyte a second."""
+"""Most bytes of a run's config.toml: this package's recipes have 10 KiB, and tomllib reads a mebibyte a second."""
 
 
 def write_description(folder: RunFolder, recipe: Recipe, settings: Mapping[str, Any]) -> None:
-    """Write what readers need of the recipe into the run's folder.
+    """Write what readers need to know of the recipe into the run's folder.
 
     Raises:
         ConfigError: a form or a text of the recipe's cannot be shown safely.
@@ -29,7 +29,7 @@ def write_description(folder: RunFolder, recipe: Recipe, settings: Mapping[str, 
 
 
 def read_settings(folder: RunFolder) -> dict[str, Any]:
-    """The tables and values of the run's config.toml, unchecked.
+    """Return the tables and values of the run's config.toml, unchecked.
 
     Raises:
         ConfigError: it is missing, too large, a link, or no TOML.
@@ -38,17 +38,18 @@ def read_settings(folder: RunFolder) -> dict[str, Any]:
 
 
 def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Description:
-    """How the run is shown: by its recipe where that is installed, or else by its own description.
+    """Return how the run is shown: by its recipe where that is installed, or else by its own description.
 
     Args:
-        folder: of the run.
-        settings: as of `read_settings`.
+        folder: folder of the run.
+        settings: its settings, as `read_settings` gives them.
 
     Raises:
         ConfigError: its settings name no recipe.
         RunError: its recipe is not installed, and the folder has no description of it, or a damaged one.
     """
     name = name_in(settings, folder.config)
+    # Installed recipes were chosen by this user; any other name in the file is looked up nowhere.
     if (shipped := find_installed(name)) is not None:
         return describe_recipe(shipped, settings)
     try:

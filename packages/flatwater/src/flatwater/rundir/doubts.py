@@ -1,4 +1,4 @@
-"""Whether a run can be resumed bit for bit, as its folder says it. Most runs can, and have no such file."""
+"""Doubts of a run: why it cannot be resumed bit for bit, as its folder says; most runs have no such file."""
 
 import json
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
 
 MOST = 1 << 16
-"""Bytes that are read of the file."""
+"""Most bytes that are read of the file."""
 _SHOWN = 500
-"""Letters of a sentence."""
+"""Most letters of a sentence."""
 
 
 def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
@@ -19,17 +19,17 @@ def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
     Raises:
         RunError: the disk is full or the folder read-only.
     """
-    kept = [line[:_SHOWN] for line in doubts[:20]]
+    kept = [line[:_SHOWN] for line in doubts[:20]]  # as many as `MOST` bytes hold
     write_object(folder.doubts, json.dumps({"exact": False, "why": kept}, indent=1).encode() + b"\n")
 
 
 def read_doubts(folder: RunFolder) -> list[str]:
-    """Why the run is not exact; empty where it is. A file that cannot be read leaves a doubt as well."""
+    """Return why the run is not exact; empty where it is. A file that cannot be read leaves a doubt as well."""
     try:
         found = json.loads(read_regular(folder.doubts, MOST, follow=False))
         why = [line[:_SHOWN] for line in found["why"] if isinstance(line, str)]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a folder may come from anybody
         return [f"{folder.doubts.name} cannot be read"]
     return why or ["it was marked so"]

@@ -1,4 +1,4 @@
-"""What happens in a run, as events: each is told to whoever listens, as a line of text and as plain values.
+"""Events of a run: each is told to its listeners, as a line of text and as plain values.
 
 The console shows a run to a person; beside it listen `run.log`, `--json` and the user's own command. A listener never
 raises: what it cannot take is its own loss, not the run's.
@@ -24,33 +24,33 @@ from flatwater_watch.streams import surviving_stream
 
 KIND_WIDTH = 7
 MOST_LINE = 2_000
-"""Characters of a line in run.log."""
+"""Most characters of a line in run.log."""
 
 
 @dataclass
 class RunEvents:
-    """Through which a run speaks: on the console to a person, and to its listeners."""
+    """Voice of a run: it speaks on the console to a person, and to its listeners."""
 
     console: Console
     listeners: list[Listener] = field(default_factory=list)
 
     def notify_listeners(self, kind: Kind, line: str, **values: Any) -> None:  # noqa: ANN401  (plain values)
-        """Tell the listeners; the console has shown it already, or shows it in its own way."""
+        """Tell the listeners; the console has shown the event already, or shows it in its own way."""
         event = Event(kind, line, values)
         for listener in self.listeners:
             listener.on_event(event)
 
     def show_line(self, line: str, kind: Kind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401
-        """Show a line as it is, and tell the listeners. A path that is broken over two lines cannot be copied."""
+        """Show a line without breaking it, so that paths in it can be copied, and tell the listeners."""
         self.console.print(Text(line, style=style), soft_wrap=True)
         self.notify_listeners(kind, line, **values)
 
     @contextmanager
     def report_ending(self) -> Iterator[None]:
-        """Tell of what ends the run against its will; the listeners are closed in any case."""
+        """Tell listeners of a fault that ends the run; close them in any case."""
         try:
             yield
-        except BaseException as fault:
+        except BaseException as fault:  # Ctrl-C and signals as well
             code = fault.exit_code if isinstance(fault, FlatwaterError) else None
             self.notify_listeners(
                 "failure", str(fault) or type(fault).__name__, error=type(fault).__name__, exit_code=code
@@ -62,23 +62,23 @@ class RunEvents:
 
 
 class JsonLines:
-    """Each event as a JSON object on a line of its own, for `--json`."""
+    """Prints each event as a JSON object on a line of its own, for `--json`."""
 
     def __init__(self, stream: TextIO) -> None:
         """Print to `stream`, as long as somebody reads there."""
         self._stream = surviving_stream(stream)
 
     def on_event(self, event: Event) -> None:
-        """Print it at once."""
+        """Print the event at once."""
         self._stream.write(json.dumps(event.to_json()) + "\n")
-        self._stream.flush()
+        self._stream.flush()  # a reader at the other end of a pipe waits for whole lines
 
     def close(self) -> None:
-        """The stream is not ours."""
+        """Leave the stream open: it is the program's."""
 
 
 class RunLog:
-    """`run.log`: each event as a line with its time. A resumed run appends to it.
+    """Writes `run.log`: each event as a line with its time. A resumed run appends to it.
 
     It grows by two lines a round, about 200 bytes. A disk that is full takes no line; how many are missing stands where
     they would have been.
@@ -89,16 +89,20 @@ class RunLog:
         self._file: FileIO | None = None
         self._torn, self._missing = False, 0
         with suppress(OSError):
+            # The end may be half a line, of a process that was killed or of a disk that was full: the next line ends
+            # it.
             self._file = append_regular(path)
             size = os.fstat(self._file.fileno()).st_size
             self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
 
     def on_event(self, event: Event) -> None:
-        """Append it."""
+        """Append the event."""
+        # One line, without control characters: names in it may come from files of anybody's.
         text = " ".join(escape_controls(event.line).split())[:MOST_LINE]
         gap = f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing} lines are missing here\n" if self._missing else ""
         line = f"{gap}{event.stamp} {event.kind:<{KIND_WIDTH}} {text}\n".encode(errors="replace")
         try:
+            # One `write` for the line and what precedes it, so that another reader never sees a part of it.
             written = 0 if self._file is None else self._file.write(b"\n" + line if self._torn else line)
         except (OSError, ValueError):  # the disk is full, the share is gone: what is said is on the console too
             self._missing += 1

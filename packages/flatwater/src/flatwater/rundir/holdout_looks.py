@@ -1,4 +1,4 @@
-"""Looks at holdout days. Each makes them a little less a holdout, for every run on the same data."""
+"""Uses of holdout days; each makes them a little less a holdout, for every run on the same data."""
 
 import json
 from contextlib import suppress
@@ -12,7 +12,7 @@ from flatwater_watch.files.safe_read import append_regular, read_regular
 
 
 def log_look(folder: RunFolder, round_: int) -> str:
-    """Append a line about this look, before the days are played. Returns how many there have been, as a sentence.
+    """Append a line about this use, before the days are played. Returns their number so far, as a sentence.
 
     Raises:
         RunError: the look cannot be logged.
@@ -21,7 +21,7 @@ def log_look(folder: RunFolder, round_: int) -> str:
     try:
         with append_regular(folder.looks) as file:
             file.write(json.dumps(line).encode() + b"\n")
-        own = _looks(folder)
+        own = _looks(folder)  # counted from the file, so that uses by other processes count
     except OSError as error:
         raise RunError(
             f"{folder.looks}: cannot be written ({error.strerror}). Make the run folder writable: the holdout is only "
@@ -37,7 +37,7 @@ def log_look(folder: RunFolder, round_: int) -> str:
 
 
 def _beside(folder: RunFolder) -> int:
-    """Looks of the other runs in the same folder that have the same data; 0 where data have no fingerprint."""
+    """Return the uses by other runs in the same folder that have the same data; 0 where data have no fingerprint."""
     fingerprint, found = _fingerprint(folder), 0
     if fingerprint is None:
         return 0
@@ -54,7 +54,7 @@ def _looks(folder: RunFolder) -> int:
 
 
 def _fingerprint(folder: RunFolder) -> str | None:
-    """Of the data, as the newest checkpoint has it."""
+    """Return the hash of the data, as the newest checkpoint has it."""
     with suppress(FlatwaterError, OSError):
         data: Any = next((saved.facts.get("data") for saved in reversed(list_checkpoints(folder.checkpoints))), None)
         return data.get("fingerprint") if isinstance(data, dict) else None

@@ -1,4 +1,4 @@
-"""The run folder: where each file of a run is, who may write it, and what is in it."""
+"""The run folder: the places of its files, the lock of their writer, and the number of rounds in them."""
 
 import fcntl
 import os
@@ -22,9 +22,9 @@ from flatwater_watch.files.directory import (
 from flatwater_watch.files.safe_read import append_regular
 
 RUNS = Path("runs")
-"""Where runs go that are not given a folder."""
+"""Folder for runs that are not given another."""
 BEGINNINGS = (".lock", ".config.toml.", "mirror.json", ".mirror.json.")
-"""How the names of files begin that a run leaves which was killed or refused before it began: the folder is as good as
+"""Beginnings of files that a run leaves which was killed or refused before it began: the folder is as good as
 empty."""
 
 
@@ -33,13 +33,13 @@ class Folder:
     """A folder whose files have fixed names."""
 
     path: Path
-    """Where it was found, as the user writes it."""
+    """Path at which it was found, as the user writes it."""
     held: Path | None = None
-    """The folder itself, whatever it is called by now and wherever it lies: leads through a descriptor of `locked`."""
+    """The folder itself, whatever its name is by now: a path through a descriptor of `hold_lock`."""
 
     @property
     def root(self) -> Path:
-        """What the paths of its files begin with."""
+        """Beginning of the paths of its files."""
         return self.held or self.path
 
 
@@ -59,65 +59,66 @@ class RunFolder(Folder):
     config = FolderFile("config.toml")
     """The configuration that the run was started with, complete."""
     description = FolderFile("description.json")
-    """How lists, pages and the live screen show the run, so that they import no recipe."""
+    """Form in which lists, pages and the live screen show the run, so that they import no recipe."""
     sections = FolderFile("sections.json")
-    """The parts that the page has of a recipe which does not ship, as data."""
+    """Parts of the page from a recipe that does not ship with this package, as data."""
     lock = FolderFile(".lock")
-    """Locked by the process that trains the run."""
+    """File that is locked by the process that trains the run."""
     metrics = FolderFile("metrics.jsonl")
     """One line of numbers for each round."""
     alarms = FolderFile("alarms.jsonl")
     """One line for each round that had something to warn of."""
     doubts = FolderFile("not_exact.json")
-    """Why the run cannot be resumed bit for bit; missing where it can."""
+    """Reasons why the run cannot be resumed bit for bit; missing where it can."""
     checkpoints = FolderFile("checkpoints")
     """Manifests, and the shards that they name."""
     mirror = FolderFile("mirror.json")
-    """Where the run is mirrored, and its identity there."""
+    """Place at which the run is mirrored, and its identity there."""
     result = FolderFile("result.json")
-    """What was trained against the baselines."""
+    """Score of the trained policy against the baselines."""
     holdout = FolderFile("holdout.json")
-    """What was trained against the baselines on the holdout, which nothing was chosen on."""
+    """Score of the trained policy against the baselines on the holdout, which nothing was chosen on."""
     picture = FolderFile("result.png")
     """The run in one picture."""
     looks = FolderFile("holdout_looks.jsonl")
-    """One line for each time the holdout was looked at."""
+    """One line for each use of the holdout."""
     plan = FolderFile("plan.json")
-    """What the run planned to hold, by owner, before its first round."""
+    """Memory that the run planned to hold, by owner, before its first round."""
     log = FolderFile("run.log")
-    """What the run said, one line an event, with times."""
+    """Lines that the run printed, one an event, with times."""
     profile = FolderFile("profile")
     """Traces of rounds that were recorded with torch's profiler."""
     ledger = FolderFile("ledger.jsonl")
-    """One line for each round: who holds how much."""
+    """One line for each round: bytes by owner."""
     findings = FolderFile("findings.jsonl")
-    """One line for each thing that grew: what, who holds it, where it was made, when memory runs out."""
+    """One line for each thing that grew: its owner, where it was made, when memory runs out."""
     report = FolderFile("report.html")
     """The run as one page, where `flatwater report` was asked for it."""
 
     @property
     def with_current_name(self) -> "RunFolder":
-        """The folder by the name that it has now, for messages, and for when it is no longer held."""
+        """Folder by the name that it has now, for messages, and for when it is no longer held."""
         if self.held is None:
             return self
         now = current_path(self.held)
+        # The user's own spelling as long as it leads there; else the system's name for the descriptor.
         return RunFolder(self.path if same_folder(self.path, self.held) else now)
 
     def journal(self, name: str) -> Path:
-        """The file of its own that a kind of run has, with a line for each round: `lineage`, `episodes`."""
+        """Return the recipe's own file with a line for each round: `lineage`, `episodes`."""
         return self.root / f"{name}.jsonl"
 
     def tracker(self, name: str) -> Path:
-        """What a tracker keeps: event files, the run's id at a service."""
+        """Return the folder of a tracker: event files, the run's id at a service."""
         return self.root / name.replace(":", ".")
 
 
 def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> RunFolder:
-    """A new, empty run folder: the one given, or `runs/<kind>-<date>-<number>`.
+    """Return a new, empty run folder: the given one, or `runs/<kind>-<date>-<number>`.
 
     Args:
-        path: the one given.
-        kind: what the run trains.
+        path: the given one.
+        kind: name of the recipe.
         taken: names that other runs have at the place where this one will be mirrored.
 
     Raises:
@@ -128,6 +129,7 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
         if path is None:
             return RunFolder(_make_unused(kind, taken))
         folder.mkdir(parents=True, exist_ok=True)
+        # Files of a run that never began do not count: the same command can be given again.
         found = [entry.name for entry in folder.iterdir() if not entry.name.startswith(BEGINNINGS)]
     except OSError as error:
         raise RunError(f"--run {folder}: cannot be made ({error.strerror}). Choose another folder.") from error
@@ -139,7 +141,7 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
 
 
 def _make_unused(kind: str, taken: Collection[str]) -> Path:
-    """Two runs that are started in the same moment find the same name free; only one of them can make the folder."""
+    # Two runs that are started in the same moment find the same name free; only one of them can make the folder.
     today = f"{datetime.now().astimezone():%Y-%m-%d}"
     paths = (RUNS / f"{kind}-{today}-{n}" for n in count(1))
     return next(path for path in paths if path.name not in taken and _make_folder(path))
@@ -154,7 +156,7 @@ def _make_folder(path: Path) -> bool:
 
 
 def open_folder(path: Path) -> RunFolder:
-    """The folder of a run that was started before.
+    """Return the folder of a run that was started before.
 
     Raises:
         RunError: there is no run in it.
@@ -170,33 +172,34 @@ def open_folder(path: Path) -> RunFolder:
 
 
 def _without_settings(path: Path) -> str:
-    """What a folder is that is no run's: one of a study or a sweep has runs in it."""
+    """Return what a folder without a run is: that of a study or a sweep has runs in it."""
     runs = sorted(config.parent for config in path.glob("*/config.toml"))
     return f"It holds runs: give one of them, such as {runs[-1]}." if runs else "It has no config.toml."
 
 
 def recorded_rounds(folder: RunFolder) -> int:
-    """Rounds in metrics.jsonl, as its last line says; 0 where there is no such file."""
+    """Return the number of rounds in metrics.jsonl, as its last line says; 0 where there is no such file."""
     record, _ = read_last(folder.metrics, "round")
     return 0 if record is None else int(record["round"])
 
 
 def write_config(config: object, path: Path) -> None:
-    """Write a configuration as a TOML file that explains itself."""
+    """Write a configuration as a TOML file with an explanation of each setting."""
     write_object(path, dumps_config(config).encode())
 
 
 @contextmanager
 def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
-    """Keep other processes from writing the same run; the system frees the lock when this process ends, however.
+    """Keep other processes from writing the same run; the system frees the lock when this process ends.
 
-    Yields:
+    The held folder: whoever renames it or puts another in its place takes its files along, those to come as well.
         The folder, held: who renames it or puts another in its place takes its files along, those to come as well.
 
     Raises:
         RunError: another process trains this run now.
     """
     with explain_os_errors(folder.path), ExitStack() as handles:
+        # The folder before the lock: the lock file is opened within it, so both are of one folder.
         holding = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
         handles.callback(os.close, holding)
         with explain_os_errors(folder.lock):
@@ -204,14 +207,14 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
         opened = handles.pop_all()
     with opened:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not waiting: a run takes hours
         except OSError as error:
             raise RunError(
                 f"{folder.path}: another process is training this run. Wait for it, or stop it with SIGTERM."
             ) from error
         # By this process's number, not as "self": the programs that a tracker starts find it too.
         door = Path(f"/proc/{os.getpid()}/fd/{holding}")
-        if not door.exists():
+        if not door.exists():  # a system without /proc: files go by their names
             yield folder
             return
         with explain_deleted_folder(door):

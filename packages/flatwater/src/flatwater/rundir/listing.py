@@ -1,4 +1,4 @@
-"""The runs in a folder, read from their files alone; needs neither torch nor a checkpoint."""
+"""Lines of a list of runs, read from the runs' files alone; needs neither torch nor a checkpoint."""
 
 import fcntl
 import os
@@ -26,13 +26,13 @@ from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.sanitize import escape_controls, short_repr
 
 MOST_RESULT = 4 << 20
-"""Bytes of a result.json that a list reads."""
+"""Most bytes of a result.json that a list reads."""
 MOST_FILES = 100_000
-"""Of a folder, that are weighed."""
+"""Most files of a folder whose sizes are added up."""
 MOST_PROBLEM = 1_000
-"""Characters."""
+"""Most characters of a problem."""
 LATEST = 4e10
-"""Seconds since 1970: a file may say that it comes from a year that no calendar has."""
+"""Latest time in seconds since 1970: a file may claim a year that no calendar has."""
 
 
 @dataclass(frozen=True)
@@ -41,37 +41,37 @@ class RunLine:
 
     name: str
     state: str
-    """training, finished, stopped (it can be resumed), or unreadable."""
+    """State: training, finished, stopped (it can be resumed), or unreadable."""
     trainer: str
-    """What it trains: `erl`."""
+    """Name of its recipe: `erl`."""
     done: int
-    """Rounds recorded so far."""
+    """Number of rounds recorded so far."""
     rounds: int
-    """Wanted in all."""
+    """Number of rounds wanted in all."""
     measured: str
-    """What `score` is: of a finished run `return`, by which results on the same data compare; before its end what it
-    watches, such as `champion`."""
+    """Title of `score`: of a finished run `return`, by which results on the same data compare; before its end the curve
+    that it is watched by, such as `champion`."""
     score: float | None
-    """None where there is none yet."""
+    """Number by which the run is judged; None where there is none yet."""
     shown: str
-    """Both, as a list has them: `return +18.4%`."""
+    """Both as text for a list: `return +18.4%`."""
     bytes: int
     """Size of the folder."""
     changed: str
     """Date and time of the last change."""
     tag: tuple[str, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Of its last round, by name."""
+    """Metrics of its last round, by name."""
     result: Mapping[str, float] = field(default_factory=dict)
-    """Numbers of what it trained, where it has finished."""
+    """Numbers of the trained policy, where the run has finished."""
     problem: str = ""
-    """Why it is unreadable."""
+    """Reason why it is unreadable."""
     doubt: str = ""
-    """Why it is not exact, so that a resume ends with other numbers; empty where it is bit for bit."""
+    """Reason why it is not exact, so that a resume ends with other numbers; empty where it is bit for bit."""
 
 
 def list_runs(folder: Path) -> list[RunLine]:
-    """Every run directly below `folder`, the latest change last.
+    """Return every run directly below `folder`, the latest change last.
 
     Raises:
         RunError: there is no such folder.
@@ -86,19 +86,19 @@ def list_runs(folder: Path) -> list[RunLine]:
 
 
 def filter_by_tag(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
-    """Those that have the tag."""
+    """Return the lines that have the tag."""
     return [line for line in lines if tag in line.tag]
 
 
 def named_number(line: RunLine, name: str) -> float | None:
-    """A number of a run by its name in its result or its last round, or `score`; None where it has none."""
+    """Return a number of a run by its name in its result or last round, or `score`; None where it has none."""
     if name == "score":  # before the end it is another number, which compares with no other run's
         return line.score if line.state == "finished" else None
     return line.result.get(name, line.metrics.get(name))
 
 
 def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
-    """The runs with the highest number first, and those without it last.
+    """Return the runs with the highest number first, and those without it last.
 
     Raises:
         ConfigError: no run has such a number.
@@ -109,23 +109,24 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
         raise ConfigError(
             f"--sort {short_repr(name)}: no run here has such a number. Give a metric, such as {', '.join(near)}."
         )
+    # By identity: two runs may be equal lines.
     rank = {id(line): number for line in lines if (number := named_number(line, name)) is not None}
     return sorted(lines, key=lambda line: -rank.get(id(line), -inf))
 
 
 def shown_score(line: RunLine, sort: str | None) -> str:
-    """What a list shows: the number by which it is sorted, or what the run is judged by with its name."""
+    """Return the number by which the list is sorted, or the run's score with its name."""
     if sort is not None:
         return "" if (number := named_number(line, sort)) is None else f"{number:.4g}"
     return line.shown
 
 
 def newest_run(folder: Path, *states: str) -> Path:
-    """The run that changed last, of those in the first of these states that any run is in.
+    """Return the folder of the run that changed last, among those in the first of these states that any run is in.
 
     Args:
         folder: holds runs.
-        states: as of `RunLine.state`, the most wanted first.
+        states: values of `RunLine.state`, the most wanted first.
 
     Raises:
         RunError: there is no run in any of them.
@@ -141,17 +142,18 @@ def newest_run(folder: Path, *states: str) -> Path:
 
 
 def _is_run(folder: RunFolder) -> bool:
-    """Whether there is a run, or what may be one: other programs keep a config.toml as well."""
+    """Whether a folder has a run, or what may be one: other programs keep a config.toml as well."""
     try:
+        # `lexists`, so that a dangling link is listed as unreadable and not left out.
         return os.path.lexists(folder.config) and (folder.checkpoints.is_dir() or os.path.lexists(folder.metrics))
     except OSError:  # a folder that nobody may look into
         return True
 
 
 def read_run_line(folder: RunFolder) -> RunLine:
-    """One run's line; one that cannot be read does not keep the others from being shown."""
+    """Return one run's line; one that cannot be read does not keep the others from being shown."""
     try:
-        with importing_only_ours():
+        with importing_only_ours():  # a list never runs the code that a folder names
             return describe_run(folder)
     except (FlatwaterError, OSError) as fault:
         return unreadable_line(folder.path.name, _date(_last_change(folder.path)), str(fault))
@@ -160,7 +162,7 @@ def read_run_line(folder: RunFolder) -> RunLine:
 
 
 def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
-    """The line of a run of which nothing else is known."""
+    """Return the line of a run of which nothing else is known."""
     return RunLine(
         name=name,
         state="unreadable",
@@ -172,17 +174,19 @@ def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
         shown="",
         bytes=0,
         changed=changed,
+        # A message may quote the file: its control characters must not reach the terminal.
         problem=escape_controls(problem).replace("\n", " ")[:MOST_PROBLEM],
     )
 
 
 def describe_run(folder: RunFolder) -> RunLine:
-    """One run's line, from the ends of its files: what it costs does not grow with the run."""
+    """Return one run's line, from the ends of its files: the cost does not grow with the run."""
     settings = read_settings(folder)
     recipe, rounds = read_description(folder, settings), read_rounds(settings, str(folder.config))
     record, watched = read_last(folder.metrics, recipe.judged_curve[1])
     numbers: Mapping[str, float] = {} if record is None else record
     done = int(numbers.get("round", 0))
+    # Before its result: a run that is resumed has the result of its earlier end.
     state = run_state(folder, done, rounds)
     result = _result(folder, recipe) if state == "finished" else {}
     measured, score, shown = _headline_result(recipe, result, watched)
@@ -195,7 +199,7 @@ def describe_run(folder: RunFolder) -> RunLine:
         measured=measured,
         score=score,
         shown=shown,
-        bytes=sum(islice(_sizes(folder.path), MOST_FILES)),
+        bytes=sum(islice(_sizes(folder.path), MOST_FILES)),  # a lower bound where there are more
         changed=_date(_last_change(folder.path)),
         tag=_tag(settings, folder),
         metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
@@ -205,7 +209,7 @@ def describe_run(folder: RunFolder) -> RunLine:
 
 
 def _sizes(path: Path) -> Iterator[int]:
-    """Of each file below a folder; no link is followed, so no loop is entered."""
+    """Yield the size of each file below a folder; no link is followed, so no loop is entered."""
     below = [os.fspath(path)]
     while below:
         with suppress(OSError), os.scandir(below.pop()) as entries:
@@ -227,7 +231,7 @@ def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
 def _headline_result(
     recipe: Description, result: Mapping[str, float], watched: float | None
 ) -> tuple[str, float | None, str]:
-    """What a run is judged by, its value, and both as text."""
+    """Return the title by which a run is judged, its value, and both as text."""
     headline = recipe.headline
     if headline.key in result:
         value = result[headline.key]
@@ -238,7 +242,7 @@ def _headline_result(
 
 
 def _result(folder: RunFolder, recipe: Description) -> dict[str, float]:
-    """Numbers of what was trained; none where the file is damaged, which the run's page says."""
+    """Return numbers of the trained policy; none where the file is damaged, which the run's page says."""
     try:
         result = read_result(folder.result, recipe, MOST_RESULT)
     except RunError:
@@ -248,7 +252,7 @@ def _result(folder: RunFolder, recipe: Description) -> dict[str, float]:
 
 
 def run_state(folder: RunFolder, done: int, rounds: int) -> str:
-    """`training`, `finished`, or `stopped` (it can be resumed)."""
+    """Return the state: `training`, `finished`, or `stopped` (it can be resumed)."""
     if _is_locked(folder):
         return "training"
     return "finished" if done >= rounds and folder.result.is_file() else "stopped"
@@ -267,7 +271,7 @@ def _last_change(path: Path) -> float:
 
 
 def _stat(file: Path) -> os.stat_result | None:
-    """None where the file is gone since it was listed, as in a run that trains, or is closed to us."""
+    """Return the file's status; None where it is gone since it was listed, or closed to this user."""
     try:
         return file.lstat()
     except OSError:
@@ -286,6 +290,7 @@ def _is_locked(folder: RunFolder) -> bool:
         ) from fault
     with lock as handle:
         try:
+            # Shared and not waiting: a look must not keep a run from starting.
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True

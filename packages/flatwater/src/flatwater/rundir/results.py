@@ -1,4 +1,4 @@
-"""Results of a run: a person may have edited them, or a disk spoiled them, so they are checked when they are read."""
+"""Results of a run, checked when they are read: a person may have edited them, or a disk spoiled them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,12 +13,12 @@ from flatwater_watch.sanitize import short_repr
 
 
 def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYTES) -> dict[str, Any] | None:
-    """A `result.json`; None where there is none.
+    """Return the content of a `result.json`; None where there is none.
 
     Args:
         path: the file.
-        recipe: of the run.
-        most: bytes that it may have.
+        recipe: recipe of the run.
+        most: largest number of bytes that it may have.
 
     Raises:
         RunError: it is damaged, or larger.
@@ -60,5 +60,5 @@ def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -
 
 
 def damaged_file_error(path: Path, fault: BaseException) -> RunError:
-    """The error of a file that a run wrote, and that does not hold what it should."""
+    """Return the error of a file that a run wrote, and that does not hold what it should."""
     return RunError(f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew.")

@@ -1,6 +1,6 @@
-"""Plan, ledger, alarms and findings of a run, read back from its folder for those who show them.
+"""Plan, ledger, alarms and findings of a run, read back from its folder for pages and screens.
 
-`ledger.jsonl` has a line a round. What a line does not say is 0 or empty: the ledger of another version may say less.
+`ledger.jsonl` has a line a round. A value that a line lacks is 0 or empty: the ledger of another version may say less.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from flatwater_watch.sanitize import short_repr
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
 OTHERS, NUMBERS = "other owners", "single numbers"
 MOST_BYTES = 1 << 62
-"""No machine has more."""
+"""Bound of numbers in bytes: no machine has more, and sums of a few still fit 64 bits."""
 DEPTH = 2
 """Parts of an owner's path that name its group: `learner.actor_adam` of `learner.actor_adam.exp_avg`."""
 
@@ -35,19 +35,19 @@ class WorkerLine:
     proportional: int
     """Private bytes and a fair part of the shared ones."""
     owned_bytes: int
-    """Its state."""
+    """Bytes of its state."""
     unplanned: Mapping[str, int]
-    """Planned minus held, of each leaf of the state that is not as planned."""
+    """Planned minus held bytes of each leaf of the state that is not as planned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerLine:
-    """Where the bytes of the process were after a round."""
+    """Bytes of the process by their owner after a round."""
 
     round: int
     resident: int
     private: int
-    """Of this process and its workers: what would be free if they ended."""
+    """Private bytes of this process and its workers: they would be free if the processes ended."""
     file_mapped: int
     owned: Mapping[str, int]
     """Bytes by path in the state tree, without those of single numbers."""
@@ -56,9 +56,9 @@ class LedgerLine:
     base: int
     slack: int
     unaccounted: int
-    """What none of the others explains; it must stay flat. A little below 0 where libraries gave memory back."""
+    """Bytes that none of the others explains; it must stay flat. A little below 0 where libraries gave memory back."""
     in_use: int | None
-    """The C allocator's total; None where the system does not tell."""
+    """Total of the C allocator; None where the system does not tell."""
     cuda_allocated: int | None
     cuda_reserved: int | None
     processes: int
@@ -74,7 +74,7 @@ class LedgerLine:
 
 
 def parse_ledger_line(record: Mapping[str, Any], path: Path) -> LedgerLine:
-    """A record of `ledger.jsonl` with its types.
+    """Return a record of `ledger.jsonl` with its types.
 
     Raises:
         RunError: a value is of another kind.
@@ -97,6 +97,7 @@ def _line_of(record: Mapping[str, Any]) -> LedgerLine:
         private=_whole(record, "private"),
         file_mapped=_whole(record, "file_mapped"),
         owned=owned,
+        # The ledger of another version may have no total.
         owned_bytes=_whole(record, "owned_bytes") or sum(owned.values()),
         base=_whole(record, "base"),
         slack=_whole(record, "slack"),
@@ -137,7 +138,8 @@ def _effort(record: Mapping[str, Any]) -> Effort:
 
 
 def _number(record: Mapping[str, Any], name: str) -> float:
-    found = record.get(name) or 0.0
+    found = record.get(name) or 0.0  # absent, null and 0 are one thing here
+    # NaN fails both comparisons, and so is refused as well.
     if not isinstance(found, int | float) or not -MOST_BYTES < found < MOST_BYTES:
         raise ValueError(f"{short_repr(name)} = {short_repr(found)}: must be a number")
     return found
@@ -159,7 +161,7 @@ def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def alarm_texts(record: Mapping[str, Any], path: Path) -> list[str]:
-    """What a line of `alarms.jsonl` tells.
+    """Return the texts of a line of `alarms.jsonl`.
 
     Raises:
         RunError: it is no list of texts.
@@ -178,15 +180,15 @@ class AlarmKind:
 
     kind: str
     said: str
-    """By the last of them."""
+    """Text of the last of them."""
     times: int
     first: int
-    """Rounds of the first and of the last."""
+    """Round of the first; `last` is that of the last."""
     last: int
 
 
 def kinds_of_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[AlarmKind]:
-    """The alarms of all rounds by their kind, the most frequent first. A run of 100,000 rounds may have one in each."""
+    """Return the alarms of all rounds by kind, the most frequent first: a long run may have one in each round."""
     found: dict[str, AlarmKind] = {}
     for record in records:
         for told in alarm_texts(record, path):
@@ -197,12 +199,12 @@ def kinds_of_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[Al
 
 
 def steps_per_second(effort: Effort) -> float:
-    """Steps per second; 0 where no time was measured."""
+    """Return steps per second; 0 where no time was measured."""
     return effort.steps / effort.seconds if effort.seconds else 0.0
 
 
 def read_plan(path: Path) -> Plan | None:
-    """The plan of a run; None where it has none.
+    """Return the plan of a run; None where it has none.
 
     Raises:
         RunError: the file is no plan.
@@ -217,7 +219,7 @@ def read_plan(path: Path) -> Plan | None:
 
 
 def _plan_of(found: Mapping[str, Any]) -> Plan:
-    limits = _sizes(found, "limits") or {"limit": _whole(found, "limit_bytes")}
+    limits = _sizes(found, "limits") or {"limit": _whole(found, "limit_bytes")}  # other versions had one limit alone
     suggestions, workers = found.get("suggestions") or [], found.get("workers") or []
     if min(limits.values()) <= 0 or not found.get("owners"):
         raise ValueError("owners, or limits, are missing")
@@ -244,7 +246,7 @@ def _sizes(record: Mapping[str, Any], name: str) -> dict[str, int]:
 
 
 def largest_groups(lines: Iterable[LedgerLine], most: int) -> list[str]:
-    """Names of the groups that held most at any time, most first."""
+    """Return names of the groups that held most at any time, most first."""
     peaks: dict[str, int] = {}
     for line in lines:
         for name, size in group_bytes(line.owned, depth=DEPTH).items():
@@ -253,7 +255,7 @@ def largest_groups(lines: Iterable[LedgerLine], most: int) -> list[str]:
 
 
 def resident_parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
-    """The resident memory in parts that add up to it: base, files, these groups, other owners, slack, the rest."""
+    """Return the resident memory in parts that add up: base, files, these groups, other owners, slack, the rest."""
     sizes = group_bytes(line.owned, depth=DEPTH)
     shown = {name: sizes.get(name, 0) for name in groups}
     return {
@@ -267,12 +269,12 @@ def resident_parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
 
 
 def listed_owners(plan: Plan) -> dict[str, int]:
-    """The planned owners that the ledger names one by one: all but single numbers."""
+    """Return the planned owners that the ledger names one by one: all but single numbers."""
     return {path: size for path, size in plan.owners.items() if size > NUMBER_BYTES}
 
 
 def held_against(plan: Plan, line: LedgerLine) -> list[tuple[str, int, int]]:
-    """Each owner with the bytes planned and held, most planned first; single numbers are one owner together."""
+    """Return each owner with bytes planned and held, most planned first; single numbers are one owner together."""
     listed = set(line.owned)
     rows = [(path, plan.owners.get(path, 0), size) for path, size in line.owned.items()]
     missing = {path: size for path, size in plan.owners.items() if path not in listed}
@@ -285,11 +287,11 @@ def held_against(plan: Plan, line: LedgerLine) -> list[tuple[str, int, int]]:
 
 
 NUMBER_BYTES = 8
-"""Owners of at most that many bytes are not listed in the ledger."""
+"""Bytes up to which an owner is not listed in the ledger."""
 
 
 def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
-    """A line of `findings.jsonl`: the round in which it was found, and the finding.
+    """Return the round and the finding of a line of `findings.jsonl`.
 
     Raises:
         RunError: the line was written by a version whose findings look different.
@@ -304,5 +306,5 @@ def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
 
 
 def latest_findings(found: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
-    """Each finding once, with the numbers told last: a later line may have the same fingerprint."""
+    """Return each finding once, with the numbers told last: a later line may have the same fingerprint."""
     return list({finding.fingerprint: (round_, finding) for round_, finding in found}.values())
