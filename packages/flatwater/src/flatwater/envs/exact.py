@@ -1,8 +1,8 @@
-"""Whether an episode depends on its seed and its actions alone, so that it can be played again.
+"""A test whether an episode depends on its seed and its actions alone, so that it can be played again.
 
-Two short episodes are played in both orders, in two new players: A, B, A in one, B, A in the other. Whatever must not
-matter is another each time: what was played before, what is played beside it, the global generators, the clock. If
-something is kept over episodes and can be saved, the second player begins B with what the first one kept then, as a
+Two short episodes are played in both orders, in two new players: A, B, A in one, B, A in the other. Everything that
+must not matter differs each time: episodes before, episodes beside, the global generators, the clock. If something
+is kept over episodes and can be saved, the second player begins B with the state that the first one had then, as a
 resume does.
 """
 
@@ -20,41 +20,41 @@ from flatwater.envs.kept_state import ReplayableWorld, decode_state, encode_stat
 from flatwater.envs.world import Array, Spaces, Teacher, World, split_legal
 
 STEPS = 16
-"""Of each of the episodes, at most."""
+"""Steps of each of the episodes, at most."""
 SECONDS = 0.5
-"""CPU time that the test may take. Building the first player is not counted: how long that takes is known then."""
+"""CPU time that the test may take. Building the first player is not counted: its time is known only afterwards."""
 PLAYS = 5
 """Episodes of the test."""
 A, B = 11, 23
 """Seeds of the two episodes."""
 Shown = Mapping[str, Array]
-"""What one call gave, by name: observations, rewards, ends, and masks where there are any."""
+"""Result of one call, by name: observations, rewards, ends, and masks where there are any."""
 
 
 class EpisodePlayer(Protocol):
-    """An environment in which one episode is looked at, and others may be played beside it."""
+    """An environment in which one episode is played, and others may be played beside it."""
 
     @property
     def can_save(self) -> bool:
-        """Whether it can say what it keeps over episodes."""
+        """Whether it can save what it keeps over episodes."""
 
     def begin(self, seed: int) -> Shown:
         """Begin the episode."""
 
     def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (an action, of whatever kind)
-        """Any action that is legal now."""
+        """Return any action that is legal now."""
 
     def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
-        """Act. Returns what that gave, and whether the episode is over."""
+        """Act; return the result, and whether the episode is over."""
 
     def save(self) -> Any:  # noqa: ANN401
-        """What it keeps over episodes."""
+        """Return what it keeps over episodes."""
 
     def load(self, state: Any) -> None:  # noqa: ANN401
-        """Take that back."""
+        """Take a saved state back."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the environment."""
 
 
 Make = Callable[[int], EpisodePlayer]
@@ -62,23 +62,23 @@ Make = Callable[[int], EpisodePlayer]
 
 @dataclass(frozen=True)
 class ExactnessVerdict:
-    """What the test found."""
+    """Result of the test."""
 
     tested: bool
-    """False where the test would have taken too long, or an error came between: the run itself tells that."""
+    """False where the test would have taken too long, or an error came between: the run itself reports the error."""
     why: str = ""
-    """What differs, as a sentence without its subject; empty where nothing does."""
+    """The difference, as a sentence without its subject; empty where there is none."""
 
 
 @dataclass
 class _RecordedEpisode:
-    """What was done and seen."""
+    """An episode: its actions, and the results of its calls."""
 
     seed: int
     shown: list[Shown]
     actions: list[Any] = field(default_factory=list)
     kept: bytes = b""
-    """What was kept when it began."""
+    """State kept over episodes when this one began."""
 
 
 GENERATORS: dict[str, Callable[[int], object]] = {
@@ -86,12 +86,12 @@ GENERATORS: dict[str, Callable[[int], object]] = {
     "numpy.random": np.random.seed,  # noqa: TID251  (whether it is used is the question)
     "torch": torch.default_generator.manual_seed,
 }
-"""The global generators: name -> how it is seeded."""
+"""The global generators: name -> the function that seeds it."""
 
 
 @contextmanager
 def generators_set(seeds: Mapping[str, int]) -> Iterator[None]:
-    """Seed the global generators; afterwards they are where they were."""
+    """Seed the global generators, and restore them at the end."""
     python, numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002
     tensors = torch.default_generator.get_state()
     try:
@@ -112,10 +112,10 @@ def try_exactness(make: Make, *, seconds: float = SECONDS, steps: int = STEPS) -
     """Play two short episodes in both orders.
 
     Args:
-        make: a new player, from a number that what is played beside it follows from. It is called twice, and more often
-            where a difference is to be explained.
-        seconds: of CPU time that may be used, apart from making the first player.
-        steps: of an episode, at most.
+        make: returns a new player, whose other episodes follow from the given number. It is called twice, and more
+            often where a difference is to be explained.
+        seconds: CPU time that may be used, apart from making the first player.
+        steps: steps of an episode, at most.
     """
     try:
         return _try(make, seconds, steps)
@@ -129,8 +129,10 @@ def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
     building = watch.elapsed_seconds()
     try:
         watch = _CountedTime()
+        # One step, which is not compared: its time says how many fit.
         _record(used, A, 1, circumstance=1)
         one = watch.elapsed_seconds()
+        # A clock of coarse ticks may show 0 seconds.
         fits = int((seconds - building) / PLAYS / max(one, 1e-9))
         if fits < 1:
             return ExactnessVerdict(
@@ -142,6 +144,7 @@ def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
         third = _record(used, A, steps, circumstance=4)
     finally:
         used.close()
+    # With a state kept over episodes, the third may rightly differ from the first.
     differs = "" if saves else _difference(first, third)
     differs = differs or _check_replays(make(1), [second, third], _all(5))
     if not differs:
@@ -152,13 +155,13 @@ def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
 
 
 class _CountedTime:
-    """Time that counts: of the processor, or a quarter of all, for what waits, as a simulator in another process."""
+    """Time that counts: the processor's, or a quarter of the clock's, for a simulator that waits on another process."""
 
     def __init__(self) -> None:
         self._cpu, self._all = time.process_time(), time.monotonic()
 
     def elapsed_seconds(self) -> float:
-        """Seconds since it was made."""
+        """Return the seconds since it was made."""
         return max(time.process_time() - self._cpu, (time.monotonic() - self._all) / 4)
 
 
@@ -178,7 +181,7 @@ def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, 
 
 
 def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], seeds: Mapping[str, int]) -> str:
-    """What differs where a new player plays these, as `_unlike` says; empty where nothing does."""
+    """Return the first difference where a new player plays these episodes; empty where there is none."""
     try:
         for episode in episodes:
             with generators_set(seeds):
@@ -208,12 +211,13 @@ def _difference(one: _RecordedEpisode, other: _RecordedEpisode) -> str:
 
 
 def _first_difference(then: Shown, now: Shown, step: int) -> str:
-    """The first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty where there is none."""
+    """Return the first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty where none is."""
     for name, was in then.items():
         found = now.get(name)
         if found is None or found.dtype != was.dtype or found.shape != was.shape:
             return f"{name}: at step {step}, of another shape or type"
         if found.tobytes() != was.tobytes():
+            # Bytes may differ where no number does: -0.0 equals 0.0. The first number stands for them.
             differ = was.ravel() != found.ravel()
             at = int(np.flatnonzero(differ)[0]) if differ.any() else 0
             return f"{name}: at step {step}, {was.ravel()[at]} and {found.ravel()[at]}"
@@ -221,7 +225,7 @@ def _first_difference(then: Shown, now: Shown, step: int) -> str:
 
 
 def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
-    """Why an episode differs, found by changing one thing at a time between two new players."""
+    """Return the cause of a difference, found by changing one thing at a time between two new players."""
     watch = _CountedTime()
     with suppress(Exception):  # of the user's class: then it is not found
         player, seeds = make(2), _all(7)
@@ -247,15 +251,15 @@ def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
 
 
 class WorldPlayer:
-    """The first environment of a world of two; in the second one, others play meanwhile."""
+    """The first environment of a world of two; other episodes are played in the second."""
 
     def __init__(self, world: World, beside: int, teacher: Teacher | None = None) -> None:
-        """Allocate what the world writes into.
+        """Allocate the arrays that the world writes into.
 
         Args:
             world: just built, with two environments.
-            beside: what is played in the second one follows from it.
-            teacher: what it would do is looked at as well, where there is one.
+            beside: seed of the episodes in the second environment.
+            teacher: its actions are compared as well, where there is one.
         """
         self._teacher: Any = teacher
         self._world: Any = world
@@ -268,11 +272,11 @@ class WorldPlayer:
 
     @property
     def can_save(self) -> bool:
-        """As the world's spaces say."""
+        """Whether the world's spaces say that it keeps something."""
         return bool(self._spaces.kept)
 
     def begin(self, seed: int) -> Shown:
-        """Begin it, and one beside it where that is over."""
+        """Begin the episode, and one beside it where that is over."""
         self._waits[0] = True
         self._begin_(seed)
         return self._observation_arrays()
@@ -303,14 +307,16 @@ class WorldPlayer:
         return np.stack(drawn, -1).reshape(agents, *spaces.action_shape)
 
     def step(self, action: Array) -> tuple[Shown, bool]:
-        """Act in all environments."""
+        """Step all environments."""
         others = [self._any(self._beside, env) for env in range(1, len(self._waits))]
         self._world.step_(np.stack([action, *others]), self._obs, *self._outcome, *self._legal)
         reward, terminated, truncated = self._outcome
         over = np.asarray((terminated | truncated).all(1))
+        # Copies: the world writes into the same arrays at the next step.
         ends = {"rewards": reward[0].copy(), "ends": np.stack([terminated[0], truncated[0]])}
         self._waits[1:] = over[1:]
         if self._waits.any():
+            # Seed 0 is not used: the first environment does not wait here.
             self._begin_(0)
         return self._observation_arrays(over=bool(over[0])) | ends, bool(over[0])
 
@@ -323,13 +329,13 @@ class WorldPlayer:
         return found | {"actions of the teacher": actions[0]}
 
     def save(self) -> Any:  # noqa: ANN401
-        """Of the first copy, or of the whole world."""
+        """Return the state of the first copy, or of the whole world."""
         if isinstance(self._world, ReplayableWorld):
             return read_env_state(self._world.beginnings.copies[0])
         return self._world.state_dict()
 
     def load(self, state: Any) -> None:  # noqa: ANN401
-        """To the first copy, or to the whole world."""
+        """Give a state to the first copy, or to the whole world."""
         if isinstance(self._world, ReplayableWorld):
             load_state_(self._world.beginnings.copies[0], state)
         else:

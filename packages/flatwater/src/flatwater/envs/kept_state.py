@@ -1,7 +1,7 @@
-"""What environments keep over episodes, as bytes of a size that is known before a run begins.
+"""State that environments keep over episodes, as bytes of a size that is known before a run begins.
 
-An environment of its own says what it keeps by `state_dict` and `load_state_dict`; of Gymnasium's wrappers it is known.
-Nothing is pickled: a head in JSON says how dicts, lists and numbers are put together, arrays follow as they lie.
+A user's environment gives it by `state_dict` and `load_state_dict`; for Gymnasium's wrappers it is known here.
+Nothing is pickled: a head in JSON describes how dicts, lists and numbers are put together, arrays follow as bytes.
 """
 
 import json
@@ -20,9 +20,9 @@ from flatwater.envs.world import Array
 from flatwater_watch.errors import CheckpointError
 
 STATISTICS = ("mean", "var", "count")
-"""Of a `RunningMeanStd`."""
+"""Attributes of a `RunningMeanStd`."""
 _RECORDED = ("episode_count", "return_queue", "length_queue")
-"""Times of episodes are left out: they follow from the clock, and two runs never have the same."""
+"""Attributes of recorders; times of episodes are left out, as they follow from the clock and never repeat."""
 KNOWN: dict[type, tuple[str, ...]] = {
     wrappers.NormalizeObservation: ("obs_rms",),
     wrappers.NormalizeReward: ("return_rms", "discounted_reward"),
@@ -31,26 +31,26 @@ KNOWN: dict[type, tuple[str, ...]] = {
     wrappers.vector.NormalizeReward: ("return_rms", "accumulated_reward", "_prev_dones"),
     wrappers.vector.RecordEpisodeStatistics: (*_RECORDED, "prev_dones"),
 }
-"""What Gymnasium's wrappers keep over episodes. What others keep they forget at a reset."""
+"""Attributes that Gymnasium's wrappers keep over episodes. All others are forgotten at a reset."""
 SPARE = 4096
-"""Bytes left for numbers and text that become longer, besides twice of what they take at first."""
+"""Bytes left for numbers and text that become longer, besides twice their first size."""
 _WORD = 8
-"""Bytes of each of the two lengths at the beginning."""
+"""Size of each of the two lengths at the beginning, in bytes."""
 
 
 @runtime_checkable
 class StateKeeper(Protocol):
-    """What gives its state and takes it back."""
+    """An object that gives its state and takes it back."""
 
     def state_dict(self) -> Any:  # noqa: ANN401
-        """Nested dicts, lists and tuples of numbers, text, arrays and tensors."""
+        """Return nested dicts, lists and tuples of numbers, text, arrays and tensors."""
 
     def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401
-        """Take it back."""
+        """Take a state back."""
 
 
 def wrapper_layers(env: object) -> Iterator[object]:
-    """An environment's wrappers, the outermost first, and itself."""
+    """Yield an environment's wrappers, the outermost first, and the environment itself."""
     layer: object | None = env
     while layer is not None:
         yield layer
@@ -58,7 +58,7 @@ def wrapper_layers(env: object) -> Iterator[object]:
 
 
 def _instance_attributes(layer: object) -> Mapping[str, Any]:
-    """Its attributes; none of what has slots alone."""
+    """Return a layer's attributes; none of an object that has slots alone."""
     try:
         return vars(layer)
     except TypeError:
@@ -66,19 +66,19 @@ def _instance_attributes(layer: object) -> Mapping[str, Any]:
 
 
 def _attributes(layer: object) -> tuple[str, ...]:
-    """What is known to be kept in a layer: by its class, and statistics wherever they are."""
+    """Return the names of a layer's kept attributes: those of its class, and statistics wherever they are."""
     known = next((names for kind, names in KNOWN.items() if isinstance(layer, kind)), ())
     found = _instance_attributes(layer).items()
     return known + tuple(name for name, value in found if isinstance(value, RunningMeanStd) and name not in known)
 
 
 def keeps_state(env: object) -> bool:
-    """Whether an environment, or one of its wrappers, can give what it keeps over episodes."""
+    """Return whether an environment, or one of its wrappers, can give what it keeps over episodes."""
     return any(isinstance(layer, StateKeeper) or _attributes(layer) for layer in wrapper_layers(env))
 
 
 def read_env_state(env: object) -> list[Any]:
-    """What the layers of an environment keep, an entry each, the outermost first."""
+    """Return the state of the layers of an environment, an entry each, the outermost first."""
     return [_layer_state(layer) for layer in wrapper_layers(env)]
 
 
@@ -99,10 +99,10 @@ def _saved_value(value: Any) -> Any:  # noqa: ANN401
 
 
 def load_state_(env: object, state: Sequence[Any]) -> None:
-    """Give the layers of an environment back what `state_of` found.
+    """Give the layers of an environment back the result of `read_env_state`.
 
     Raises:
-        CheckpointError: it is of other layers.
+        CheckpointError: the state is of other layers.
     """
     layers = list(wrapper_layers(env))
     if len(layers) != len(state):
@@ -122,6 +122,7 @@ def _take_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401
             setattr(now, part, value[part])
     elif isinstance(now, deque):
         now.clear()
+        # Gymnasium's lengths are whole numbers, and the saved array is float64.
         whole = name == "length_queue"
         now.extend(int(each) if whole else float(each) for each in value["values"][: value["filled"]])
     else:
@@ -129,26 +130,26 @@ def _take_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401
 
 
 class EpisodeStarts:
-    """What copies of one environment kept when their running episodes began, from where these are played again.
+    """States of copies of one environment when their running episodes began, from which these are played again.
 
-    Not what they keep now: a wrapper further out may hold what statistics made of an observation then, and an episode
-    that is played again brings both to where they were.
+    Not their present states: an outer wrapper may hold an observation that earlier statistics made, and an episode that
+    is played again brings both to where they were.
     """
 
     def __init__(self, copies: Sequence[Any], make: Callable[[], Any]) -> None:
-        """Look at what one more environment keeps after a reset.
+        """Measure the state of one more environment after a reset.
 
         Args:
-            copies: of the environment, just made.
-            make: makes that one.
+            copies: copies of the environment, just made.
+            make: returns another copy.
         """
         self.copies = copies
         self._states: list[Any] = []
-        """An entry for each copy, once all have begun."""
+        """State of each copy, once all have begun."""
         self.room = 0
-        """Bytes for all; 0 where nothing is kept, or it cannot be saved."""
+        """Bytes for all states; 0 where nothing is kept, or it cannot be saved."""
         self.unsaved = ""
-        """Why it cannot."""
+        """Reason why the states cannot be saved."""
         if keeps_state(copies[0]):
             self._measure_(make())
 
@@ -167,18 +168,19 @@ class EpisodeStarts:
             env.close()
 
     def record_starts_(self, which: Array) -> None:
-        """Remember what the copies of `which`, bool [E], keep; called before they are reset."""
+        """Record the states of the copies of `which`, bool [E]; called before they are reset."""
         if self.room:
             self._states = self._states or [None] * len(self.copies)
             for env in np.flatnonzero(which).tolist():
+                # A deep copy: the environment goes on writing into the arrays that it gave.
                 self._states[env] = deepcopy(read_env_state(self.copies[env]))
 
     def states(self) -> list[Any]:
-        """An entry for each copy; none where nothing has begun."""
+        """Return the state of each copy; none where nothing has begun."""
         return self._states
 
     def load_(self, which: Array, states: Sequence[Any]) -> None:
-        """Give the copies of `which` what they kept; called before they are reset.
+        """Give the copies of `which` their states back; called before they are reset.
 
         Raises:
             CheckpointError: the states are of other copies.
@@ -191,13 +193,13 @@ class EpisodeStarts:
 
 @runtime_checkable
 class ReplayableWorld(Protocol):
-    """A world of copies, whose episodes are played again from what they kept when these began."""
+    """A world of copies whose episodes are played again from their states when these began."""
 
     beginnings: EpisodeStarts
 
 
 def encode_state(state: object) -> bytes:
-    """A state as bytes, from which `decode` makes an equal one.
+    """Return a state as bytes, from which `decode_state` makes an equal one.
 
     Raises:
         TypeError: something in it is no number, text, array or tensor; the message names its place.
@@ -209,7 +211,8 @@ def encode_state(state: object) -> bytes:
 
 
 def _plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401
-    """The value as JSON has it: what is no number, text or None is a list of its kind and its content."""
+    """Return the value for JSON: anything but numbers, text and None is a list of its kind and its content."""
+    # By type and not `isinstance`: np.float64 is a float, and would come back as Python's.
     if value is None or type(value) in {bool, int, float, str}:
         return value
     if isinstance(value, Mapping):
@@ -240,10 +243,10 @@ def _put(content: bytes, blobs: list[bytes]) -> list[int]:
 
 
 def decode_state(content: bytes) -> Any:  # noqa: ANN401
-    """The state that was encoded.
+    """Return the state that was encoded.
 
     Raises:
-        CheckpointError: these are bytes of something else.
+        CheckpointError: the bytes are no encoded state.
     """
     try:
         size = int.from_bytes(content[:_WORD], "little")
@@ -266,8 +269,10 @@ def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401
         return bytes(_slice_blob(inside, body))
     name, shape, place = inside
     dtype = np.dtype(name)
+    # Before `frombuffer`: bytes of a checkpoint never become Python objects.
     if dtype.hasobject or prod(shape) * dtype.itemsize != place[1]:
         raise ValueError(f"{shape} of {name}")
+    # A copy, as an array on bytes is read-only.
     array: Array = np.frombuffer(_slice_blob(place, body), dtype).reshape(shape).copy()
     makers: dict[str, Callable[[], Any]] = {
         "array": lambda: array,
@@ -285,17 +290,22 @@ def _slice_blob(place: Sequence[int], body: memoryview) -> memoryview:
 
 
 def buffer_size(state: object) -> int:
-    """Bytes to be allocated for a state like this one: its arrays stay as they are, the rest may become longer."""
+    """Return the bytes to allocate for a state like this one: its arrays keep their sizes, the rest may grow.
+
+    Raises:
+        TypeError: the state cannot be encoded.
+    """
     content = encode_state(state)
     head = int.from_bytes(content[:_WORD], "little")
     return len(content) + head + SPARE
 
 
 def write_state_(room: Array, state: object) -> str:
-    """Write a state into bytes that were allocated for it. Returns why it cannot be, empty where it could."""
+    """Write a state into its allocated bytes; return why it cannot be written, empty where it was."""
     try:
         content = encode_state(state)
     except TypeError as wrong:
+        # Zeros are read as no state: never half of one.
         room[:] = 0
         return f"{wrong}, which cannot be saved: expected numbers, text, arrays, and dicts, lists and tuples of them"
     if len(content) > len(room):
@@ -307,6 +317,6 @@ def write_state_(room: Array, state: object) -> str:
 
 
 def read_state(room: Array) -> Any:  # noqa: ANN401
-    """The state that was put there; None where nothing was."""
+    """Return the state in these bytes; None where nothing was written."""
     head, body = (int.from_bytes(room[at : at + _WORD].tobytes(), "little") for at in (0, _WORD))
     return decode_state(room[: 2 * _WORD + head + body].tobytes()) if head else None

@@ -1,4 +1,4 @@
-"""Whether a pooled state that was used and reset is a new one, bit for bit.
+"""A test whether a pooled state that was used and reset equals a new one, bit for bit.
 
 States that are kept and reset in place save what building them costs, on one condition: nothing of an episode may reach
 the next. Two states are compared, a new one and one that `dirty_` has lived in, both just reset; then both are played
@@ -18,12 +18,12 @@ S = TypeVar("S")
 
 
 class Remnant(NamedTuple):
-    """Something of the past that a reset has left."""
+    """A trace of the past that a reset has left."""
 
     path: str
-    """The leaf in the state tree, or the name of what the trace gave."""
+    """Path of the leaf in the state tree, or name of a value of the trace."""
     what: str
-    """A sentence."""
+    """The difference, as a sentence."""
 
 
 def remnants(
@@ -34,21 +34,22 @@ def remnants(
     trace: Callable[[S], Iterable[tuple[str, Tensor]]],
     overwritten: Mapping[str, str] | None = None,
 ) -> list[Remnant]:
-    """What tells a state that was used and reset from a new one; nothing, if it may be pooled.
+    """Return the differences of a state that was used and reset from a new one; none, if it may be pooled.
 
     Args:
         build: a new state, always the same.
         reset_: begins an episode, always the same, in a new state or in a used one.
         dirty_: lives in the state, from a reset on, for as many episodes as it takes to write to every leaf.
-        trace: plays the episode that `reset_` has begun, and gives what it saw, named, in order.
-        overwritten: leaves that a reset may leave as they are, with the reason: nothing reads them before they are
-            written. Only the trace holds for these that they do not matter.
+        trace: plays the episode that `reset_` has begun, and yields named values in order.
+        overwritten: leaves that a reset may leave as they are, with the reason: they are written before they are read.
+            For these the trace alone shows that they do not matter.
 
     Returns:
-        Leaves in the order of the tree, then what the trace gave, once each, then leaves that differ after it.
+        Leaves in the order of the tree, then values of the trace, once each, then leaves that differ after it.
     """
     new, used = build(), build()
     reset_(used)
+    # Before the state is used: a reset must write in place, and not allocate anew.
     homes = _storage_homes(used)
     dirty_(used)
     for state in (new, used):
@@ -68,7 +69,7 @@ def remnants(
 
 
 def same_bits(a: Value, b: Value) -> bool:
-    """Whether two leaves hold the same bits; of numbers, NaN is NaN."""
+    """Return whether two leaves hold the same bits; of numbers, NaN is NaN."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_bytes(a), _bytes(b))
     if isinstance(a, torch.Generator) and isinstance(b, torch.Generator):

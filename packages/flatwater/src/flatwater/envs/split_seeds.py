@@ -1,4 +1,4 @@
-"""Which seeds of environments are trained on, and which are kept apart to judge what was trained."""
+"""Seeds of environments that are trained on, and seeds that are kept apart to judge the result."""
 
 HELD_OUT = 1 << 30
 """Seeds below are drawn for training; those of held-out episodes begin here."""

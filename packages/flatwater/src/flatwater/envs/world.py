@@ -1,11 +1,10 @@
-"""A world: environments of several agents each, which write what they see into the arrays that they are given.
+"""A world: environments of several agents each, which write observations into the arrays that they are given.
 
 Axes: E environments, A agents in each. An observation is [*obs] for one agent: tokens [K, 3], or a vector [N].
 
-No world resets itself. Whoever steps it looks at `terminated` and `truncated`, takes from the last observation what it
-needs, and calls `begin_` for the environments that are over, with seeds of its own. So an environment's state follows
-from the seed of its episode and the actions since, and a run that was interrupted in an episode plays it again up to
-there.
+No world resets itself. Whoever steps it looks at `terminated` and `truncated`, uses the last observation, and calls
+`begin_` for the environments that are over, with seeds of its own. So an environment's state follows from the seed of
+its episode and the actions since, and a run that was interrupted in an episode plays it again up to that step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,28 +20,28 @@ from flatwater_watch.forms import count_phrase
 Array = np.ndarray[Any, Any]
 
 PADDING = 255
-"""Position of a token that is none."""
+"""Position that marks a token as padding."""
 
 
 @dataclass(frozen=True)
 class Spaces:
-    """What the agents of a world see and do."""
+    """Observations and actions of the agents of a world."""
 
     envs: int
-    """E."""
+    """Number of environments, E."""
     agents: int
-    """A."""
+    """Number of agents in each environment, A."""
     form: Literal["tokens", "vector"]
     """`tokens`: uint8 [K, 3], each a packed position, a feature and a value. `vector`: float32 [N]."""
     obs: tuple[int, ...]
     """Shape of one agent's observation."""
     actions: tuple[str, ...]
-    """Names. An action is a position in them; with `bounds` it is a number for each of them, and with
+    """Names. An action is a position among them; with `bounds` it is a number for each of them, and with
     `choices` a position in a list of its own."""
     steps: int
-    """An episode is truncated after so many, at the latest."""
+    """Steps after which an episode is truncated, at the latest."""
     bounds: tuple[tuple[float, float], ...] | None = None
-    """Lowest and highest of each number of an action; None where actions are chosen."""
+    """Lowest and highest value of each number of an action; None where actions are chosen."""
     choices: tuple[int, ...] | None = None
     """Lengths of the lists that an action chooses from at once; None where there is one list."""
     masked: bool = False
@@ -51,11 +50,11 @@ class Spaces:
     """Positions of a vector's numbers that are quantities on a scale of their own, such as a speed. The others are
     places that are 0 or 1, or counts."""
     kept: int = 0
-    """Bytes of what the world keeps over episodes, at most: then it has `state_dict` and `load_state_dict`, and goes on
-    from there after a resume. 0 where it keeps nothing, or cannot be asked."""
+    """Most bytes of the state that the world keeps over episodes: then it has `state_dict` and `load_state_dict`, and
+    goes on from there after a resume. 0 where it keeps nothing, or has no such methods."""
 
     def __post_init__(self) -> None:
-        """Numbers have bounds, and no masks; measures are numbers of a vector."""
+        """Refuse masks of numbers, and measures that are no positions of a vector."""
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
         known = range(self.obs[0] if self.form == "vector" else 0)
         fine = all(number in known for number in self.measures) and len(set(self.measures)) == len(self.measures)
@@ -63,12 +62,12 @@ class Spaces:
 
     @property
     def lists(self) -> tuple[int, ...]:
-        """Lengths of the lists that are chosen from."""
+        """Lengths of the lists that an action chooses from."""
         return self.choices or (len(self.actions),)
 
     @property
     def legal(self) -> int:
-        """R, length of an agent's row of `legal`: one list after the other. 0 without masks."""
+        """Length of an agent's row of `legal`, R: one list after the other. 0 without masks."""
         return sum(self.lists) if self.masked else 0
 
     @property
@@ -78,16 +77,16 @@ class Spaces:
 
     @property
     def action_dtype(self) -> torch.dtype:
-        """Of the array of actions that a world is given."""
+        """Type of the array of actions that a world is given."""
         return torch.int64 if self.bounds is None else torch.float32
 
 
 class World(Protocol):
-    """What a trainer steps."""
+    """The environments that a trainer steps."""
 
     @property
     def spaces(self) -> Spaces:
-        """What the agents see and do."""
+        """Observations and actions of the agents."""
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
         """Start an episode in some environments; the rows of the others are left alone.
@@ -99,25 +98,25 @@ class World(Protocol):
         """
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
-        """One step of every environment. An agent that is over sees padding and is paid 0 until its episode is.
+        """Step every environment. A finished agent sees padding and is paid 0 until its episode is over.
 
         Args:
             actions: int64 [E, A] or [E, A, H], or float32 [E, A, D] within the bounds.
-            obs: [E, A, *obs], to be written: what follows, of an episode that ends its last.
+            obs: [E, A, *obs], to be written: the next observation; at an episode's end, its last one.
             reward: float32 [E, A], to be written.
             terminated: bool [E, A], to be written: nothing follows for the agent.
             truncated: bool [E, A], to be written: the time is over, and the world would go on.
         """
 
     def close(self) -> None:
-        """Give back what the world holds outside of Python."""
+        """Release what the world holds outside of Python."""
 
 
 class MaskedWorld(Protocol):
-    """A world that says what may be chosen: `legal`, bool [E, A, R], to be written, as long as the lists together.
+    """A world with masks: it writes `legal`, bool [E, A, R], whose length is that of the lists together.
 
-    At least one of each list is legal, and all is for an agent that is over. What is illegal is never given to `step_`.
-    All else is as in a `World`.
+    At least one action of each list is legal, and all are for an agent that is over. `step_` is never given an illegal
+    action. All else is as in a `World`.
     """
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:
@@ -126,13 +125,13 @@ class MaskedWorld(Protocol):
     def step_(  # noqa: PLR0917  (those of a `World`, and one more)
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, legal: Array
     ) -> None:
-        """One step of every environment; `legal` is of the next one."""
+        """Step every environment; `legal` is the mask of the next step."""
 
 
 class Teacher(Protocol):
-    """What shows the agents what to do. One state for each environment, forgotten where an episode begins.
+    """A policy that shows the agents what to do. It has a state for each environment, until an episode begins.
 
-    In a `MaskedWorld` its `step_batch` is called with `legal` as a third argument; what it shows must be legal.
+    In a `MaskedWorld` its `step_batch` is called with `legal` as a third argument; its actions must be legal.
     """
 
     def begin_(self, which: Array) -> None:
@@ -143,27 +142,27 @@ class Teacher(Protocol):
 
         Args:
             obs: [E, A, *obs].
-            actions_out: int64 [E, A] or [E, A, H], or float32 [E, A, D]; the caller poisons it, and refuses what was
-                not written.
+            actions_out: int64 [E, A] or [E, A, H], or float32 [E, A, D]; the caller poisons it, and refuses values that
+                were not written.
         """
 
 
 def split_legal(spaces: Spaces, legal: Array) -> list[Array]:
-    """The masks of each list, [..., size]."""
+    """Return the masks of each list, [..., size]."""
     return np.split(legal, np.cumsum(spaces.lists)[:-1], axis=-1)
 
 
 def any_legal(spaces: Spaces, legal: Array) -> Array:
-    """The first legal action of each agent, int64 [E, A] or [E, A, H]."""
+    """Return the first legal action of each agent, int64 [E, A] or [E, A, H]."""
     first = [part.argmax(-1) for part in split_legal(spaces, legal)]
     return first[0] if spaces.choices is None else np.stack(first, -1)
 
 
 def check_legal(spaces: Spaces, legal: Array) -> None:
-    """Refuse masks that leave an agent nothing.
+    """Refuse masks that leave an agent no action.
 
     Raises:
-        RunError: names the environment, the agent and the list.
+        RunError: the message names the environment, the agent and the list.
     """
     for number, part in enumerate(split_legal(spaces, legal)):
         if not (able := part.any(-1)).all():
@@ -175,10 +174,10 @@ def check_legal(spaces: Spaces, legal: Array) -> None:
 
 
 def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> None:
-    """Refuse actions that are illegal.
+    """Refuse illegal actions.
 
     Raises:
-        RunError: names the environment, the agent and the action.
+        RunError: the message names the environment, the agent and the action.
     """
     chosen = actions.reshape(*legal.shape[:2], -1)
     for number, part in enumerate(split_legal(spaces, legal)):
@@ -192,7 +191,7 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> N
 
 
 def describe_spaces(spaces: Spaces) -> str:
-    """One line: environments, agents, what they see, what they can do."""
+    """Return one line: environments, agents, their observations and actions."""
     seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
     done = _action_list(spaces.actions)
     if spaces.bounds is not None:
@@ -209,6 +208,6 @@ def _action_list(actions: Sequence[str]) -> str:
 
 
 def _few(names: Iterable[str]) -> str:
-    """The first five."""
+    """Return the first five names."""
     every = list(names)
     return ", ".join(every[:5]) + (", ..." if len(every) > 5 else "")  # noqa: PLR2004

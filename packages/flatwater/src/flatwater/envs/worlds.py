@@ -30,12 +30,12 @@ TEACHERS = "search, babyai, random, or package.module:Class of a teacher of your
 
 @runtime_checkable
 class _TeacherClass(Teacher, Protocol):
-    """A `Teacher`, as `issubclass` can ask for it."""
+    """A `Teacher` for `issubclass`."""
 
 
 @runtime_checkable
 class _WorldClass(Protocol):
-    """A `World`, as `issubclass` can ask for it: without its property `spaces`."""
+    """A `World` for `issubclass`, which refuses protocols with a property such as `spaces`."""
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
 
@@ -45,7 +45,7 @@ class _WorldClass(Protocol):
 
 
 class RandomTeacher:
-    """A `Teacher` that knows nothing: any legal action, each as likely as the others; numbers uniform within bounds."""
+    """A `Teacher` of any legal action, each as likely as the others; numbers are uniform within their bounds."""
 
     def __init__(self, world: World, rng: torch.Generator) -> None:
         self._lists, self._rng = world.spaces.lists, rng
@@ -53,10 +53,11 @@ class RandomTeacher:
         self._bounds = None if bounds is None else torch.tensor(bounds).T
 
     def begin_(self, which: Array) -> None:
-        """Nothing to forget."""
+        """Do nothing: there is nothing to forget."""
 
     def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:  # noqa: ARG002  (it does not look)
-        """Draw from the generator that it was given, on the CPU."""
+        """Draw from the teacher's generator, on the CPU."""
+        # Shares the array's memory: whatever is drawn is written for the caller.
         drawn = torch.from_numpy(actions_out)
         columns = drawn.view(-1, len(self._lists)).unbind(1) if self._bounds is None else ()
         if legal is not None:
@@ -75,17 +76,17 @@ class RandomTeacher:
 def build_world(
     name: str, *, envs: int, foraging: ForagingConfig, wrapped: WrappedConfig, allow_nan: bool = False
 ) -> World:
-    """The world of a name.
+    """Return the world of a name.
 
     Args:
-        name: as `WORLDS` lists them, or one that an installed package has (`plugins.py`).
-        envs: E.
-        foraging: of the world `forage`.
-        wrapped: of all others.
+        name: as `WORLDS` lists them, or a name that an installed package has (`plugins.py`).
+        envs: number of environments, E.
+        foraging: settings of the world `forage`.
+        wrapped: settings of all other worlds.
         allow_nan: whether NaN and infinities of an environment are passed on; else they end the run.
 
     Raises:
-        ConfigError: if there is none, or a package is missing, or it cannot be used.
+        ConfigError: there is no such world, a package is missing, or it cannot be used.
     """
     name = group_rows("environments").get(name, name)
     kind, _, what = name.partition(":")
@@ -106,14 +107,14 @@ def build_world(
 
 
 def _registered_like(name: str) -> str:
-    """Gymnasium's name of an environment that was perhaps meant."""
+    """Return Gymnasium's name of an environment that was perhaps meant."""
     ids = {each.lower(): each for each in gymnasium.registry}
     near = get_close_matches(name.lower(), ids, n=1)
     return f' Did you mean "gymnasium:{ids[near[0]]}"?' if near else ""
 
 
 def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
-    """A class of the user's, by where it is."""
+    """Return the world of a class of the user's, found by its place."""
     named = find_object(name, given="it", wanted=WORLDS)
     if isinstance(named, type) and issubclass(named, gymnasium.Env):
         return GymnasiumWorld(named, wrapped, envs, allow_nan=allow_nan)
@@ -131,15 +132,15 @@ def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool)
 
 
 def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
-    """The teacher of a name.
+    """Return the teacher of a name.
 
     Args:
-        name: one of `TEACHERS`. A class of one's own is called with the world.
-        world: whose agents it teaches.
+        name: one of `TEACHERS`. A class of the user's is called with the world.
+        world: the world of the agents.
         rng: a CPU generator, for `random`.
 
     Raises:
-        ConfigError: if there is none, or it does not teach in this world.
+        ConfigError: there is no such teacher, or it does not teach in this world.
     """
     if name == "random":
         return RandomTeacher(world, rng)
@@ -165,7 +166,7 @@ def _babyai(world: World) -> Teacher:
 
 
 def _load_teacher(name: str, world: World) -> Teacher:
-    """A class of the user's, by where it is."""
+    """Return a teacher of a class of the user's, found by its place."""
     named = find_object(name, given=f"teacher = {name!r}: it", wanted="package.module:Class")
     if not isinstance(named, type) or not issubclass(named, _TeacherClass):
         raise ConfigError(f"teacher = {name!r}: must be a class with the methods begin_ and step_batch")

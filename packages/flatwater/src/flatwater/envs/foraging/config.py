@@ -1,4 +1,4 @@
-"""What a foraging game is: how many play it, on what map, how long, and what they see."""
+"""Settings of a foraging game: agents, map, length of an episode, and observations."""
 
 from typing import Annotated
 

@@ -19,7 +19,7 @@ ORE, DELIVERED = "ore", "delivered"
 OWN_TOKENS = 4
 """Number of tokens about the agent itself: episode progress, last action, whether it moved, last reward."""
 AGENT_TOKENS = 6
-"""What it is, its group, its number, its ore, and up to two for what it has delivered (65,535 at most)."""
+"""Most tokens about one agent: kind, group, number, ore, and up to two for its deliveries (65,535 at most)."""
 EMPTY, WALL, MINE, DEPOT = "empty", "wall", "mine", "depot"
 
 
@@ -28,7 +28,7 @@ class Game:
 
     def __init__(self, config: ForagingConfig) -> None:
         self.tokens = max(config.tokens, most_tokens(config))
-        """Tokens that a simulator has room for, for each agent: it stops where what is seen does not fit."""
+        """Tokens that a simulator has room for, for each agent: it stops where an observation does not fit."""
         rules = _rules(config, self.tokens)
         self._size = config.size
         self._compiled, agents = _compile_rules(rules)
@@ -41,10 +41,11 @@ class Game:
         self.features = {feature.name: int(feature.id) for feature in ids.features()}
         """Numbers of the features in tokens, by name."""
         self.tags = {name.removeprefix("type:"): at for at, name in enumerate(ids.tag_names())}
-        """Values of the feature `tag`, by the name of what stands there."""
+        """Values of the feature `tag`, by the name of the object."""
 
     def begin(self, seed: int) -> MettaGrid:
-        """A simulator at the start of the episode that `seed` says, map included."""
+        """Return a simulator at the start of the episode of this seed, map included."""
+        # NumPy takes no negative seed, and the simulator takes 32 bits of it.
         seed %= 2**64
         return MettaGrid(self._compiled, self._map(seed), seed % 2**32)
 
@@ -56,7 +57,7 @@ class Game:
 
 
 def most_tokens(config: ForagingConfig) -> int:
-    """Tokens of a view in which everything is that can be."""
+    """Return how many tokens a view with everything in it has."""
     cells = config.window**2
     agents = min(config.agents, cells)
     others = config.mines + config.depots + config.walls + most_of_the_border(config)
@@ -64,10 +65,11 @@ def most_tokens(config: ForagingConfig) -> int:
 
 
 def most_of_the_border(config: ForagingConfig) -> int:
-    """Cells of the wall around the map that are in sight at once, at most."""
+    """Return how many cells of the wall around the map are in sight at once, at most."""
     size, radius = config.size, config.window // 2
     spans = [(min(at, radius) + min(size - 1 - at, radius) + 1, at, size - 1 - at) for at in range(1, size - 1)]
     seen = [(span, (before <= radius) + (after <= radius)) for span, before, after in spans]
+    # Rows of wall by columns in sight, columns of wall by rows in sight, less the corners that are in both.
     return max(high * across + wide * down - high * wide for down, high in seen for across, wide in seen)
 
 
@@ -101,6 +103,6 @@ def _rules(config: ForagingConfig, tokens: int) -> GameConfig:
 
 
 def _compile_rules(rules: GameConfig) -> tuple[CompiledConfig, list[str]]:
-    """The simulator's own configuration, and what a map calls each of its agents."""
+    """Return the simulator's own configuration, and the name that a map has for each agent."""
     compiled, names = convert_to_cpp_game_config(rules)
     return compiled, list(names.get("agent.agent", ["agent.agent"]))  # one agent alone keeps its name

@@ -1,8 +1,8 @@
-"""A teacher for the foraging game: a wave from what each agent wants, through what it sees, back to the agent.
+"""A teacher for the foraging game: a wave from each agent's target, through the cells in sight, back to the agent.
 
-All agents' waves run together, one array operation for a step of all of them. What an agent does not see, it heads for:
-the mine or depot that it saw last, or, while it knows none, a place to explore. Everything is read from observations,
-also whether the agent moved, so it does not matter whose action was executed.
+All agents' waves run together, one array operation for a step of all of them. An agent whose target is out of sight
+heads for the mine or depot that it saw last, or, while it knows none, for a place to explore. Everything is read from
+observations, also whether the agent moved, so it does not matter whose action was executed.
 
 Axes: N agents, E x A in order; C cells of the window with a border around it, row by row.
 """
@@ -15,30 +15,30 @@ from flatwater.envs.foraging.world import ForagingWorld
 from flatwater.envs.world import PADDING, Array
 
 ELSEWHERE, WALL, MINE, DEPOT, AGENT = range(5)
-"""What a cell holds; the first is nothing."""
+"""Contents of a cell; the first is nothing."""
 COMPASS = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)], np.int16)
 """Rows and columns of a step in each direction of exploring, clockwise from north."""
 DICE = (np.uint64(6364136223846793005), np.uint64(1442695040888963407))
 """Factor and summand of each agent's random numbers (Knuth's MMIX). Which way to explore is drawn, or agents circle."""
 TOWARDS = np.array((0, 0, 3, 3, 1, 1, 2, 2))
-"""For each of these directions, the side to step to, of `SIDES`."""
+"""Side to step to, of `SIDES`, for each of these directions."""
 SIDES = {"move_north": (-1, 0), "move_south": (1, 0), "move_west": (0, -1), "move_east": (0, 1)}
 NOWHERE = np.int16(2**14)
 
 
 class AgentView(NamedTuple):
-    """What agents see in one step."""
+    """Observations of agents in one step."""
 
     cells: Array
-    """uint8 [N, C]: what each holds."""
+    """Content of each cell, uint8 [N, C]."""
     carries: Array
-    """Bool [N]: the agent has ore."""
+    """Whether the agent has ore, bool [N]."""
     shift: Array
-    """int16 [N, 2]: rows and columns that it has moved since the last step."""
+    """Rows and columns that the agent has moved since the last step, int16 [N, 2]."""
 
 
 class SearchTeacher:
-    """A `Teacher` that takes the shortest way it sees. It remembers two places, a goal and a heading for each agent."""
+    """A `Teacher` that takes the shortest way in sight; it remembers two places, a goal and a heading per agent."""
 
     def __init__(self, world: ForagingWorld) -> None:
         self._spaces = world.spaces
@@ -54,7 +54,7 @@ class SearchTeacher:
         at = np.arange(self._side, dtype=np.int16) - self._side // 2
         self._row, self._column = np.repeat(at, self._side), np.tile(at, self._side)
         self._reach = (world.window // 2 + 1, 2 * world.window)
-        """Cells to a goal: the least, and what it is less than. The least is out of sight."""
+        """Cells to a goal: the least, which is out of sight, and an upper bound that is not reached."""
         number = np.arange(agents) % self._spaces.agents
         self._prefers = np.where(number[:, None] % 2, (4, 3, 2, 1), (1, 2, 3, 4))
         """int [N, 4]: the largest of equal ones is taken. Neighbours differ, or they would bar each other's way."""
@@ -62,12 +62,12 @@ class SearchTeacher:
         self._dice = self._starts.copy()
         self._heading = np.zeros(agents, np.int64)
         self._goal = np.zeros((agents, 2), np.int16)
-        """int16 [N, 2]: rows and columns to where the agent explores."""
+        """Rows and columns to the place that the agent explores, int16 [N, 2]."""
         self._longest = 3 * world.window
         self._patience = np.zeros(agents, np.int64)
-        """Steps for which an agent still heads for what it does not see."""
+        """Steps for which an agent still heads for a target out of sight."""
         self._place = np.zeros((agents, 2, 2), np.int16)
-        """The same, to the mine and the depot that it saw last."""
+        """Rows and columns to the mine and the depot that the agent saw last, int16 [N, 2, 2]."""
         self._knows = np.zeros((agents, 2), np.bool_)
 
     def begin_(self, which: Array) -> None:
@@ -92,7 +92,8 @@ class SearchTeacher:
         actions_out[...] = self._move[side].reshape(actions_out.shape)
 
     def _remember_(self, seen: AgentView) -> None:
-        """Carry places and goals along with the agent, and take up the nearest mine and depot that it sees."""
+        """Shift places and goals by the agent's move, and take up the nearest mine and depot in sight."""
+        # Places are relative to the agent, so that its own move is taken off them.
         self._place -= seen.shift[:, None]
         self._goal -= seen.shift
         away = np.abs(self._row) + np.abs(self._column)
@@ -105,7 +106,7 @@ class SearchTeacher:
             self._knows[sees, at] = True
 
     def _head_for_(self, targets: Array, blind: Array, seen: AgentView) -> None:
-        """Give agents that do not see what they want the cell within reach nearest to where they know it, or to a goal.
+        """Give agents without a target in sight the cell within reach that is nearest to its known place, or to a goal.
 
         Where no cell is nearer than the agent itself, or it has gone to and fro behind a wall for longer than a way
         takes, it forgets the place and explores elsewhere.
@@ -127,11 +128,13 @@ class SearchTeacher:
         self._explore_elsewhere_(agents[gives_up])
 
     def _explore_elsewhere_(self, which: Array) -> None:
-        """Have agents, of these numbers, explore elsewhere: what they have headed for leads no further."""
+        """Send agents, of these numbers, to another place: the last one leads no further."""
         if not len(which):
             return
         self._patience[which] = self._longest
+        # uint64 wraps on purpose: the generator is taken modulo 2^64.
         self._dice[which] = self._dice[which] * DICE[0] + DICE[1]
+        # The upper half: the low bits of such a generator repeat soon.
         drawn = (self._dice[which] >> 32).astype(np.int64)
         self._heading[which] = drawn % len(COMPASS)
         far = self._reach[0] + drawn // len(COMPASS) % (self._reach[1] - self._reach[0])
@@ -139,13 +142,13 @@ class SearchTeacher:
 
 
 class _TokenReader:
-    """Reads cells, ore and movement from tokens."""
+    """A reader of cells, ore and movement from tokens."""
 
     def __init__(self, world: ForagingWorld) -> None:
         side, spaces = world.window + 2, world.spaces
         self._features = world.features
         self._cell = np.zeros(PADDING + 1, np.int64)
-        """Cell of a packed position; the corner, which nobody reaches, for all that are none."""
+        """Cell of a packed position; the corner, which nobody reaches, for every byte that is no position."""
         for row in range(world.window):
             for column in range(world.window):
                 self._cell[row << 4 | column] = (row + 1) * side + column + 1
@@ -160,10 +163,11 @@ class _TokenReader:
         self._agents = np.arange(spaces.envs * spaces.agents)
 
     def read_tokens(self, tokens: Array) -> AgentView:
-        """What tokens uint8 [N, K, 3] say."""
+        """Return the view in tokens, uint8 [N, K, 3]."""
         position, feature, value = np.ascontiguousarray(np.moveaxis(tokens, 2, 0))
         is_tag = feature == self._features["tag"]
         cells = np.tile(self._empty, (len(tokens), 1))
+        # Tokens that are no tags are all written to the corner, which is a wall again below: one write without a mask.
         cells[self._agents[:, None], self._cell[position] * is_tag] = self._kind[value]
         cells[:, 0] = WALL
         has_ore = (feature == self._features["inv:ore"]) & (position == self._middle) & (value > 0)
@@ -173,29 +177,31 @@ class _TokenReader:
 
 
 def first_cell_reached(targets: Array, free: Array, beside: Array, prefers: Array, side: int) -> Array:
-    """Which of the cells beside an agent a wave from its targets comes to first.
+    """Return which of the cells beside an agent a wave from its targets comes to first.
 
     Args:
-        targets: bool [N, C]: where the waves start, none of it at the border.
-        free: bool [N, C]: where they pass, nothing of the border.
+        targets: bool [N, C]: where the waves start; none at the border.
+        free: bool [N, C]: where they pass; no cell of the border.
         beside: int [4]: the cells beside the agents.
         prefers: int [N, 4], 1 to 4: of cells that the wave comes to together, the largest is taken.
         side: cells of a row.
 
     Returns:
-        int [N], 0 to 3, or -1 where it comes to none.
+        int [N], 0 to 3, or -1 where it comes to no such cell.
     """
     rows = _wave_fronts(targets, free, side)
     agents, cells = targets.shape
     bit = (np.arange(agents) * cells)[:, None] + beside
     packed = _pack_bits(rows, targets.size)
+    # A wave never recedes: the rows in which a cell's bit is set tell when it was reached.
     steps = len(rows) - (packed[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
+    # Preferences are 1 to 4, so that they decide between equal steps alone.
     first = (steps * 8 - prefers).argmin(1)
     return np.where(steps.min(1) < len(rows), first, -1)
 
 
 def reachable_cells(free: Array, middle: int, side: int) -> Array:
-    """Bool [N, C]: the cells of `free` to which a way leads from the agents, who stand in the cell `middle`."""
+    """Return the cells of `free` that agents in the cell `middle` can reach, bool [N, C]."""
     start = np.zeros_like(free)
     start[:, middle] = True
     last = _pack_bits(_wave_fronts(start, free, side)[-1:], free.size)[0]
@@ -203,7 +209,7 @@ def reachable_cells(free: Array, middle: int, side: int) -> Array:
 
 
 def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
-    """Where waves are after each step, until they stand still.
+    """Return where waves are after each step, until they stand still.
 
     All cells of all agents are bits of one integer, so a step of all waves is four shifts of it.
     """
@@ -211,6 +217,7 @@ def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
     reached, passable = _bits(start), _bits(start | free)
     while not rows or reached != rows[-1]:
         rows.append(reached)
+        # The border is not passable, so no shift carries a bit into the next row, or to another agent.
         reached = (reached | reached << 1 | reached >> 1 | reached << side | reached >> side) & passable
     return rows
 
@@ -220,6 +227,6 @@ def _bits(cells: Array) -> int:
 
 
 def _pack_bits(rows: list[int], count: int) -> Array:
-    """uint8 [rows, bytes for `count` bits]."""
+    """Return the rows' bits as uint8 [rows, bytes for `count` bits]."""
     size = -(-count // 8)
     return np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(len(rows), size)

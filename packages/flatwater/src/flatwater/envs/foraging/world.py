@@ -1,4 +1,4 @@
-"""The foraging game as a world: E of mettagrid's simulators, which write what is seen and paid into arrays."""
+"""The foraging game as a world: E of mettagrid's simulators, which write observations and rewards into arrays."""
 
 from typing import TYPE_CHECKING
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class ForagingWorld:
-    """A `World`. A simulator begins once, so each episode has one of its own, bound to its environment's slices.
+    """A `World`. A simulator plays one episode, so each episode has its own, bound to its environment's slices.
 
-    They write into one block of the world's, which is copied to the caller's row: to bind a simulator to another row
-    makes it render what is seen once more, which takes longer than its step.
+    They write into one block of the world's, which is copied to the caller's row: a simulator that is bound to another
+    row renders its observation once more, which takes longer than its step.
     """
 
     def __init__(self, config: ForagingConfig, envs: int) -> None:
         """Compile the game."""
         game = _game(config)
         self.features, self.tags = game.features, game.tags
-        """Numbers that stand in tokens: of features, and of what a cell holds, by name."""
+        """Numbers in tokens, by name: of features, and of the contents of a cell."""
         self.window = config.window
-        """Cells of the side of what an agent sees."""
+        """Cells of the side of an agent's view."""
         self._config, self._game = config, game
         agents, tokens = config.agents, config.tokens
         self._spaces = Spaces(envs, agents, "tokens", (tokens, 3), game.actions, config.steps)
@@ -36,11 +36,11 @@ class ForagingWorld:
         self._obs = np.zeros((envs, agents, game.tokens, 3), np.uint8)
         self._reward = np.zeros((envs, agents), np.float32)
         self._over = np.zeros((2, envs, agents), np.bool_)
-        """Who has terminated, and who was truncated."""
+        """Which agents have terminated, and which were truncated."""
 
     @property
     def spaces(self) -> Spaces:
-        """What the agents see and do."""
+        """Observations and actions of the agents."""
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
@@ -53,7 +53,8 @@ class ForagingWorld:
         obs[which] = self._obs[which, :, : self._config.tokens]
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
-        """One step of every simulator."""
+        """Step every simulator."""
+        # int64 to the simulators' int32: they hold this very array.
         np.copyto(self._actions, actions, casting="same_kind")
         for env, simulator in enumerate(self._simulators):
             if simulator is None:
@@ -65,7 +66,7 @@ class ForagingWorld:
         np.copyto(truncated, self._over[1])
 
     def close(self) -> None:
-        """Let the simulators go."""
+        """Drop the simulators."""
         self._simulators[:] = [None] * len(self._simulators)
 
 

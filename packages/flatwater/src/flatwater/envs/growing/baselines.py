@@ -1,6 +1,6 @@
-"""What an agent is compared with: never growing, growing at random, and a rule of thumb.
+"""Policies that an agent is compared with: never growing, growing at random, and a rule of thumb.
 
-One that draws is given its numbers, a row for each host: then no host's numbers depend on which are computed together.
+A policy that draws is given its numbers, a row for each host: they do not depend on which hosts are computed together.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,19 +16,19 @@ from flatwater.envs.growing.spaces import BLUEPRINT, HEADS, OPERATION, SLOT, TEM
 from flatwater.envs.growing.stages import SlotStage
 
 Baseline = Callable[[GrowingEnvs, OperationMasks, Tensor | None], Int[Tensor, "E 5"]]
-"""What to do in each host; the last argument is what `noise_of` has drawn."""
+"""Returns the action of each host; the last argument is the result of `draw_noise`."""
 
 STARTS_AT, LEARNS_FOR, WEAK = 2, 2, 0.6
 """The heuristic: the step of the first seed, steps of a seed's training, accuracy below which a host needs more."""
 
 
 def wait_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
-    """Train the hosts as they are."""
+    """Return the action that trains the hosts as they are."""
     return torch.zeros(len(envs.seed), len(HEADS), dtype=torch.int64, device=envs.seed.device)
 
 
 def random_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:
-    """Any possible operation, each as likely as the others, and any of the choices that it leaves."""
+    """Return any possible operation, each as likely as the others, and any of the choices that it leaves."""
     assert noise is not None  # noqa: S101  (it is one of `DRAWS`)
     hosts = torch.arange(len(envs.seed), device=envs.seed.device)
     clocks = torch.split(noise, [masks.given[head].shape[-1] for head in HEADS], dim=1)
@@ -44,7 +44,7 @@ def heuristic_policy(
     masks: OperationMasks,  # noqa: ARG001
     noise: Float[Tensor, "E N"] | None,  # noqa: ARG001
 ) -> Int[Tensor, "E 5"]:
-    """In weak hosts grow a full seed in each slot, one after another: train it, blend it in, keep it if it helps.
+    """Grow a full seed in each slot of weak hosts, one after another: train it, blend it in, keep it if it helps.
 
     Of the slots whose seed is ready for something, the first is served; a seed that holds and does not help is pruned.
     """
@@ -60,6 +60,7 @@ def heuristic_policy(
     }
     action = torch.zeros(len(stage), len(HEADS), dtype=torch.int64, device=stage.device)
     action[:, BLUEPRINT] = 0
+    # Reversed, as the last one written counts: an ADVANCE goes before all else.
     for operation, possible in reversed(ready.items()):
         chosen = possible.any(1)
         action[:, OPERATION] = torch.where(chosen, int(operation), action[:, OPERATION])
@@ -74,15 +75,15 @@ BASELINES: dict[str, Baseline] = {"wait": wait_policy, "random": random_policy, 
 
 
 DRAWS = frozenset(("random",))
-"""The baselines that do not do without numbers."""
+"""Baselines that need random numbers."""
 
 
 def draw_noise(hosts: int, sizes: Sequence[int], rng: torch.Generator, device: torch.device) -> Float[Tensor, "E N"]:
-    """Exponential numbers for a draw from each list of choices, of all hosts."""
+    """Return exponential numbers for a draw from each list of choices, of all hosts."""
     clocks = [torch.empty(hosts, choices, device=device).exponential_(generator=rng) for choices in sizes]
     return torch.cat(clocks, dim=1)
 
 
 def _draw_choice(possible: Bool[Tensor, "E choices"], clock: Float[Tensor, "E choices"]) -> Int[Tensor, " E"]:
-    """One of the possible choices of each row, all alike: a race of exponential clocks, as in torch.multinomial."""
+    """Return a possible choice of each row, all alike: a race of exponential clocks, as in torch.multinomial."""
     return (possible.float() / clock).argmax(-1)

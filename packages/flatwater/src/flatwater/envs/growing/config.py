@@ -1,4 +1,4 @@
-"""What an episode of growing networks is: hosts, training, lifecycle and what is paid."""
+"""Settings of an episode of growing networks: hosts, training, lifecycle and rewards."""
 
 from dataclasses import field
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from flatwater_watch.options.declare import config
 
 Width = Annotated[int, Bounds(1, 1 << 14)]
 MOST_CHOICES = 1 << 10
-"""Of a head: each is an action that the policy tells apart."""
+"""Choices of a head, at most: each is an action that the policy tells apart."""
 
 
 @config(table="env.host")
@@ -94,7 +94,7 @@ REMOVED = {
     "env_states": "Environments are reset in place, as with `pooled`, since November 2026. Remove the line; "
     "benchmarks/flatwater/bench_hosts.py measures what `fresh` did."
 }
-"""Settings that there were."""
+"""Settings of earlier versions, with advice."""
 
 
 @config(table="env", removed=REMOVED)

@@ -1,6 +1,6 @@
 """The 1,797 images of handwritten digits, 8 x 8, that are part of scikit-learn (UCI, Alpaydin & Kaynak 1998).
 
-Its file is read without the package, which would take 81 MB of every process, each worker's too, and is wanted for
+Its file is read without the package, which would take 81 MB of every process, each worker's too, and is needed for
 nothing else.
 """
 
@@ -15,11 +15,11 @@ BRIGHTEST = 16
 TRAINING, VALIDATION = 1433, 200
 """Images in each part: enough to tell accuracies 1 % apart."""
 _SHUFFLE = 20261121
-"""Which images are in which part, the same in every run."""
+"""Seed of the split, so that each part has the same images in every run."""
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Images and classes to train on, images and classes to validate with."""
+    """Return images and classes to train on, then images and classes to validate with."""
     images, labels = _read()
     order = np.random.default_rng(_SHUFFLE).permutation(len(images))
     train, valid = order[:TRAINING], order[TRAINING : TRAINING + VALIDATION]
@@ -28,7 +28,7 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _read() -> tuple[np.ndarray, np.ndarray]:
-    """[1797, 64] brightnesses, and classes: a row of the file is an image's, its class last."""
+    """Return brightnesses [1797, 64], and classes: a row of the file is an image, its class last."""
     found = find_spec("sklearn")
     if found is None or found.origin is None:
         raise ConfigError(

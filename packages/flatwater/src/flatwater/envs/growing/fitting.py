@@ -1,4 +1,4 @@
-"""Optimizer updates of all hosts at once, and what they are worth on the validation images."""
+"""Optimizer updates of all hosts at once, and their results on the validation images."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from flatwater.nets.stack import views
 
 
 class ValidationResult(NamedTuple):
-    """What a validation found."""
+    """Results of a validation."""
 
     loss: Float[Tensor, " E"]
     accuracy: Float[Tensor, " E"]
@@ -36,12 +36,13 @@ def fit_hosts_(
     learns: Bool[Tensor, "E S"],
     config: FitConfig,
 ) -> None:
-    """One update of every host and of every seed that learns.
+    """Update every host, and every seed that learns, once.
 
     The sum of the hosts' losses is differentiated: no weight of one host is in another's loss, so its gradient is its
     own, and a loss that is not a number stays where it is.
     """
     parts, layouts = (host, *seeds), (net.layout, *net.seeds)
+    # The step of an arena runs without gradients; here alone they are taken.
     with torch.enable_grad():
         own, *grown = weights = [graph_weights(*pair) for pair in zip(parts, layouts, strict=True)]
         loss = host_losses(net.logits(own, grown, gates, task.train_images[rows]), task.train_labels[rows]).sum()
@@ -52,7 +53,7 @@ def fit_hosts_(
 
 
 def host_losses(logits: Float[Tensor, "B E K"], labels: Int[Tensor, "B E"]) -> Float[Tensor, " E"]:
-    """Mean cross-entropy of each host."""
+    """Return the mean cross-entropy of each host."""
     each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return each.view(labels.shape).mean(0)
 
@@ -60,9 +61,10 @@ def host_losses(logits: Float[Tensor, "B E K"], labels: Int[Tensor, "B E"]) -> F
 def validate_hosts(
     host: StackedWeights, seeds: Sequence[StackedWeights], net: Host, gates: SlotGates, task: Task
 ) -> ValidationResult:
-    """All validation images through every host, with all its seeds and without each of them, in one pass."""
+    """Run all validation images through every host, with all its seeds and without each of them, in one pass."""
     named = [views(seed.weights, layout) for seed, layout in zip(seeds, net.seeds, strict=True)]
     logits = net.ablations(views(host.weights, net.layout), named, gates, task.valid_images)
+    # Expanded, not copied: all hosts are validated on the same labels.
     labels = task.valid_labels[:, None].expand(logits.shape[1:3])
     accuracy = (logits.argmax(-1) == labels).float().mean(1)
     return ValidationResult(host_losses(logits[0], labels), accuracy[0], (accuracy[0] - accuracy[1:]).T)

@@ -26,16 +26,16 @@ IMPOSSIBLE = -1
 
 @state
 class Slots:
-    """Where each slot of each host is in its life. All zero in a new env, but for the targets."""
+    """Stage of each slot of each host. All numbers are zero in a new env, but for the targets."""
 
     stage: Int[Tensor, "E S"]
     in_stage: Int[Tensor, "E S"]
-    """Steps since it came into this stage."""
+    """Steps since the slot came into this stage."""
     blueprint: Int[Tensor, "E S"]
     alpha: Float[Tensor, "E S"]
     alpha_target: Float[Tensor, "E S"]
     pace: Float[Tensor, "E S"]
-    """How far alpha moves in a step of blending."""
+    """Change of alpha in a step of blending."""
     age: Int[Tensor, "E S"]
     """Steps since its seed germinated; 0 without a seed."""
     germinations: Int[Tensor, "E S"]
@@ -47,11 +47,11 @@ class LifecycleTables:
     """The constants of the lifecycle, on the device, where every step looks them up."""
 
     by_operation: Int[Tensor, "6 9"]
-    """The stage that an operation leads to from a stage, or -1."""
+    """The stage to which an operation leads from a stage, or -1."""
     by_time: Int[Tensor, " 9"]
-    """The stage that follows by itself; the stage itself if none does."""
+    """The stage that follows by itself; the stage itself if no other does."""
     patience: Int[Tensor, " 9"]
-    """Steps after which it follows."""
+    """Steps after which the next stage follows."""
     hosted: Bool[Tensor, " 9"]
     mixed_in: Bool[Tensor, " 9"]
     relevant: Bool[Tensor, "6 5"]
@@ -60,7 +60,7 @@ class LifecycleTables:
 
 
 class OperationEffect(NamedTuple):
-    """What an operation did."""
+    """Result of an operation in each host."""
 
     success: Bool[Tensor, " E"]
     """False where it was impossible, which leaves the host as a WAIT does."""
@@ -69,15 +69,15 @@ class OperationEffect(NamedTuple):
 
 
 class OperationMasks(NamedTuple):
-    """What each host can do now."""
+    """Operations and choices that are possible in each host now."""
 
     operation: Bool[Tensor, "E 6"]
     given: dict[str, Tensor]
-    """By head: Bool [E, 6, choices], the choices that each operation would leave."""
+    """Choices that each operation would leave, by head: Bool [E, 6, choices]."""
 
 
 def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
-    """Empty slots."""
+    """Return empty slots."""
 
     def zeros(dtype: torch.dtype) -> Tensor:
         return torch.empty(hosts, slots, dtype=dtype, device=device).fill_(0)
@@ -96,7 +96,7 @@ def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
 
 
 def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTables:
-    """The tables of `stages`, as tensors."""
+    """Return the tables of `stages` as tensors."""
     by_operation = [[BY_OPERATION.get((o, s), IMPOSSIBLE) for s in SlotStage] for o in Operation]
     patience = [config.embargo if s == SlotStage.EMBARGOED else 1 for s in SlotStage]
     return LifecycleTables(
@@ -112,7 +112,7 @@ def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTabl
 
 
 def possible_operations(slots: Slots, tables: LifecycleTables, config: LifecycleConfig) -> OperationMasks:
-    """What is possible with these slots; no more than that is forbidden.
+    """Return what is possible with these slots; nothing else is forbidden.
 
     Where a head does not matter, or the operation itself is impossible, choice 0 alone is left: every row of every
     mask has a choice, and an action is written in one way.
@@ -145,6 +145,7 @@ def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, 
     germinated, pruned = acted & is_germinate, acted & (operation == Operation.PRUNE)
     sets_pace = acted & tables.relevant[operation, TEMPO]
 
+    # Before time passes, so that a new seed has its blueprint and target from its first step on.
     write_where_(slots.blueprint, germinated, action[:, BLUEPRINT, None])
     write_where_(slots.alpha_target, germinated, tables.alpha_targets[-1])
     write_where_(slots.alpha_target, acted & is_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
@@ -159,7 +160,7 @@ def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, 
 def pass_time_(
     slots: Slots, tables: LifecycleTables, *, acted: Bool[Tensor, "E S"], leads_to: Int[Tensor, "E S"]
 ) -> None:
-    """Move alphas and stages on by one step, or to where the operation leads."""
+    """Move alphas and stages on by one step, or to the stage that the operation leads to."""
     is_blending = (slots.stage == SlotStage.BLENDING) & ~acted
     way = slots.alpha_target - slots.alpha
     moved = slots.alpha + torch.minimum(way.abs(), slots.pace) * way.sign()
@@ -177,10 +178,11 @@ def pass_time_(
 
 
 def leads_to_seed(leads_to: Int[Tensor, "E S"], acted: Bool[Tensor, "E S"]) -> Bool[Tensor, "E S"]:
-    """False where the operation has just put a new seed into the slot: its age is 0."""
+    """Return False where the operation has just put a new seed into the slot: its age is 0."""
     return ~(acted & (leads_to == SlotStage.GERMINATED))
 
 
 def write_where_(values: Tensor, where: Bool[Tensor, "E S"], new: Tensor) -> None:
-    """Write `new`, which may broadcast, to some places."""
+    """Write `new`, which may broadcast, where the mask says so."""
+    # Not `values[where] = ...`, which waits for a GPU to count the places.
     values.copy_(torch.where(where, new, values))

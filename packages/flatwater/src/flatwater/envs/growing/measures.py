@@ -1,4 +1,4 @@
-"""What is known about each host: its last validations, what its seeds contribute, and how often it was taken back.
+"""Measurements of each host: its last validations, the contributions of its seeds, and its rollbacks.
 
 Nothing here is measured before the first step, so each number has a count beside it: not yet measured is not 0.
 """
@@ -14,37 +14,37 @@ from flatwater.state.tree import derived_field, state
 
 @state
 class Measures:
-    """All zero in a new env, but for `good_loss`."""
+    """The measurements of all hosts, all zero in a new env, but for `good_loss`."""
 
     loss: Float[Tensor, "E H"]
-    """Of the last validations, the newest first."""
+    """Losses of the last validations, the newest first."""
     accuracy: Float[Tensor, "E H"]
     validations: Int[Tensor, " E"]
     contribution: Float[Tensor, "E S"]
     before: Float[Tensor, "E S"]
     """The contribution measured before the last."""
     contributions: Int[Tensor, "E S"]
-    """How often the slot's present seed was measured."""
+    """Number of measurements of the slot's present seed."""
     grad_norm: Float[Tensor, "E S"]
-    """Of the seed's gradient in the step's last update."""
+    """Norm of the seed's gradient in the step's last update."""
     graded: Bool[Tensor, "E S"]
-    """Whether the present seed has learnt yet."""
+    """Whether the present seed has learned yet."""
     started_from: Float[Tensor, "E S"]
     """The host's accuracy when the slot's seed germinated."""
     good_loss: Float[Tensor, " E"]
-    """Of the last validation that no rollback followed; infinite before the first and after a rollback."""
+    """Loss of the last validation that no rollback followed; infinite before the first and after a rollback."""
     rollbacks: Int[Tensor, " E"]
     rolled_back: Bool[Tensor, " E"]
-    """Whether the last step ended in one."""
+    """Whether the last step ended in a rollback."""
     operation: Int[Tensor, " E"]
-    """Of the last step."""
+    """Operation of the last step."""
     success: Bool[Tensor, " E"]
     chance: float = derived_field()
     """Accuracy of a host that was never validated."""
 
 
 def build_measures(hosts: int, slots: int, *, history: int, chance: float, device: torch.device) -> Measures:
-    """Nothing measured."""
+    """Return measures of hosts that were never measured."""
 
     def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device).fill_(0)
@@ -70,14 +70,15 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
 
 
 def last_accuracy(measures: Measures) -> Float[Tensor, " E"]:
-    """The last measured accuracy, or chance."""
+    """Return the last measured accuracy, or chance."""
     return torch.where(measures.validations > 0, measures.accuracy[:, 0], measures.chance)
 
 
 def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: OperationEffect) -> None:
-    """What was done; a seed that is new or gone has not been measured."""
+    """Record the operation; a seed that is new or gone has not been measured."""
     measures.operation.copy_(operation)
     measures.success.copy_(changed.success)
+    # Before the step trains the host: the seed is judged by what the host was without it.
     write_where_(measures.started_from, changed.germinated, last_accuracy(measures)[:, None])
     anew = changed.germinated | changed.pruned
     for known in (measures.contribution, measures.before, measures.contributions, measures.grad_norm, measures.graded):
@@ -85,22 +86,24 @@ def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: O
 
 
 def is_good(measures: Measures, worth: ValidationResult, spike: float) -> Bool[Tensor, " E"]:
-    """Whether a loss is a number, and no more than `spike` times the last good one + 1."""
+    """Return whether a loss is a number, and no more than `spike` times the last good loss + 1."""
     return worth.loss.isfinite() & (worth.loss <= spike * measures.good_loss + 1)
 
 
 def note_worth_(
     measures: Measures, worth: ValidationResult, *, good: Bool[Tensor, " E"], measured: Bool[Tensor, "E S"]
 ) -> None:
-    """Write a validation down, where it was good; elsewhere count a rollback and keep what was known.
+    """Record a validation where it was good; elsewhere count a rollback and keep the last record.
 
     After a rollback any loss is good, as long as it is a number: a host whose loss has a reason to be higher (a seed
     was pruned) is taken back once, not for ever.
     """
     for history, new in ((measures.loss, worth.loss), (measures.accuracy, worth.accuracy)):
+        # Newest first: the oldest drops out at the end of the row.
         write_where_(history, good[:, None], torch.cat((new[:, None], history[:, :-1]), 1))
     measures.validations.add_(good)
     measured = measured & good[:, None]
+    # Before `contribution` is overwritten below.
     write_where_(measures.before, measured, measures.contribution)
     write_where_(measures.contribution, measured, worth.contribution)
     measures.contributions.add_(measured)
@@ -111,7 +114,7 @@ def note_worth_(
 
 
 def note_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, learnt: Bool[Tensor, "E S"]) -> None:
-    """Write the gradients' norms down, where a seed has learnt and the norm is a number."""
+    """Record the gradients' norms, where a seed has learned and the norm is a number."""
     known = learnt & norm.isfinite()
     write_where_(measures.grad_norm, known, norm)
     measures.graded.logical_or_(known)

@@ -1,4 +1,4 @@
-"""What an agent sees of each host: [E, D] numbers of the order of 1.
+"""An agent's observation of each host: [E, D] numbers of the order of 1.
 
 A number that may not have been measured yet has a channel beside it that says so: 1 measured, 0 not.
 """
@@ -19,7 +19,7 @@ _OF_A_SLOT = ("alpha", "target", "contribution", "measured", "velocity", "measur
 
 
 def observation_size(config: GrowingConfig, slots: int) -> int:
-    """D, of hosts with so many slots."""
+    """Return D, the size of an observation, for hosts with so many slots."""
     host = (
         1 + len(_OF_A_VALIDATION) * config.history + len(SlotStage) + len(Operation) + len(("success", "rolled back"))
     )
@@ -29,27 +29,28 @@ def observation_size(config: GrowingConfig, slots: int) -> int:
 def host_observation(
     step: Int[Tensor, " E"], slots: Slots, measures: Measures, tables: LifecycleTables, config: GrowingConfig
 ) -> Float[Tensor, "E D"]:
-    """All that `host_columns` and `slot_columns` say."""
+    """Return the observation: `host_columns`, then `slot_columns`."""
     host = host_columns(step, slots, measures, config)
     seeds = slot_columns(slots, measures, tables, config)
     return torch.cat((host, seeds.flatten(1)), 1)
 
 
 def host_columns(step: Int[Tensor, " E"], slots: Slots, measures: Measures, config: GrowingConfig) -> Tensor:
-    """The share of the episode that is over; losses (log1p), accuracies; slots by stage; the last operation."""
+    """Return the share of the episode that is over; losses (log1p), accuracies; slots by stage; the last operation."""
     back = torch.arange(config.history, device=step.device)
     known = (back < measures.validations[:, None]).float()
     by_stage = one_hot(slots.stage, len(SlotStage)).float().mean(1)
     # Before the first step there was no operation, not even WAIT.
     operation = one_hot(measures.operation, len(Operation)) * (step > 0)[:, None]
     flags = torch.stack((step / config.steps, measures.success.float(), measures.rolled_back.float()), 1)
+    # log1p keeps a loss of 10^4, just before a rollback, at the order of 10.
     return torch.cat((flags, measures.loss.log1p(), measures.accuracy, known, by_stage, operation), 1)
 
 
 def slot_columns(
     slots: Slots, measures: Measures, tables: LifecycleTables, config: GrowingConfig
 ) -> Float[Tensor, "E S C"]:
-    """Stage and blueprint; alpha and target; contribution and its change, age, gradient (log1p of its norm)."""
+    """Return stage and blueprint; alpha and target; contribution and its change, age, gradient (log1p of its norm)."""
     has_seed = tables.hosted[slots.stage]
     blueprint = one_hot(slots.blueprint, BLUEPRINTS) * has_seed[..., None]
     changed = measures.contributions > 1

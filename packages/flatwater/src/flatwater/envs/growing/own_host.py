@@ -1,4 +1,4 @@
-"""Hosts of the user's: a class is found, and tried out before the run, so that a run never fails of it."""
+"""Hosts of the user's: a class is found, and tried out before the run, so that no run fails because of it."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -27,32 +27,35 @@ WANTED = (
 TRIED = 4
 """Images that a class is tried out with."""
 SEEDS = (1, 2)
-"""What the two networks that are tried out begin with."""
+"""Seeds of the two networks that are tried out."""
 NEAR = 1e-3
-"""How far a stacked network may be from the same one alone, relative to its largest logit: float32 in another order."""
+"""Largest distance of a stacked network's logits from the same network's alone, relative to the largest logit.
+
+float32 sums in another order differ by less.
+"""
 CONVOLVED, DENSE = 4, 2
 """Dimensions of a slot's output, [N, C, H, W] and [N, F]."""
 
 
 class ForwardTrace(NamedTuple):
-    """What one network did alone."""
+    """Record of one network's pass alone."""
 
     logits: Tensor
     outputs: Mapping[str, list[Any]]
-    """Of each slot, one for each time that it was called."""
+    """Outputs of each slot, one for each call."""
 
 
 def find_host(name: str | None, config: HostConfig, images: Images, device: torch.device) -> Host:
-    """What computes with the hosts' weights.
+    """Return the host that computes with the hosts' weights.
 
     Args:
         name: `package.module:Class` of the user's, or None for the hosts of `config`.
-        config: of the hosts that ship; `rank` is that of all dense seeds.
-        images: what they see.
-        device: where they compute; `meta` makes a plan.
+        config: settings of the shipped hosts; `rank` is that of all dense seeds.
+        images: size of the images.
+        device: device of the constants; `meta` makes a plan.
 
     Raises:
-        ConfigError: there is no such class, or it cannot be stacked; says what is wrong with it, and what is wanted.
+        ConfigError: there is no such class, or it cannot be stacked; the message names fault and remedy.
     """
     if name is None:
         return build_host(config, images)
@@ -68,10 +71,12 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
 
 def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
     slots = _check_class(build, images)
+    # Twice from one seed, which must give the same weights, and once from another.
     one, again, other = (make_network(build, images, seed) for seed in (SEEDS[0], *SEEDS))
     _check_weights(one, again)
     rng = torch.Generator().manual_seed(0)
     shown_ = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
+    # Before the pass: buffers that it changes are no constants.
     before = {name: buffer.clone() for name, buffer in one.named_buffers()}
     alone = [_run_alone(network, slots, shown_) for network in (one, other)]
     _check_constants(before, one, other)
@@ -90,13 +95,13 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
 
 
 def torch_error_text(error: Exception) -> str:
-    """Without its advice, and with the line of the user's that asked for it."""
+    """Return torch's message without its advice, and with the line of the user's code."""
     said, place = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!"), own_place(error)
     return said if place is None else f"{said} ({place.file}, line {place.line})"
 
 
 def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
-    """Its slots."""
+    """Check the class, and return the names of its slots."""
     if not isinstance(build, type) or not issubclass(build, nn.Module):
         raise ConfigError(f"it is a {type(build).__name__}, no class of torch.nn.Module. Wanted is {WANTED}")
     slots = inspect.getattr_static(build, "slots", None)
@@ -132,12 +137,13 @@ def _check_weights(one: nn.Module, again: nn.Module) -> None:
 
 
 def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> ForwardTrace:
-    """One network on some images, and what passed its slots."""
+    """Run one network on some images, and record the outputs of its slots."""
     places, outputs = dict(network.named_modules()), {slot: list[Any]() for slot in slots}
     for slot, seen in outputs.items():
         if not slot or slot not in places:
             known = ", ".join(name for name in places if name)
             raise ConfigError(f"its slot {short_repr(slot)} is no submodule: it has {known}")
+        # `seen` is bound as a default: a closure would read the last slot's alone.
         places[slot].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
     with torch.no_grad():
         return ForwardTrace(network(images), outputs)
@@ -180,7 +186,7 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
 
 
 def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor], images: Tensor) -> None:
-    """Two networks at once compute what each computes alone, and all their weights learn."""
+    """Check that two networks at once compute what each computes alone, and that all their weights learn."""
     hosts, flat = len(networks), images.flatten(1)
     own, seeds, gates = _example_arena(host, hosts)
     stacked = host.logits(own, seeds, gates, flat[:, None].expand(-1, hosts, -1))
@@ -198,7 +204,7 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor]
 
 
 def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], SlotGates]:
-    """Weights of a few hosts and seeds, and gates that shut these out."""
+    """Return weights of a few hosts and seeds, and gates that shut the seeds out."""
     slots, layouts = len(host.grafts), (host.layout, *host.seeds)
     blocks = [torch.zeros(hosts, layout.size) for layout in layouts]
     for block, layout in zip(blocks[1:], host.seeds, strict=True):

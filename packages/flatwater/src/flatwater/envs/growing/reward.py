@@ -1,7 +1,7 @@
-"""What a step pays: a pure function of what was measured, and of what hosts reach in which nothing is grown.
+"""The reward of a step: a pure function of measurements, and of the accuracy of hosts in which nothing is grown.
 
-`UngrownAccuracy` has sums over hosts that were left alone, by kind and by step: a seed is paid for
-what they do not reach.
+`UngrownAccuracy` has sums over hosts that were left alone, by kind and by step: a seed is paid for gains beyond
+their accuracy.
 """
 
 import torch
@@ -19,15 +19,16 @@ def seed_credit(
     started_from: Float[Tensor, "E S"],
     alone: Float[Tensor, " E"],
 ) -> Float[Tensor, "E S"]:
-    """What a seed is paid for: its contribution, but no more than the host has gained by it.
+    """Return the credit of each seed: its contribution, but no more than the host has gained by it.
 
-    A host has gained what it is better than when the seed germinated, and than hosts of its kind are by now that were
-    left alone. Without the bound it pays to make a host depend on a seed that it does not need: removing one that was
-    blended in costs accuracy, whether or not it ever brought any. A harmful seed's contribution counts in full.
+    A host's gain is its accuracy above that at the seed's germination, and above that of hosts of its kind that were
+    left alone for as long. Without the bound it pays to make a host depend on a seed that it does not need: removing
+    a seed that was blended in costs accuracy, even if it never brought any. A harmful seed's contribution counts
+    in full.
 
     Args:
         contribution: accuracy with each seed minus accuracy without it.
-        accuracy: of each host.
+        accuracy: accuracy of each host.
         started_from: its accuracy when the seed germinated.
         alone: accuracy of hosts of its kind, left alone, after as many steps; 0 where it is not known.
     """
@@ -44,14 +45,14 @@ def step_reward(
     accuracy: Float[Tensor, " E"],
     last: Bool[Tensor, " E"],
 ) -> Float[Tensor, " E"]:
-    """The reward of a step.
+    """Return the reward of a step, as a price for each of its parts.
 
     Args:
         config: prices.
-        credits_: what `credit` gave for each seed, 0 where there is none.
-        weights: of each seed, as a share of the host's own, 0 where there is none.
+        credits_: result of `seed_credit` for each seed, 0 where there is none.
+        weights: weights of each seed, as a share of the host's own, 0 where there is none.
         changes: seeds germinated and pruned in this step.
-        accuracy: after the step.
+        accuracy: accuracy after the step.
         last: whether it is the episode's last.
     """
     paid = config.contribution * credits_.sum(1) + config.terminal * accuracy * last
@@ -68,7 +69,7 @@ class UngrownAccuracy:
 
 
 def build_alone(steps: int, device: torch.device) -> UngrownAccuracy:
-    """Nothing known."""
+    """Return sums of zero."""
 
     def zeros() -> Tensor:
         return torch.empty(2, steps, dtype=torch.float32, device=device).fill_(0)
@@ -79,13 +80,13 @@ def build_alone(steps: int, device: torch.device) -> UngrownAccuracy:
 def note_alone_(
     alone: UngrownAccuracy, accuracy: Float[Tensor, " E"], *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> None:
-    """Add hosts in which nothing was grown.
+    """Add the accuracies of hosts in which nothing was grown.
 
     Args:
         alone: written in place.
-        accuracy: of each host after its last step.
-        impaired: its kind.
-        step: steps of the episode that it has taken, 1 or more.
+        accuracy: accuracy of each host after its last step.
+        impaired: whether each host is impaired.
+        step: steps of the episode that each host has taken, 1 or more.
     """
     at = (impaired.long(), step - 1)
     alone.accuracy.index_put_(at, accuracy, accumulate=True)
@@ -95,6 +96,7 @@ def note_alone_(
 def accuracy_alone(
     alone: UngrownAccuracy, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> Float[Tensor, " E"]:
-    """The mean accuracy of such hosts after that many steps, 1 or more; 0 where none is known."""
+    """Return the mean accuracy of such hosts after that many steps, 1 or more; 0 where none is known."""
     at = (impaired.long(), (step - 1).clamp(max=alone.hosts.shape[1] - 1))
+    # At least 1: where no host was counted, the sum is 0 as well.
     return alone.accuracy[at] / alone.hosts[at].clamp(min=1)

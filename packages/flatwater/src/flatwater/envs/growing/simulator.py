@@ -58,7 +58,7 @@ class GrowingEnvs:
     slots: Slots
     measures: Measures
     seed: Int[Tensor, " E"]
-    """What each env's weights and images are drawn from."""
+    """Seed of each env's weights and images."""
     step: Int[Tensor, " E"]
     """Steps of the episode taken."""
     drawn: Int[Tensor, " E"]
@@ -66,9 +66,9 @@ class GrowingEnvs:
     kernel: Float[Tensor, "E 9"]
     """Taps of each host's kernels that exist."""
     alone: UngrownAccuracy
-    """What hosts reach in which nothing is grown. The same for all episodes: a reset leaves it."""
+    """Accuracy of hosts in which nothing is grown. The same for all episodes: a reset leaves it."""
     constants: dict[str, Tensor] = derived_field()
-    """What a host of the user's computes with besides weights."""
+    """Tensors besides weights that a host of the user's computes with."""
     seed_share: Float[Tensor, "S 3"] = derived_field()
     """Weights of a seed as a share of the host's own, by slot and blueprint."""
     tables: LifecycleTables = derived_field()
@@ -78,25 +78,25 @@ class GrowingEnvs:
 
 @cache
 def build_host(config: HostConfig, images: Images) -> Host:
-    """What computes with the weights of hosts that ship with Flatwater, for such images."""
+    """Return the shipped host for such images, which computes with the hosts' weights."""
     if config.kind == "conv":
         return ConvHost(images, config.channels)
     return MLPHost(images, config.hidden, config.rank)
 
 
 def pool_host(envs: GrowingEnvs) -> Host:
-    """What computes with the weights of the pool's hosts."""
+    """Return the host that computes with the weights of the pool."""
     return _nets[envs]
 
 
 def build_envs(
     config: GrowingConfig, *, count: int, data: Task, device: torch.device, net: Host | None = None
 ) -> GrowingEnvs:
-    """Envs that wait for `reset_`.
+    """Return envs that wait for `reset_`.
 
     Args:
-        config: of all of them.
-        count: E.
+        config: settings of all envs.
+        count: number of envs, E.
         data: images, on the same device.
         device: `meta` makes a plan.
         net: hosts of the user's, for such images; None for those of `config.host`.
@@ -133,13 +133,13 @@ def build_envs(
 _alive: WeakSet[GrowingEnvs] = WeakSet()
 """Every pool that something still holds."""
 _nets: WeakKeyDictionary[GrowingEnvs, Host] = WeakKeyDictionary()
-"""What computes with the weights of a pool, or of a part of one: functions, which no state can hold."""
+"""Host of each pool, or of a part of one: its functions, which no state can hold."""
 OF_EACH = ("host", "seeds", "slots", "measures", "seed", "step", "drawn", "kernel")
 """Fields of a pool that have a row for each of its hosts."""
 
 
 def sub_pool(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
-    """Hosts [low, high) of a pool as a pool of their own, in the same storage."""
+    """Return hosts [low, high) of a pool as a pool of their own, in the same storage."""
 
     def rows(branch: Any) -> Any:  # noqa: ANN401  (whatever a state holds)
         if isinstance(branch, Tensor):
@@ -156,7 +156,7 @@ def sub_pool(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
 
 
 def live_pools() -> int:
-    """Pools of this process that something still holds: a training run has one, and no more after any round."""
+    """Return the number of pools that something still holds: a training run has one, and no more after any round."""
     return len(_alive)
 
 
@@ -168,6 +168,7 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
         envs: written in place.
         seeds: 0 or more; equal seeds make equal episodes.
     """
+    # Zero is the new state of all but the fields that are written below.
     for branch in (envs.host, envs.seeds, envs.slots, envs.measures):
         for leaf in leaves(branch):
             if isinstance(leaf.value, Tensor):
@@ -184,12 +185,13 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
         net.draw_(envs.host.weights, start)
     else:
         draw_weights_(envs.host.weights, net.layout, start, torch.ones_like(seeds, dtype=torch.bool))
+    # A rollback in the first step goes back to these.
     envs.host.good.copy_(envs.host.weights)
 
 
 @torch.no_grad()
 def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
-    """One operation in each host, some updates, one validation; returns the rewards.
+    """Carry out one operation in each host, some updates and one validation; return the rewards.
 
     Args:
         envs: written in place.
@@ -208,6 +210,7 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     plant_seeds_(envs, germinated=changed.germinated, pruned=changed.pruned)
     train_hosts_(envs)
     accuracy, mixed_in = measure_hosts_(envs)
+    # Before the reward, which counts steps from 1.
     envs.step.add_(1)
     measures, slots = envs.measures, envs.slots
     share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
@@ -237,17 +240,18 @@ def plant_seeds_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: 
 
 
 def host_gates(envs: GrowingEnvs) -> SlotGates:
-    """What tells the hosts apart now."""
+    """Return the masks and gates that tell the hosts apart now."""
     slots = envs.slots
     return SlotGates(envs.kernel, slots.blueprint, slots.alpha, (slots.stage == SlotStage.TRAINING).float())
 
 
 def train_hosts_(envs: GrowingEnvs) -> None:
-    """The step's updates of every host and of its live seeds."""
+    """Run the step's updates of every host and of its live seeds."""
     config, stage = envs.config.fit, envs.slots.stage
     net, gates = pool_host(envs), host_gates(envs)
     learns = envs.tables.hosted[stage] & (stage != SlotStage.GERMINATED)
     images, wanted = len(envs.task.train_labels), config.updates * config.batch_size
+    # Images follow from the seed and this count alone: a checkpoint holds no generator.
     drawn = image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images)
     envs.drawn.add_(wanted)
     for rows in torch.split(drawn, config.batch_size):
@@ -257,7 +261,7 @@ def train_hosts_(envs: GrowingEnvs) -> None:
 
 
 def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"]]:
-    """Validate; keep the weights of hosts that are well, and take the others back to the last ones that were.
+    """Validate; keep the weights of good hosts, and roll the others back to their last good weights.
 
     Returns:
         Accuracies, and which seeds can change them.
@@ -266,6 +270,7 @@ def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor,
     mixed_in = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
     good = is_good(envs.measures, worth, envs.config.fit.spike)
     for part in (envs.host, *envs.seeds):
+        # No branch on `good`, which would wait for the device: good hosts get their own weights back.
         part.good.copy_(torch.where(good[:, None], part.weights, part.good))
         part.weights.copy_(part.good)
         reset_moments_(part, ~good)
@@ -274,15 +279,15 @@ def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor,
 
 
 def impaired_hosts(envs: GrowingEnvs) -> Bool[Tensor, " E"]:
-    """Which hosts lack taps of their kernels."""
+    """Return which hosts lack taps of their kernels."""
     return envs.kernel.sum(1) < TAPS
 
 
 def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:
-    """What an agent sees of each host."""
+    """Return the agent's observation of each host."""
     return host_observation(envs.step, envs.slots, envs.measures, envs.tables, envs.config)
 
 
 def masks(envs: GrowingEnvs) -> OperationMasks:
-    """What each host can do now."""
+    """Return what is possible in each host now."""
     return possible_operations(envs.slots, envs.tables, envs.config.lifecycle)

@@ -1,4 +1,4 @@
-"""The action of a step: five numbers for each host, an operation and what it needs to know."""
+"""The action of a step: five numbers for each host, an operation and its arguments."""
 
 from enum import IntEnum
 
@@ -12,7 +12,7 @@ BLUEPRINTS = 3
 
 
 class Operation(IntEnum):
-    """What an agent can do in a step, in one slot of each host."""
+    """The operations of an agent in a step, in one slot of each host."""
 
     WAIT = 0
     GERMINATE = 1
@@ -31,9 +31,9 @@ _MATTERS = {
     Operation.PRUNE: (SLOT,),
 }
 RELEVANT = tuple(tuple(h in (OPERATION, *_MATTERS[o]) for h in range(len(HEADS))) for o in Operation)
-"""[6 operations, 5 heads]: whether a head matters for an operation. The operation's own always does."""
+"""Whether a head matters for an operation, [6 operations, 5 heads]. The operation's own always does."""
 
 
 def head_sizes(lifecycle: LifecycleConfig, slots: int) -> tuple[int, ...]:
-    """Choices of each head, of hosts with so many slots."""
+    """Return the number of choices of each head, for hosts with so many slots."""
     return (len(Operation), slots, BLUEPRINTS, len(lifecycle.alpha_targets), len(lifecycle.tempos))

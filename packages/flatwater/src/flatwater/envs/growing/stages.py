@@ -11,7 +11,7 @@ from flatwater.envs.growing.spaces import Operation
 
 
 class SlotStage(IntEnum):
-    """Where a slot is in its life."""
+    """Stages of a slot's life."""
 
     DORMANT = 0
     """Empty."""
@@ -22,7 +22,7 @@ class SlotStage(IntEnum):
     BLENDING = 3
     """Its alpha moves towards its target."""
     HOLDING = 4
-    """Its alpha is what it was to be."""
+    """Its alpha is at its target."""
     FOSSILISED = 5
     """Part of the host for the rest of the episode; it still learns."""
     PRUNED = 6
@@ -45,7 +45,7 @@ BY_OPERATION: dict[tuple[Operation, SlotStage], SlotStage] = {
     (Operation.PRUNE, SlotStage.BLENDING): SlotStage.PRUNED,
     (Operation.PRUNE, SlotStage.HOLDING): SlotStage.PRUNED,
 }
-"""Where an operation leads. What is not here is impossible, and masked."""
+"""Stage after an operation. What is not here is impossible, and masked."""
 
 BY_TIME: dict[SlotStage, SlotStage] = {
     SlotStage.BLENDING: SlotStage.HOLDING,
@@ -53,9 +53,9 @@ BY_TIME: dict[SlotStage, SlotStage] = {
     SlotStage.EMBARGOED: SlotStage.RESETTING,
     SlotStage.RESETTING: SlotStage.DORMANT,
 }
-"""Where a slot goes by itself: from blending when alpha is at its target, from the others when their time is over."""
+"""Stage after time: from blending when alpha is at its target, from the others when their time is over."""
 
 HOSTED = (SlotStage.GERMINATED, SlotStage.TRAINING, SlotStage.BLENDING, SlotStage.HOLDING, SlotStage.FOSSILISED)
-"""A seed is there, and rent is due."""
+"""Stages with a seed, for which rent is due."""
 MIXED_IN = (SlotStage.BLENDING, SlotStage.HOLDING, SlotStage.FOSSILISED)
-"""The seed can change the host's output, so its contribution is measured."""
+"""Stages in which the seed can change the host's output, so that its contribution is measured."""

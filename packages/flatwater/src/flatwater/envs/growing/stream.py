@@ -24,21 +24,21 @@ from torch import Tensor
 from flatwater.nets.stack import Layout, views
 
 WEIGHTS, SEEDLING, DATA = range(3)
-"""What a number is drawn for, so that no two uses share it."""
+"""Uses of a number, so that no two uses share it."""
 _MASK, _GOLDEN = 0xFFFFFFFF, 0x9E3779B9
 _CHUNK = 1 << 15
 """Weights of one env drawn at a time: 64-bit integers of all weights at once would be larger than the arena."""
 
 
 def mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """`lowbias32`, of 32-bit numbers in int64 (whose products wrap at 64 bits and keep their lower 32)."""
+    """Return `lowbias32` of 32-bit numbers in int64 (whose products wrap at 64 bits and keep their lower 32)."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK
     x = ((x ^ (x >> 15)) * 0x846CA68B) & _MASK
     return x ^ (x >> 16)
 
 
 def hash_sequence(first: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """A 32-bit hash of a sequence of 32-bit numbers, elementwise (see the formula above)."""
+    """Return a 32-bit hash of a sequence of 32-bit numbers, elementwise (see the formula above)."""
     folded = mix_bits(first ^ _GOLDEN)
     for word in words:
         folded = mix_bits(((folded + _GOLDEN) & _MASK) ^ word)
@@ -46,23 +46,24 @@ def hash_sequence(first: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -
 
 
 def stream_key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | int) -> Int[Tensor, " E"]:
-    """The hash that all numbers of one use of a 64-bit env seed start from."""
+    """Return the hash that all numbers of one use of a 64-bit env seed start from."""
     return hash_sequence(seed & _MASK, (seed >> 32) & _MASK, use, *words)
 
 
 def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, wanted: int, images: int) -> Int[Tensor, "B E"]:
-    """The next images of each env's stream (see the formula above).
+    """Return the next images of each env's stream (see the formula above).
 
     Args:
-        seed: of each env.
+        seed: seed of each env.
         drawn: images that each env has drawn since its reset.
-        wanted: B, how many.
-        images: N, at least 2.
+        wanted: number of images, B.
+        images: number of training images, N, at least 2.
     """
     at = drawn + torch.arange(wanted, device=seed.device)[:, None]
     epoch, k = at // images, at % images
     stream = hash_sequence(stream_key(seed, DATA), epoch)
     slope, offset = 1 + hash_sequence(stream, 0) % (images - 1), hash_sequence(stream, 1) % images
+    # As often as the longest search takes: a loop until all are coprime would wait for the device.
     for _ in range(longest_search(images)):
         slope = slope + (torch.gcd(slope, torch.full_like(slope, images)) != 1)
     return (slope * k + offset) % images
@@ -70,7 +71,7 @@ def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, wanted: 
 
 @lru_cache(maxsize=8)
 def longest_search(images: int) -> int:
-    """The most numbers in a row, below the number of images, that share a factor with it: 0 if it is prime."""
+    """Return the most numbers in a row below `images` that share a factor with it: 0 if it is prime."""
     longest = row = 0
     for number in range(1, images):
         row = row + 1 if math.gcd(number, images) != 1 else 0
@@ -85,9 +86,9 @@ def draw_weights_(
 
     Args:
         block: written in place.
-        layout: its weights.
-        start: what each env's numbers are hashed with.
-        chosen: the others stay as they are.
+        layout: the weights of a row.
+        start: start of each env's hashes.
+        chosen: envs to write; the others stay as they are.
     """
     at = 0
     for name, view in views(block, layout).items():
@@ -97,6 +98,7 @@ def draw_weights_(
         for low in range(0, flat.shape[1] if weight.fan_in else 0, _CHUNK):
             part = flat[:, low : low + _CHUNK]
             index = torch.arange(at + low, at + low + part.shape[1], device=block.device)
+            # The upper 24 of 32 bits, which float32 holds exactly.
             bits = hash_sequence(start[:, None], index) >> 8
             drawn = (bits.to(block.dtype) * 2**-23 - 1) * weight.fan_in**-0.5
             part.copy_(torch.where(chosen[:, None], drawn, part))

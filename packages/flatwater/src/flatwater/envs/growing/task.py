@@ -1,4 +1,4 @@
-"""What the hosts learn: images or vectors of some classes, split once and for all into training and validation."""
+"""The task of the hosts: images or vectors of some classes, split once and for all into training and validation."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -26,7 +26,7 @@ FEWEST, MOST_CLASSES = 8, 1 << 14
 PART, LEAST, MOST = 10, 200, 2000
 """One in ten images is kept to validate with, and within these bounds: 200 tell accuracies 1 % apart."""
 _SHUFFLE = 20261121
-"""Which images are in which part, the same in every run."""
+"""Seed of the split, so that each part has the same images in every run."""
 
 
 @state
@@ -41,14 +41,14 @@ class Task:
 
 
 def load_task(name: str, device: torch.device) -> Task:
-    """The task of a name.
+    """Return the task of a name.
 
     Args:
         name: `digits`, or `package.module:function`, installed or in the folder where the command runs.
         device: where it will lie; `meta` makes a plan.
 
     Raises:
-        ConfigError: there is none, or what it returns cannot be learned.
+        ConfigError: there is none, or its result cannot be learned.
     """
     where = SHIPPED.get(name, name)
     if ":" not in where:
@@ -67,7 +67,7 @@ def load_task(name: str, device: torch.device) -> Task:
 
 
 def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whatever a function returned)
-    """Check what a function returned, and put it on a device.
+    """Check a function's result, and put it on a device.
 
     Args:
         given: two arrays, images and classes, or four, to train on and to validate with. Images [N, C, H, W],
@@ -75,7 +75,7 @@ def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whate
         device: where it will lie.
 
     Raises:
-        ConfigError: what is wrong, and what is wanted.
+        ConfigError: the message says what is wrong and what is expected.
     """
     arrays = [np.asarray(each) for each in given] if isinstance(given, tuple | list) else []
     if len(arrays) not in {2, 4}:
@@ -100,9 +100,10 @@ def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whate
 
 
 def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """At random, but always alike."""
+    """Split at random, and always alike."""
     _check("learn", images, labels)
     order = np.random.default_rng(_SHUFFLE).permutation(len(images))
+    # At most half, so that a small set still has images to train on.
     held = min(max(len(images) // PART, LEAST), MOST, len(images) // 2)
     return (images[order[held:]], labels[order[held:]]), (images[order[:held]], labels[order[:held]])
 
@@ -126,13 +127,14 @@ def _check(part: str, images: np.ndarray, labels: np.ndarray) -> None:
 
 
 def _pixels_to_device(images: np.ndarray, device: torch.device) -> Tensor:
-    """Pixels in a row; bytes become shares of 255."""
+    """Return pixels in a row; bytes become shares of 255."""
     flat = images.reshape(len(images), -1)
+    # A float32 divisor: bytes by a Python number are float64, twice the size of the result.
     scaled = flat / np.float32(255) if flat.dtype == np.uint8 else flat
     return torch.tensor(scaled, dtype=torch.float32, device=device)
 
 
 def _image_shape(shape: tuple[int, ...], classes: int) -> Images:
-    """A vector is an image of one row."""
+    """Return the shape of an image; a vector is an image of one row."""
     channels, height, width = (1,) * (3 - len(shape)) + shape
     return Images(channels, height, width, classes)

@@ -22,23 +22,23 @@ class StackedMoments:
     exp_avg_sq: Float[Tensor, "E m"]
     """Adam's second moment; m = 0 with SGD."""
     updates: Float[Tensor, " E"]
-    """Updates that the moments have seen, float32."""
+    """Number of updates that the moments have seen, float32."""
 
 
 @state
 class StackedWeights:
-    """Weights of every host, and what is needed to train them and to take them back."""
+    """Weights of every host, with all that their training and rollback need."""
 
     weights: Float[Tensor, "E n"]
     good: Float[Tensor, "E n"]
     """The weights after the last step whose losses were good."""
     moments: StackedMoments
     grad: Float[Tensor, "E n"] = derived_field()
-    """Of the last update."""
+    """Gradient of the last update."""
 
 
 def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) -> StackedWeights:
-    """Zeros, their pages touched."""
+    """Return weights, moments and gradients of zero, their pages touched."""
 
     def zeros(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=device).fill_(0)
@@ -51,7 +51,7 @@ def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) 
 
 
 def graph_weights(part: StackedWeights, layout: Layout) -> dict[str, Tensor]:
-    """The weights by name, on the same storage, for a graph of their own."""
+    """Return the weights by name, on the same storage, as leaves of a graph of their own."""
     return {name: weight.detach().requires_grad_() for name, weight in views(part.weights, layout).items()}
 
 
@@ -74,13 +74,14 @@ def reset_moments_(part: StackedWeights, chosen: Bool[Tensor, " E"]) -> None:
 
 
 def step_optimizer_(part: StackedWeights, *, lr: float, learns: Bool[Tensor, " E"]) -> None:
-    """One optimizer update of every row, by torch's fused kernels, which need no memory of their own.
+    """Update every row once, by torch's fused kernels, which need no memory of their own.
 
     Rows that do not learn have zero gradients and zero moments, which both kernels turn into a step of exactly zero.
     """
     moments = part.moments
     moments.updates.add_(learns)
     columns = (part.weights, part.grad, moments.exp_avg)
+    # Rows, not the block: the kernels take one count of updates for each tensor.
     weights, grad, exp_avg = ([*column.unbind()] for column in columns)
     if moments.exp_avg_sq.numel():
         # A count of 0 would divide by the bias correction 1 - beta ** 0.
@@ -111,5 +112,5 @@ def step_optimizer_(part: StackedWeights, *, lr: float, learns: Bool[Tensor, " E
             dampening=0.0,
             nesterov=False,
             maximize=False,
-            is_first_step=False,
+            is_first_step=False,  # momenta of zero make the first step like any other
         )

@@ -9,23 +9,23 @@ from flatwater.envs.wrapped.gymnasium_world import NOTHING, GymnasiumWorld
 from flatwater_watch.errors import ConfigError
 
 REST = "done"
-"""The action where no bot finds one: it changes nothing in a level."""
+"""Action where no bot finds one: it changes nothing in a level."""
 FAILURES = (AssertionError, AttributeError, DisappearedBoxError, IndexError, KeyError, TypeError, ValueError)
-"""How a bot ends that does not know what to do: its assertions, and what follows from a plan that no longer fits."""
+"""Errors of a bot that does not know what to do: its assertions, and those of a plan that no longer fits."""
 
 
 class BabyAITeacher:
-    """A `Teacher` for BabyAI's levels. It looks into the level, where it sees no more than the agent has seen.
+    """A `Teacher` for BabyAI's levels. It reads the level, of which it sees no more than the agent has seen.
 
-    A bot that fails is replaced by a new one, which knows nothing of the level but what is in sight. If that fails as
-    well, the action is `REST`.
+    A bot that fails is replaced by a new one, which knows only the part of the level in sight. If that fails as well,
+    the action is `REST`.
     """
 
     def __init__(self, world: World) -> None:
         """Look up the levels.
 
         Raises:
-            ConfigError: if the world has none.
+            ConfigError: the world has no such levels.
         """
         copies = world.copies if isinstance(world, GymnasiumWorld) else []
         if not isinstance(world, GymnasiumWorld) or not isinstance(copies[0].unwrapped, RoomGridLevel):
@@ -36,10 +36,10 @@ class BabyAITeacher:
         self._rest = world.spaces.actions.index(REST)
         self._bots: list[BabyAIBot | None] = [None] * len(copies)
         self.failures = 0
-        """How often no bot found an action."""
+        """Number of times that no bot found an action."""
 
     def begin_(self, which: Array) -> None:
-        """Let bots go; the next step starts new ones, which read the new level's instructions."""
+        """Drop bots; the next step starts new ones, which read the new level's instructions."""
         for env in np.flatnonzero(which):
             self._bots[env] = None
 
@@ -58,7 +58,7 @@ class BabyAITeacher:
         return self._rest
 
     def _ask_(self, env: int, bot: BabyAIBot | None) -> int:
-        """What a bot says, a new one if there is none. A new bot has not seen the last action, and is told of none."""
+        """Return the bot's action. A new bot has not seen the last action, and is told of none."""
         if bot is None:
             bot = BabyAIBot(self._levels[env])  # type: ignore[no-untyped-call]
             executed = None

@@ -17,13 +17,13 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.step_limit import StepLimit
 
 CARTPOLES = {"CartPole-v0", "CartPole-v1"}
-"""Names of Gymnasium's that differ in their limit alone."""
+"""Gymnasium's names of CartPole, which differ in their limit alone."""
 NEVER = 1 << 30
 """Steps of an episode without a limit."""
 
 
 class CartPoleWorld:
-    """A `World` of E copies of CartPole, A = 1: bit for bit what `GymnasiumWorld` makes of it."""
+    """A `World` of E copies of CartPole, A = 1: bit for bit as `GymnasiumWorld` plays it."""
 
     def __init__(self, name: str, config: WrappedConfig, envs: int) -> None:
         """Build the copies."""
@@ -40,11 +40,11 @@ class CartPoleWorld:
 
     @property
     def spaces(self) -> Spaces:
-        """What the agents see and do."""
+        """Observations and actions of the agents."""
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
-        """Put the states that seeds draw into their columns."""
+        """Write the states that seeds draw into their columns."""
         for env in np.flatnonzero(which):
             obs[env, 0], _ = self._one.reset(seed=int(seeds[env]) % 2**32)
             self._state[:, env] = self._one.state
@@ -55,6 +55,7 @@ class CartPoleWorld:
         one, state, moved = self._one, self._state, self._moved
         places, speeds = state[::2], state[1::2]  # of the cart, and of the pole
         self._accelerate_(self._forces[actions[:, 0]], state[2], state[3])
+        # Euler's method, as Gymnasium's: places move by the speeds before this step.
         places += np.multiply(speeds, one.tau, out=moved)
         np.multiply(self._push, one.tau, out=moved[0])
         np.multiply(self._spin, one.tau, out=moved[1])
@@ -85,6 +86,7 @@ class CartPoleWorld:
         np.subtract(4.0 / 3.0, below, out=below)
         below *= one.length
         np.multiply(sine, one.gravity, out=spin)
+        # `sine` is a buffer from here on: its own value is not needed any more.
         spin -= np.multiply(cosine, push, out=sine)
         spin /= below
         # push - pole * spin * cosine / mass
@@ -94,4 +96,4 @@ class CartPoleWorld:
         push -= below
 
     def close(self) -> None:
-        """Nothing is held outside of Python."""
+        """Do nothing: nothing is held outside of Python."""

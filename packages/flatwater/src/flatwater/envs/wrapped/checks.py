@@ -1,4 +1,4 @@
-"""What an environment gives is looked at before it is written: shapes, flags, and numbers that are none."""
+"""Checks of an environment's results before they are written: shapes, flags, and numbers that are not finite."""
 
 from typing import Any
 
@@ -9,24 +9,24 @@ from flatwater.envs.world import Array
 from flatwater_watch.errors import UserCodeError
 
 LARGEST = float(np.finfo(np.float32).max)
-"""Rewards and observations are float32."""
+"""Largest float32, as rewards and observations are."""
 ANYWAY = "--allow-nan trains with it all the same"
 
 
 REFUSED = (TypeError, ValueError, KeyError, IndexError, OverflowError)
-"""What writing raises of something that is not what was announced."""
+"""Errors of writing a value that is not of its space."""
 
 
 def not_finite_error(part: str, number: float) -> ValueError:
-    """Of an observation."""
+    """Return the error for a number of an observation that is not finite."""
     return ValueError(f"{part} is {number}: expected are finite numbers. {ANYWAY}")
 
 
 def check_flag(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an environment gives)
-    """Whether an episode is over.
+    """Return whether an episode is over.
 
     Raises:
-        TypeError: what is given says neither yes nor no, such as a text.
+        TypeError: the flag is neither yes nor no, such as a text.
     """
     if given is True or given is False:
         return given
@@ -37,11 +37,11 @@ def check_flag(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an env
 
 
 def check_reward(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (same)
-    """A reward that a float32 can hold; anything that is a number, where NaN and infinities are allowed.
+    """Return the reward, which a float32 can hold; where NaN and infinities are allowed, any number.
 
     Raises:
         TypeError: it is no number.
-        ValueError: it is none that can be learned from.
+        ValueError: it is no number that can be learned from.
     """
     if isinstance(given, float) and -LARGEST <= given <= LARGEST:  # of nearly all environments, also NumPy's
         return given
@@ -57,7 +57,7 @@ def check_reward(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (sam
 
 
 def check_observation(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (same)
-    """An observation of a box, in the shape of its space.
+    """Return an observation of a box, in the shape of its space.
 
     Raises:
         TypeError: it holds no numbers.
@@ -72,7 +72,7 @@ def check_observation(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN
 
 
 def check_info(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
-    """The info of a reset or a step.
+    """Return the info of a reset or a step.
 
     Raises:
         TypeError: it is no dict.
@@ -83,7 +83,7 @@ def check_info(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
 
 
 def interface_error(env: object, method: str, wrong: Exception, when: str = "") -> UserCodeError:
-    """What a method gave is not what Gymnasium's interface says."""
+    """Return the error for a method's result that is not as Gymnasium's interface says."""
     parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
     said = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
     return UserCodeError(
@@ -95,13 +95,13 @@ def interface_error(env: object, method: str, wrong: Exception, when: str = "") 
 
 
 def source_location(env: object, method: str = "") -> str:
-    """` (boat.py, line 12, in Boat.step)`; nothing where no text is to be had."""
+    """Return ` (boat.py, line 12, in Boat.step)`; nothing where there is no source text."""
     place = find_source_line(env, method)
     return f" ({place})" if place else ""
 
 
 def _shortly(given: object) -> str:
-    """What was given, with its class; a number of 400 digits not in full."""
+    """Return a value's text with its class; a number of 400 digits not in full."""
     try:
         said = repr(given)
     except ValueError:  # Python does not print an integer of thousands of digits

@@ -1,4 +1,4 @@
-"""What is asked of an environment that comes from elsewhere."""
+"""Settings of an environment that comes from elsewhere."""
 
 from typing import Literal
 

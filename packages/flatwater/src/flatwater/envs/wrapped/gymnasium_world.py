@@ -27,11 +27,11 @@ from flatwater_watch.errors import ConfigError, UserCodeError
 REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 """Packages to import for names that start so. For others, Gymnasium takes `package:Name-v0`."""
 TALKATIVE = "minigrid.envs.babyai.core.roomgrid_level"
-"""Prints a line for each map that it throws away before an episode: thousands in a run of `teach`."""
+"""Module that prints a line for each map that it drops before an episode: thousands in a run of `teach`."""
 MOST_STEPS = 1000
-"""Of an episode where nobody knows better."""
+"""Steps of an episode where neither the settings nor the environment have a limit."""
 NOTHING = -1
-"""In `executed`: no action yet in this episode."""
+"""Value in `executed` before the first action of an episode."""
 
 
 class GymnasiumWorld:
@@ -48,9 +48,9 @@ class GymnasiumWorld:
         """Build the copies.
 
         Args:
-            name: as Gymnasium's `make` takes it, or a class that is called without arguments.
-            config: how long they go on.
-            envs: E, copies, stepped one after another.
+            name: a name for Gymnasium's `make`, or a class that is called without arguments.
+            config: settings of the copies.
+            envs: number of copies, E, stepped one after another.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
         """
 
@@ -74,18 +74,19 @@ class GymnasiumWorld:
             self._check_spaces(copy)
         steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
+        # Masks are announced in infos alone, so the first copy is reset to look at one.
         masked = bounds is None and MASK in self._reset(first, 0)[1]
         reader, self.beginnings = self._reader, EpisodeStarts(self.copies, make)
         first_six = envs, 1, reader.form, reader.shape, names, steps
         self._spaces = Spaces(*first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.room)
         self._looks = not allow_nan and bool(reader.measures)
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
-        """The last action of each copy, or `NOTHING`."""
+        """Last action of each copy, or `NOTHING`."""
         self._limit = StepLimit(envs, steps)
 
     @property
     def spaces(self) -> Spaces:
-        """What the agents see and do."""
+        """Observations and actions of the agents."""
         return self._spaces
 
     def _spaces_of(self, copy: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
@@ -100,7 +101,8 @@ class GymnasiumWorld:
         return found
 
     def _check_spaces(self, copy: gymnasium.Env[Any, Any]) -> None:
-        """They were asked for once: of another copy, or of a later episode, they are the same."""
+        """Refuse spaces that change: they were read once, and hold for every copy and episode."""
+        # Identity first: most environments give the same object each time.
         for before, now in zip(self._given_spaces, self._spaces_of(copy), strict=True):
             if now is not before and now != before:
                 raise UserCodeError(
@@ -150,6 +152,7 @@ class GymnasiumWorld:
         for env, (copy, action) in enumerate(
             zip(self.copies, self._actions.to_env_actions(actions[:, 0]), strict=True)
         ):
+            # The user's call alone is within the border: its result is checked outside, with messages of our own.
             with stepping:
                 given = copy.step(action)
             try:
@@ -161,6 +164,7 @@ class GymnasiumWorld:
             except REFUSED as wrong:
                 raise interface_error(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
             if legal is not None:
+                # All is legal after an end, as a `MaskedWorld` promises.
                 legal[env] = True
                 if not (terminated[env, 0] or truncated[env, 0]):
                     write_mask(info, legal[env, 0], self._name)
@@ -169,7 +173,7 @@ class GymnasiumWorld:
         self._limit.truncate_(terminated, truncated)
 
     def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse numbers that are none, all copies at once."""
+        """Refuse numbers that are not finite, all copies at once."""
         if np.isfinite(obs).all():
             return
         env, _, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
@@ -190,10 +194,10 @@ def _make_env(name: type[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
 
 
 def named_env(name: str) -> gymnasium.Env[Any, Any]:
-    """The environment that Gymnasium knows by a name.
+    """Return the environment that Gymnasium knows by a name.
 
     Raises:
-        ConfigError: if there is none, or a package is missing.
+        ConfigError: there is none, or a package is missing.
     """
     refused = (ImportError, gymnasium.error.Error)
     package = next((package for start, package in REGISTERED_BY.items() if name.startswith(start)), None)

@@ -13,23 +13,23 @@ from flatwater_watch.errors import ConfigError, UserCodeError
 
 
 class OwnWorld:
-    """A `World`, or a `MaskedWorld`, around that of a class of the user's."""
+    """A `World`, or a `MaskedWorld`, around a world of the user's class."""
 
     def __init__(self, build: Callable[[int], World], envs: int, *, allow_nan: bool = False) -> None:
         """Make the world.
 
         Args:
-            build: the class.
-            envs: E, its only argument.
+            build: the user's class.
+            envs: number of environments, E, its only argument.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
 
         Raises:
-            ConfigError: it does not say what its agents see and do.
+            ConfigError: its `spaces` are missing or of another number of environments.
         """
         self._what = f"environment {dotted_name(build)}"
         with Border(self._what, build, "__init__", call=f"{cast('Any', build).__name__}({envs})"):
             self.inner = build(envs)
-            """What the class has made."""
+            """Object of the user's class."""
             self._spaces = self.inner.spaces
         said: object = self._spaces
         if not isinstance(said, Spaces) or said.envs != envs:
@@ -38,15 +38,15 @@ class OwnWorld:
             Border(self._what, self.inner, method) for method in ("begin_", "step_", "close")
         )
         self._looks_at = (not allow_nan, not allow_nan and self._spaces.form == "vector")
-        """Rewards and observations: whether NaN in them ends the run."""
+        """Whether NaN ends the run, in rewards and in observations."""
 
     @property
     def spaces(self) -> Spaces:
-        """What the agents see and do."""
+        """Observations and actions of the agents."""
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array, *legal: Array) -> None:
-        """Begin episodes; arguments as of `World` and `MaskedWorld`."""
+        """Begin episodes; the arguments are those of `World` and `MaskedWorld`."""
         with self._beginning:
             self.inner.begin_(which, seeds, obs, *legal)
         if self._looks_at[1]:
@@ -55,27 +55,28 @@ class OwnWorld:
     def step_(
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, *legal: Array
     ) -> None:
-        """Step every environment; arguments as of `World` and `MaskedWorld`."""
+        """Step every environment; the arguments are those of `World` and `MaskedWorld`."""
         with self._stepping:
             self.inner.step_(actions, obs, reward, terminated, truncated, *legal)
+        # After the border: the fault is named by place and number, which the class cannot know.
         if self._looks_at[0]:
             self._check_finite("step_", "reward", reward)
         if self._looks_at[1]:
             self._check_finite("step_", "observation", obs)
 
     def state_dict(self) -> Any:  # noqa: ANN401  (of the class)
-        """What the world keeps over episodes."""
+        """Return the state that the world keeps over episodes."""
         with Border(self._what, self.inner, "state_dict"):
             return self._keeper.state_dict()
 
     def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (same)
-        """Have the world take it back."""
+        """Have the world take its state back."""
         with Border(self._what, self.inner, "load_state_dict"):
             self._keeper.load_state_dict(state)
 
     @property
     def _keeper(self) -> StateKeeper:
-        """The class may promise too much."""
+        """The user's object; its spaces may promise a state that it cannot give."""
         if not isinstance(self.inner, StateKeeper):
             raise ConfigError(
                 f"{type(self.inner).__name__}: its spaces say kept = {self._spaces.kept}: give it state_dict and "
@@ -84,7 +85,7 @@ class OwnWorld:
         return self.inner
 
     def close(self) -> None:
-        """Have the world let go of what it holds."""
+        """Close the user's world."""
         with self._closing:
             self.inner.close()
 
@@ -102,22 +103,22 @@ class OwnWorld:
 
 
 class OwnTeacher:
-    """A `Teacher` around that of a class of the user's, which is given the world that it may know."""
+    """A `Teacher` around a teacher of the user's class, which is called with the user's own world."""
 
     def __init__(self, build: Callable[[World], Teacher], world: World) -> None:
         """Make the teacher."""
         what, known = f"teacher {dotted_name(build)}", world.inner if isinstance(world, OwnWorld) else world
         with Border(what, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
             self.inner = build(known)
-            """What the class has made."""
+            """Object of the user's class."""
         self._beginning, self._showing = (Border(what, self.inner, method) for method in ("begin_", "step_batch"))
 
     def begin_(self, which: Array) -> None:
-        """Forget environments; arguments as of `Teacher`."""
+        """Forget environments; the arguments are those of `Teacher`."""
         with self._beginning:
             self.inner.begin_(which)
 
     def step_batch(self, obs: Array, actions_out: Array, *legal: Array) -> None:
-        """Write an action for every agent; arguments as of `Teacher`."""
+        """Write an action for every agent; the arguments are those of `Teacher`."""
         with self._showing:
             self.inner.step_batch(obs, actions_out, *legal)

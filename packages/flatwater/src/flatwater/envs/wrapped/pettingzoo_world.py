@@ -1,4 +1,4 @@
-"""Copies of a PettingZoo environment as a world, all agents at once (its parallel face)."""
+"""Copies of a PettingZoo environment as a world, all agents at once (its parallel interface)."""
 
 from typing import Any
 
@@ -33,9 +33,9 @@ class PettingZooWorld:
         """Build the copies.
 
         Args:
-            module: where `parallel_env` is, such as `mpe2.simple_spread_v3`.
-            config: how long they go on.
-            envs: E, copies, stepped one after another.
+            module: module with a `parallel_env`, such as `mpe2.simple_spread_v3`.
+            config: settings of the copies.
+            envs: number of copies, E, stepped one after another.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
         """
         self._name, self._copies = module, [_make(module) for _ in range(envs)]
@@ -76,7 +76,7 @@ class PettingZooWorld:
 
     @property
     def spaces(self) -> Spaces:
-        """What the agents see and do."""
+        """Observations and actions of the agents."""
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
@@ -108,6 +108,7 @@ class PettingZooWorld:
         for env, copy in enumerate(self._copies):
             given = self._actions.to_env_actions(actions[env])
             acts = {a: given[at] for at, a in enumerate(self._agents) if a in copy.agents}
+            # The user's call alone is within the border: its result is checked outside, with messages of our own.
             with self._stepping:
                 parts = copy.step(acts)
             try:
@@ -142,7 +143,7 @@ class PettingZooWorld:
             raise interface_error(self._own, "reset", wrong) from wrong
 
     def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse numbers that are none, all copies and agents at once."""
+        """Refuse numbers that are not finite, all copies and agents at once."""
         if np.isfinite(obs).all():
             return
         env, agent, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
@@ -154,10 +155,11 @@ class PettingZooWorld:
             if agent in seen:
                 self._reader.write(seen[agent], obs[at])
             else:
+                # An agent that is over: PettingZoo leaves it out of its dicts.
                 obs[at] = self._reader.padding
 
     def _write_legal_(self, legal: Array, infos: dict[str, Any], left: list[str]) -> None:
-        """Masks of the agents that are left, in their infos; the others may do anything."""
+        """Write the masks in the infos of agents that are left; for the others everything is legal."""
         legal[...] = True
         for at, agent in enumerate(self._agents):
             if agent in left:
@@ -179,7 +181,7 @@ def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships
 
 
 def _common_space(spaces: dict[str, Any], what: str, module: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
-    """The space that all agents have."""
+    """Return the space that all agents have."""
     first, *others = spaces
     for other in others:
         if spaces[other] != spaces[first]:

@@ -13,18 +13,18 @@ from flatwater_watch.errors import CheckpointError
 class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     """The outermost wrapper of an environment that does the same after the same seed and actions.
 
-    A reset without a seed draws one, so that each episode has its own. What is kept are the actions of the episode
-    under way: an episode that never ends would keep them all. Restoring plays them, and compares what is seen. Wrappers
-    within that keep something over episodes, such as Gymnasium's running statistics, are saved as they were when the
-    episode began.
+    A reset without a seed draws one, so that each episode has its own. The actions of the episode under way are kept:
+    an episode that never ends would keep them all. Restoring plays them, and compares the observation. Wrappers within
+    that keep something over episodes, such as Gymnasium's running statistics, are saved as they were when the episode
+    began.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], seed: int = 0) -> None:
         """Wrap `env`.
 
         Args:
-            env: with every other wrapper already around it.
-            seed: of the draws that seed episodes; another one for each of several environments.
+            env: the environment, with every other wrapper already around it.
+            seed: seed of the draws that seed episodes; another for each of several environments.
         """
         super().__init__(env)
         self._draws = np.random.default_rng(seed)
@@ -41,6 +41,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         if seed is not None:
             self._draws = np.random.default_rng(seed)
         self._seed, self._actions = int(self._draws.integers(1 << 31)) if seed is None else seed, []
+        # Before the reset, which may change what the wrappers keep.
         self._note_kept()
         seen, info = self.env.reset(seed=self._seed)
         self._note(seen)
@@ -48,13 +49,14 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:  # noqa: ANN401  (of its spaces)
         """Act, and keep the action."""
+        # A copy: the caller may write the next action into the same array.
         self._actions.append(np.array(action))
         seen, reward, terminated, truncated, info = self.env.step(action)
         self._note(seen)
         return seen, reward, terminated, truncated, info
 
     def state_dict(self) -> dict[str, Any]:
-        """The seed and the actions of the episode under way, the draws of later ones, and what is seen now."""
+        """Return seed and actions of the episode under way, the draws of later ones, and the last observation."""
         return {
             "draws": self._draws.bit_generator.state,
             "seed": self._seed,
@@ -64,10 +66,10 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Play the episode again.
+        """Play the saved episode again.
 
         Raises:
-            CheckpointError: what is seen then is not what was seen when it was saved.
+            CheckpointError: its last observation is not the saved one.
         """
         self._seed, self._actions, self._seen = state["seed"], [], None
         if self._seed is not None:

@@ -1,4 +1,4 @@
-"""How observations of Gymnasium's spaces are written as tokens or as vectors, and which actions can be named.
+"""Tokens or vectors of observations in Gymnasium's spaces, and names of actions.
 
 An image of small numbers (uint8, at most 254 pixels) becomes a token for each channel of each pixel: its position is
 the pixel's number, row by row, its feature the channel. Discrete numbers beside it are tokens at no pixel, with
@@ -18,7 +18,7 @@ from flatwater.envs.world import PADDING, Array
 from flatwater.envs.wrapped.checks import check_observation
 from flatwater_watch.errors import ConfigError, RunError
 
-# What no float32 can hold becomes an infinity, and the world says so in a sentence of its own.
+# A number that no float32 can hold becomes an infinity, and the world reports it in a sentence of its own.
 warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, re.escape(__name__))
 
 BESIDE = PADDING - 1
@@ -27,11 +27,11 @@ TOKEN, TOKEN_AXES = 3, 2
 """Bytes of a token, and axes of an array of them."""
 Form = Literal["auto", "tokens", "image", "vector"]
 _RANKS = (1, 2, 3)
-"""A row of pixels, an image of one channel, an image with its channels last."""
+"""Axes of a row of pixels, of an image of one channel, and of an image with its channels last."""
 
 
 class ObservationReader(NamedTuple):
-    """How an observation is written."""
+    """The way in which observations are written."""
 
     form: Literal["tokens", "vector"]
     shape: tuple[int, ...]
@@ -40,10 +40,10 @@ class ObservationReader(NamedTuple):
     measures: tuple[int, ...] = ()
     """The indexes of the numbers that are measurements; see `Spaces.measures`."""
     keys: tuple[tuple[int, str], ...] = ()
-    """Where each part of a vector ends, and how an observation is asked for it: `['speed']`."""
+    """End of each part of a vector, and how the part is read from an observation: `['speed']`."""
 
     def part_name(self, number: int) -> str:
-        """Which number of an observation stands at a place of the vector: `observation['speed'][2]`."""
+        """Return the name of the number at a place of the vector: `observation['speed'][2]`."""
         begins = 0
         for end, key in self.keys:
             if number < end:
@@ -53,20 +53,20 @@ class ObservationReader(NamedTuple):
 
     @property
     def padding(self) -> int:
-        """What an agent sees that is over: tokens that are none, or zeros."""
+        """Value of a finished agent's observation: tokens that are padding, or zeros."""
         return PADDING if self.form == "tokens" else 0
 
 
 def make_reader(space: gym.Space[Any], name: str, form: Form = "auto") -> ObservationReader:
-    """How observations of a space are written.
+    """Return how observations of a space are written.
 
     Args:
         space: the space.
-        name: of the environment, for errors.
-        form: what they are, as in `WrappedConfig.form`.
+        name: name of the environment, for errors.
+        form: their form, as in `WrappedConfig.form`.
 
     Raises:
-        ConfigError: if they cannot be.
+        ConfigError: observations of the space cannot be written so.
     """
     if form == "tokens":
         return _plain_tokens(space, name)
@@ -87,12 +87,12 @@ def make_reader(space: gym.Space[Any], name: str, form: Form = "auto") -> Observ
 
 
 def _may_be_tokens(space: gym.Space[Any]) -> bool:
-    """Rows of three bytes, more of them than an image of one channel has where it is 3 pixels wide."""
+    """Return whether a space has rows of three bytes: tokens, or an image of one channel that is 3 pixels wide."""
     return _is_image(space) and len(space.shape or ()) == TOKEN_AXES and (space.shape or ())[1] == TOKEN
 
 
 def _plain_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
-    """Tokens that the environment itself gives."""
+    """Read tokens that the environment itself gives."""
     shape = space.shape or ()
     if not isinstance(space, gym.Box) or space.dtype != np.uint8 or len(shape) != TOKEN_AXES or shape[1] != TOKEN:
         raise ConfigError(
@@ -107,7 +107,7 @@ def _plain_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
 
 
 def _vector(space: gym.Space[Any], name: str) -> ObservationReader:
-    """All numbers in a row."""
+    """Read all numbers into a row."""
     if not space.is_np_flattenable or _has_words(space):
         raise ConfigError(
             f"{name}: observations of {space} cannot be used: wanted is a Box, a Discrete or a Dict of them, or a Dict "
@@ -128,24 +128,25 @@ def _vector(space: gym.Space[Any], name: str) -> ObservationReader:
 
 
 class _VectorPart(NamedTuple):
-    """What is written of an observation in one go."""
+    """A part of an observation that is written at once."""
 
     key: str
-    """How an observation is asked for it."""
+    """How the part is read from an observation, as text."""
     of: Callable[[Any], Any]
-    """Asks an observation for it."""
+    """Reads the part from an observation."""
     begins: int
     ends: int
-    """Where it stands in the vector."""
+    """Its places in the vector: [begins, ends)."""
     write: Callable[[Any, Array], None]
 
 
 def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: int) -> Iterator[_VectorPart]:
-    """Of a vector, as Gymnasium's flattening orders them."""
+    """Yield the parts of a vector, in the order of Gymnasium's flattening."""
     if isinstance(space, gym.Dict | gym.Tuple):
         inside = space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
         for name, each in inside:
 
+            # `name` is bound as a default: a closure would read the last name alone.
             def read_part(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
                 return of(observation)[name]
 
@@ -157,7 +158,7 @@ def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: in
 
 
 def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
-    """Writes what a space holds that has no others inside."""
+    """Return the function that writes a value of a space without others inside."""
     shape = space.shape or ()
 
     def write_box(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
@@ -173,7 +174,7 @@ def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
 
 
 def _float_mask(space: gym.Space[Any]) -> Array:
-    """Which numbers of a vector are of a Box of floats, whose scale is its own: neither places nor pixels."""
+    """Return which numbers of a vector are of a Box of floats, on a scale of its own: neither places nor pixels."""
     if isinstance(space, gym.Dict | gym.Tuple):
         return np.concatenate([_float_mask(each) for each in _child_spaces(space)])
     floats = isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
@@ -181,15 +182,15 @@ def _float_mask(space: gym.Space[Any]) -> Array:
 
 
 MASK = "action_mask"
-"""Where an environment's info says what is legal: 1 for each action that is, 0 for the others; of several lists one
-array each, or all in a row."""
+"""Key of an info with the mask of legal actions: 1 for each legal action, 0 for the others; with several lists an
+array for each, or all in a row."""
 
 
 def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
-    """Write what is legal next, from an info, into a row [R].
+    """Write the mask of the next step, from an info, into a row [R].
 
     Raises:
-        RunError: the info does not say it.
+        RunError: the info has no such mask.
     """
     found = info.get(MASK)
     parts = found if isinstance(found, tuple | list) else (found,)
@@ -203,18 +204,19 @@ def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
 
 
 class ActionSpec(NamedTuple):
-    """What an agent can do."""
+    """The actions of an agent."""
 
     names: tuple[str, ...]
     start: int | Array
-    """The environment's number of the first; of each list, where there are several."""
+    """The environment's number of the first action; of each list, where there are several."""
     bounds: tuple[tuple[float, float], ...] | None = None
-    """Of each number, where an action is a vector."""
+    """Bounds of each number, where an action is a vector."""
     choices: tuple[int, ...] | None = None
     """Length of each list, where an action is several choices at once."""
 
     def to_env_actions(self, actions: Array) -> Sequence[Any]:
-        """Actions [N], [N, H] or [N, D] as environments take them."""
+        """Return actions [N], [N, H] or [N, D] in the environment's own form."""
+        # A normal distribution has no bounds, so they are put on here.
         if self.bounds is not None:
             return list(actions.clip(*np.array(self.bounds, np.float32).T))
         if isinstance(self.start, int):
@@ -224,13 +226,13 @@ class ActionSpec(NamedTuple):
 
 @runtime_checkable
 class HasActionNames(Protocol):
-    """An environment that says what its actions are called, as MiniGrid's do."""
+    """An environment with names of its actions, as MiniGrid's have."""
 
     actions: EnumType
 
 
 def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpec:
-    """The actions, with the environment's own names, if it has an enum of them, or numbers.
+    """Return the actions, with the environment's own names, if it has an enum of them, or numbers.
 
     Raises:
         ConfigError: they are neither choices nor a bounded vector.
@@ -256,7 +258,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
 
 
 def _choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
-    """A choice for each place of the action."""
+    """Return a choice for each place of the action."""
     sizes = space.nvec if isinstance(space, gym.MultiDiscrete) else np.full(space.shape, 2)
     start = space.start if isinstance(space, gym.MultiDiscrete) else np.zeros(space.shape)
     choices = tuple(int(size) for size in sizes)
@@ -268,25 +270,25 @@ def _is_image(space: gym.Space[Any] | None) -> bool:
 
 
 def _has_words(space: gym.Space[Any]) -> bool:
-    """Whether flattening would make numbers of letters."""
+    """Return whether flattening would make numbers of letters."""
     return isinstance(space, gym.Text) or any(_has_words(each) for each in _child_spaces(space))
 
 
 def _child_spaces(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
-    """The spaces of a Dict or a Tuple, as flattening orders them."""
+    """Return the spaces of a Dict or a Tuple, as flattening orders them."""
     if isinstance(space, gym.Dict):
         return space.values()
     return space.spaces if isinstance(space, gym.Tuple) else ()
 
 
 def _numbers(space: gym.Dict) -> dict[str, int]:
-    """Of the discrete numbers beside an image, the least of each; what is wider than a byte is no token."""
+    """Return the least of each discrete number beside an image; numbers that are wider than a byte are left out."""
     beside = {key: each for key, each in space.items() if isinstance(each, gym.Discrete) and each.n <= PADDING}
     return {key: int(each.start) for key, each in beside.items()}
 
 
 def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> ObservationReader:
-    """An image, and discrete numbers beside it."""
+    """Read an image, and discrete numbers beside it, as tokens."""
     pixels, channels = _size(space)
     if pixels > BESIDE:
         raise ConfigError(
@@ -301,6 +303,7 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Observ
     known[size:, 1] = channels + np.arange(len(numbers))
 
     def write(observation: dict[str, Any], out: Array) -> None:
+        # Each time, as the row may hold the padding of an agent that was over.
         out[:, :2] = known
         out[:size, 2] = check_observation(observation["image"], shape).ravel()
         for at, (key, least) in enumerate(numbers.items()):
@@ -315,7 +318,7 @@ def _image(space: gym.Space[Any], name: str) -> ObservationReader:
 
 
 def _size(space: gym.Space[Any]) -> tuple[int, int]:
-    """Pixels and channels."""
+    """Return the numbers of pixels and channels."""
     shape = space.shape or ()
     channels = shape[2] if len(shape) == max(_RANKS) else 1
     return int(np.prod(shape)) // channels, channels

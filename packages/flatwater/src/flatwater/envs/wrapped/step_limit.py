@@ -1,4 +1,4 @@
-"""Episodes that take no longer than is wanted, whatever the environment thinks."""
+"""A limit on the steps of an episode, whatever the environment's own."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from flatwater.envs.world import Array
 
 
 class StepLimit:
-    """Counts the steps of each environment's episode."""
+    """Counter of the steps of each environment's episode."""
 
     def __init__(self, envs: int, steps: int) -> None:
         self._limit = steps
@@ -19,11 +19,12 @@ class StepLimit:
         self._seeds[which] = seeds[which]
 
     def place(self, env: int, method: str) -> str:
-        """Where an environment is, for messages, before its step is counted."""
+        """Return an environment's episode and step, for messages, before the step is counted."""
         when = "at the beginning" if method == "reset" else f"in step {self._taken[env] + 1}"
         return f"{when} of the episode of seed {self._seeds[env] % 2**32} (copy {env})"
 
     def truncate_(self, terminated: Array, truncated: Array) -> None:
-        """Count a step, and truncate whoever is left where the time is over."""
+        """Count a step, and truncate agents that are left when the limit is reached."""
+        # After the environment's own flags: who has terminated is not truncated as well.
         self._taken += 1
         truncated |= ~terminated & (self._taken >= self._limit)[:, None]
