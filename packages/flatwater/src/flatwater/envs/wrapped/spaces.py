@@ -145,7 +145,6 @@ def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: in
     if isinstance(space, gym.Dict | gym.Tuple):
         inside = space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
         for name, each in inside:
-
             # `name` is bound as a default: a closure would read the last name alone.
             def read_part(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
                 return of(observation)[name]
