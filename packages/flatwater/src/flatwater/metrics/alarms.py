@@ -1,4 +1,4 @@
-"""What is wrong with a run although it goes on: numbers that are not finite, steps skipped, policies that do nothing.
+"""Alarms of a run that goes on: numbers that are not finite, steps skipped, policies that do nothing.
 
 Each function looks at numbers that were read once for the round and returns findings; none raises or prints. An alarm
 is told once, in a sentence that says what it means and what to do, and counted after that.
@@ -24,18 +24,18 @@ CONSTANT = 1e-6
 
 @dataclass(frozen=True)
 class Alarm:
-    """One finding."""
+    """One finding about a round."""
 
     kind: Kind
     where: str
-    """What it was found in: `losses/critic`, `member 3`, `champion`."""
+    """Place or agent that it was found in: `losses/critic`, `member 3`, `champion`."""
     message: str
-    """What it means and what to do, in full sentences."""
+    """Full sentences about its meaning and what to do."""
     round: int
 
 
 def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alarm]:
-    """An alarm for each array that holds NaN or infinity.
+    """Return an alarm for each array that holds NaN or infinity.
 
     Args:
         round: the round that the numbers are from.
@@ -52,7 +52,7 @@ def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alar
 
 
 def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
-    """An alarm for each named number of the round that is NaN or infinite."""
+    """Return an alarm for each named number of the round that is NaN or infinite."""
     bad = [name for name, value in metrics.items() if not isfinite(value)]
     return [Alarm("not finite", name, f"The number {name} is {metrics[name]}. {_remedy(name)}", round) for name in bad]
 
@@ -70,11 +70,11 @@ def _remedy(where: str) -> str:
 
 
 def skipped_steps(round: int, skipped: Mapping[str, int], taken: int) -> list[Alarm]:
-    """An alarm for each optimizer that skipped steps in the round, as it does when gradients are not finite.
+    """Return an alarm for each optimizer that skipped steps in the round, as it does when gradients are not finite.
 
     Args:
         round: the round.
-        skipped: steps not taken, by what did not take them (`member 3`, `critic`).
+        skipped: steps not taken, by learner (`member 3`, `critic`).
         taken: steps that each should have taken.
     """
     return [
@@ -91,14 +91,14 @@ def skipped_steps(round: int, skipped: Mapping[str, int], taken: int) -> list[Al
 
 
 def learner_alarms(round: int, name: str, largest: float, metrics: Metrics, steps: int) -> list[Alarm]:
-    """What can be wrong with one learner: its weights, the round's numbers, the steps that it did not take.
+    """Return the alarms of one learner: about its weights, the round's numbers, and the steps that it did not take.
 
     Args:
         round: the round.
-        name: of what learns (`policy`, `student`).
-        largest: magnitude of a weight; not finite where one of them is not.
+        name: name of the learner (`policy`, `student`).
+        largest: largest magnitude of a weight; not finite where one weight is not.
         metrics: the round's numbers, `train/skipped` among them; none may be NaN.
-        steps: that the learner should have taken.
+        steps: steps that the learner should have taken.
     """
     return [
         *array_alarms(round, {f"weights/{name}": [largest]}),
@@ -108,13 +108,14 @@ def learner_alarms(round: int, name: str, largest: float, metrics: Metrics, step
 
 
 def constant_policies(round: int, deviation: Mapping[str, float]) -> list[Alarm]:
-    """An alarm for each policy whose actions do not change from day to day, or are not numbers.
+    """Return an alarm for each policy whose actions do not change from day to day, or are not numbers.
 
     Args:
         round: the round.
         deviation: standard deviation of the actions over the days of the round's episodes, without noise, by who
             acts (`member 3`, `champion`).
     """
+    # `not >`, so that NaN is found as well.
     return [_constant(round, who, value) for who, value in deviation.items() if not value > CONSTANT]
 
 
@@ -129,11 +130,11 @@ def _constant(round: int, who: str, deviation: float) -> Alarm:
 
 
 def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
-    """An alarm for each policy that opened no trade in all its episodes of the round.
+    """Return an alarm for each policy that opened no trade in all its episodes of the round.
 
     Args:
         round: the round.
-        trades: positions opened, by who acts (`member 3`, `champion`).
+        trades: positions opened, by agent (`member 3`, `champion`).
     """
     return [
         Alarm(
@@ -153,11 +154,11 @@ REFUSED = 0.2
 
 
 def refused_orders(round: int, refused: Mapping[str, float]) -> list[Alarm]:
-    """An alarm for each policy whose orders are refused on more than a fifth of the days.
+    """Return an alarm for each policy whose orders are refused on more than a fifth of the days.
 
     Args:
         round: the round.
-        refused: share of the trading days on which something was asked for and nothing was bought, by who acts.
+        refused: share of the trading days on which an order bought nothing, by agent.
     """
     return [
         Alarm(
@@ -177,13 +178,13 @@ LONG, BUSY = 5.0, 0.8
 
 
 def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float) -> list[Alarm]:
-    """An alarm where several threads together do not even get one core: each then waits for the others at every step.
+    """Return an alarm where several threads do not even get one core: each then waits for the others at every step.
 
     Args:
         round: the round.
-        threads: that compute in this process.
-        seconds: that its phases took.
-        cpu_seconds: of all threads in that time.
+        threads: number of threads that compute in this process.
+        seconds: seconds that its phases took.
+        cpu_seconds: CPU seconds of all threads in that time.
     """
     if threads == 1 or seconds < LONG or cpu_seconds >= BUSY * seconds:
         return []
@@ -196,11 +197,11 @@ def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float
 
 
 def above_formula(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
-    """An alarm where the run and its workers have exchanged more than a round takes in which none is lost.
+    """Return an alarm where run and workers have exchanged more than a round takes in which none is lost.
 
     Args:
         round: the round.
-        exchange: what the ledger says of it. Nothing is `lost` in the round in which the workers were started.
+        exchange: the ledger's record of it. Nothing is `lost` in the round in which the workers were started.
     """
     if "lost" not in exchange or exchange["moved"] <= exchange["formula"]:
         return []
@@ -214,17 +215,17 @@ def above_formula(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
 
 
 MANY = 1 / 3
-"""Part of the members that must be affected for an alarm: selection mends a few."""
+"""Share of the members that must be affected for an alarm: selection mends a few."""
 
 
 def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
-    """The champion's alarms, and of each kind a single one for the members where `MANY` of them are affected.
+    """Return the champion's alarms, and one of each kind for the members where `MANY` of them are affected.
 
-    Actions that are no numbers are worth an alarm for each member.
+    Actions that are no numbers keep an alarm for each member.
 
     Args:
         alarms: about policies, by who acts.
-        members: how many there are.
+        members: number of members.
     """
     few = [alarm for alarm in alarms if alarm.where.startswith(MEMBER) and alarm.kind != NOT_FINITE]
     kept = [alarm for alarm in alarms if alarm not in few]
@@ -240,7 +241,7 @@ MEMBER, NOT_FINITE = "member ", "not finite"
 
 
 def name_by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
-    """One number a member as `member 0`, `member 1`, ...; the champion's under `champion` where there is one."""
+    """Return one number a member as `member 0`, `member 1`, ...; the champion's under `champion` where there is one."""
     named = {f"{MEMBER}{member}": value for member, value in enumerate(values)}
     return named if champion is None else named | {"champion": champion}
 
@@ -256,12 +257,13 @@ def take_new_alarms_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) ->
 
 
 def group_by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
-    """The alarms of each kind together."""
+    """Return the alarms of each kind together."""
+    # Sorted, as `groupby` joins neighbours alone.
     return [[*group] for _, group in groupby(sorted(alarms, key=_kind), key=_kind)]
 
 
 def alarm_lines(alarms: Sequence[Alarm]) -> list[str]:
-    """One line for each kind of alarm: the first of its kind in full, then where else the same was found."""
+    """Return one line for each kind of alarm: the first of its kind in full, then where else the same was found."""
     lines = []
     for first, *others in group_by_kind(alarms):
         more = f" The same holds for {', '.join(other.where for other in others)}." if others else ""
@@ -270,7 +272,7 @@ def alarm_lines(alarms: Sequence[Alarm]) -> list[str]:
 
 
 def repeat_lines(seen: Counter[tuple[str, str]]) -> list[str]:
-    """One line for each alarm that came more than once, the most frequent first, for the end of a run."""
+    """Return one line for each alarm that came more than once, the most frequent first, for the end of a run."""
     return [f"{kind}: {where}, in {count} rounds" for (kind, where), count in seen.most_common() if count > 1]
 
 

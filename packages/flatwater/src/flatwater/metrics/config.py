@@ -1,4 +1,4 @@
-"""Where a run is shown in Weights & Biases."""
+"""Settings of the place where a run is shown in Weights & Biases."""
 
 from typing import Literal
 

@@ -25,48 +25,50 @@ from flatwater_watch.units import format_duration
 
 ROWS_PER_HEADER = 20
 REFRESH_SECONDS = 0.1
+# A median over the last rounds: the first ones, and one that was disturbed, do not move the forecast.
 ROUNDS_REMEMBERED = 8
 WORTH_TELLING = 0.01
-"""Change of what is resident, as a share, from which the line about memory is printed again."""
+"""Relative change of resident memory from which the line about memory is printed again."""
+# Each bound is where rounding would need one character more than the column has.
 LARGE_PERCENT = 999.95
 WHOLE_BELOW = 99_999.5
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table: what stands above it, and how its number is made short."""
+    """One column of the table: the title above it, and how its number is made short."""
 
     group: str
     title: str
     width: int
     """Characters, the space on the left included."""
     name: str
-    """The metric that it shows; a dot stands in the rows of rounds that do not have it."""
+    """Name of the metric that it shows; a dot stands in the rows of rounds that do not have it."""
     show: Callable[[float], str] = short_number
 
 
 def format_whole(value: float) -> str:
-    """All digits up to 99,999, then a short number."""
-    return f"{value:z.0f}" if abs(value) < WHOLE_BELOW else short_number(value)
+    """Return all digits up to 99,999, then a short number."""
+    return f"{value:z.0f}" if abs(value) < WHOLE_BELOW else short_number(value)  # `z`: no minus before a zero
 
 
 def format_percent(value: float) -> str:
-    """A share in whole percent, without the sign."""
+    """Return a share in whole percent, without the sign."""
     return f"{100 * value:z.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
 
 
 def whole_share(value: float) -> str:
-    """A share in whole percent: `50%`."""
+    """Return a share in whole percent: `50%`."""
     return f"{format_percent(value)}%"
 
 
 def format_share(value: float) -> str:
-    """A share: `3.4%`."""
+    """Return a share with one decimal: `3.4%`."""
     return f"{value:.1%}"
 
 
 def signed_percent(value: float) -> str:
-    """A return: `+12.3%`; one of a thousand percent or more as a short number."""
+    """Return a return with its sign: `+12.3%`; of a thousand percent or more as a short number."""
     percents = 100 * value
     return f"{percents:+.1f}%" if abs(percents) < LARGE_PERCENT else f"{short_number(percents)}%"
 
@@ -77,27 +79,27 @@ def _megabytes(value: float) -> str:
 
 RESIDENT = Column("", "MB", 6, "memory/resident", _megabytes)
 WHOLE = Column("seconds", "all", 4, "seconds", short_seconds)
-"""Of a whole round, saving and recording included; the table itself takes that time."""
+"""Seconds of a whole round, saving and recording included; the table itself measures them."""
 BUFFER = Column("", "buffer", 9, "buffer/fill", whole_share)
 MISSING = "buffer/missing"
-"""The metric of what a replay must still take in before learning begins."""
+"""Metric of the transitions that a replay must still take in before learning begins."""
 FIRST, LEFT = 9, 6
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How the rounds of a kind of run are shown."""
+    """Form of the table for a kind of run."""
 
     round: str
-    """What a round is called: `generation`."""
+    """Name of a round: `generation`."""
     short: str
-    """The same as a title, in at most 8 characters."""
+    """Name of a round as a title, in at most 8 characters."""
     columns: tuple[Column, ...]
-    """At most 78 characters together, for a row of 99."""
+    """Columns of at most 78 characters together, for a row of 99."""
     dispensable: frozenset[str]
     """Titles of the columns that are left out where the terminal has 80 characters."""
     glance: tuple[Column, ...] = ()
-    """What the live screen shows of the last round besides the recipe's curves: title and number of each."""
+    """Numbers of the last round on the live screen, besides the recipe's curves: title and number of each."""
 
     @property
     def rounds(self) -> str:
@@ -105,7 +107,7 @@ class TableLayout:
         return f"{self.round}{'es' if self.round.endswith('ch') else 's'}"
 
     def fitting_columns(self, width: int) -> tuple[Column, ...]:
-        """All columns where a row of them fits, else those that cannot be dispensed with."""
+        """Return all columns where a row of them fits, else those that cannot be dispensed with."""
         if len(title_line(self.columns, self.short)) <= width:
             return self.columns
         return tuple(column for column in self.columns if column.title not in self.dispensable)
@@ -126,9 +128,9 @@ class ConsoleTable:
         """Prepare the table.
 
         Args:
-            total_rounds: in all.
-            console: where it is printed.
-            layout: of the run's kind.
+            total_rounds: number of rounds in all.
+            console: the place where it is printed.
+            layout: form of the table for the run's kind.
             done: rounds that a resumed run has behind it.
             clock: seconds from any beginning; tests bring their own.
         """
@@ -146,10 +148,11 @@ class ConsoleTable:
         self._course: ProgressTrack | None = None
 
     def __enter__(self) -> Self:
-        """Show the bar, and what the steps of long phases say of themselves."""
+        """Show the bar, and the progress within the steps of long phases."""
         self._bar.start()
         self._course = self._within.enter_context(track_progress())
         if not self._console.quiet:
+            # A thread of its own: a step that takes minutes returns to no loop that could say so.
             ticker = Ticker(self.report_progress_)
             ticker.start()
             self._within.callback(ticker.stop)
@@ -158,8 +161,8 @@ class ConsoleTable:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Take the bar away; the rows stay, and below them what they took."""
-        self._within.close()
+        """Take the bar away; the rows stay, and below them the time that they took."""
+        self._within.close()  # the thread first: nothing may draw on a bar that is gone
         self._bar.stop()
         if pace := self.pace_text():
             self._print(pace, "dim")
@@ -186,6 +189,7 @@ class ConsoleTable:
 
     def report_progress_(self) -> None:
         """Say how far a round has come that has said nothing for 10 seconds: a step may take longer than that."""
+        # In the ticker's thread; the bar of rich has a lock of its own.
         now, (done, total) = self._clock(), self._steps
         if not is_due(now, self._round_began, self._told_at):
             return
@@ -224,7 +228,7 @@ class ConsoleTable:
             self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1), expand=False))
 
     def pace_text(self) -> str:
-        """How long the rounds of this process have taken; empty where none has ended."""
+        """Return how long the rounds of this process have taken; empty where none has ended."""
         rounds, seconds = self._done - self._behind, self._round_began - self._began
         if not rounds:
             return ""
@@ -237,14 +241,15 @@ class ConsoleTable:
         return self._took[-1]
 
     def remaining_seconds(self) -> float:
-        """Seconds to the end of the run, after a round; NaN before the first has ended."""
+        """Return the seconds to the end of the run, after a round; NaN before the first has ended."""
         return 0.0 if self._done >= self._total else self.seconds_left(self._clock())
 
     def seconds_left(self, now: float) -> float:
-        """Seconds to the end of the run at the median pace of the last rounds; NaN before the first has ended."""
+        """Return the seconds to the run's end at the median pace of the last rounds; NaN before the first has ended."""
         if not self._took:
             return float("nan")
         pace = median(self._took)
+        # A round that takes longer than usual counts as about to end.
         return pace * max(0, self._total - self._done - 1) + max(0.0, pace - (now - self._round_began))
 
     def _forecast(self, now: float, done: int, total: int) -> str:
@@ -254,7 +259,7 @@ class ConsoleTable:
         return f"phase: {short_duration(spent / done * (total - done))} left" if done and spent else ""
 
     def _print(self, line: str, style: str = "") -> None:
-        self._console.print(Text(line, style=style), soft_wrap=True)
+        self._console.print(Text(line, style=style), soft_wrap=True)  # not wrapped: a log has the row in one line
 
 
 def _bar(console: Console) -> tuple[Progress, TaskID]:
@@ -274,7 +279,7 @@ def _bar(console: Console) -> tuple[Progress, TaskID]:
 
 
 def group_line(columns: Sequence[Column]) -> str:
-    """The header's upper line: each group's name above the first of its columns."""
+    """Return the header's upper line: each group's name above the first of its columns."""
     line = " " * FIRST
     for at, column in enumerate(columns):
         starts = column.group and (at == 0 or columns[at - 1].group != column.group)
@@ -288,13 +293,13 @@ def group_line(columns: Sequence[Column]) -> str:
 
 
 def title_line(columns: Sequence[Column], short: str) -> str:
-    """The header's lower line: each column's title, right-aligned like its numbers."""
+    """Return the header's lower line: each column's title, right-aligned like its numbers."""
     titles = "".join(f"{column.title:>{column.width}}" for column in columns)
     return f"{short:>{FIRST}}{titles}{'left':>{LEFT}}{RESIDENT.title:>{RESIDENT.width}}"
 
 
 def row_line(round_: str, metrics: Metrics, left: float, columns: Sequence[Column]) -> str:
-    """One round's row."""
+    """Return the row of one round."""
     cells = "".join(_cell(column, metrics) for column in columns)
     return f"{round_:>{FIRST}}{cells}{short_duration(left):>{LEFT}}{_cell(RESIDENT, metrics)}"
 

@@ -1,4 +1,4 @@
-"""Numbers in few characters, for tables with many columns. The exact ones are in `metrics.jsonl`."""
+"""Numbers in few characters, for tables with many columns; the exact ones are in `metrics.jsonl`."""
 
 from math import isfinite
 
@@ -12,18 +12,18 @@ _SCALED = ((9.95, 1), (999.5, 0))
 
 
 def short_number(value: float) -> str:
-    """At most 5 characters below 10^21: `-9.99`, `-99.9`, `-999`, `1.2k`, `-10k`, `123M`, `nan`, `-inf`."""
+    """Return at most 5 characters below 10^21: `-9.99`, `-99.9`, `-999`, `1.2k`, `-10k`, `123M`, `nan`, `-inf`."""
     scaled = value
     for suffix in ("", *"kMGTPE"):
         for bound, decimals in _SCALED if suffix else _PLAIN:
             if abs(scaled) < bound:
                 return f"{scaled:.{decimals}f}{suffix}"
         scaled /= 1000
-    return f"{value:.0e}"
+    return f"{value:.0e}"  # NaN and infinities come here too
 
 
 def short_seconds(seconds: float) -> str:
-    """At most 3 characters: `4.2`, `123`, `17m`, `28h`, `12d`."""
+    """Return at most 3 characters: `4.2`, `123`, `17m`, `28h`, `12d`."""
     if seconds < 9.95:
         return f"{seconds:.1f}"
     if seconds < LONG:
@@ -36,9 +36,10 @@ def short_seconds(seconds: float) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """At most 5 characters up to 99 days, with the unit: `42s`, `12m`, `1h05`, `23h59`, `3d4h`."""
+    """Return at most 5 characters up to 99 days, with the unit: `42s`, `12m`, `1h05`, `23h59`, `3d4h`."""
     if seconds < 59.5:
         return f"{seconds:.0f}s"
+    # Rounded once, to the smaller unit: 3,599 s are 1h00 and not 60m.
     minutes = round(seconds / MINUTE)
     if minutes < 60:
         return f"{minutes}m"
@@ -49,5 +50,5 @@ def short_duration(seconds: float) -> str:
 
 
 def finite_or_none(value: float) -> float | None:
-    """The value, or None where it is no number: JSON has no NaN."""
+    """Return the value, or None where it is no number: JSON has no NaN."""
     return value if isfinite(value) else None

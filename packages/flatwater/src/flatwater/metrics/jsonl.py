@@ -22,9 +22,9 @@ from flatwater_watch.units import format_bytes
 
 Record = dict[str, Any]
 MOST_ROUNDS = 1 << 53
-"""A larger number is no round that anybody trained, and no float holds it."""
+"""Largest round: more is no round that anybody trained, and no float holds it exactly."""
 MOST_LINE = 4 << 20
-"""Bytes of a line: those of our recipes have some thousands."""
+"""Most bytes of a line: those of this package's recipes have some thousands."""
 
 
 class JsonlSink:
@@ -42,6 +42,7 @@ class JsonlSink:
             RunError: the file cannot be read or written.
         """
         self.path = path
+        # Cut before it is opened: `_drop_later_rounds_` puts another file in its place.
         with explain_os_errors(path):
             _drop_later_rounds_(path, resume_at)
             # Without a buffer: what a full disk refused would otherwise be tried again when the file is closed.
@@ -64,11 +65,12 @@ class JsonlSink:
 def _append_(file: FileIO, line: bytes) -> None:
     if file.write(line) < len(line):  # the disk took only a part
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    # Before the checkpoint of the round is written: no checkpoint may know of a round that the records do not have.
     os.fsync(file.fileno())
 
 
 def encode_line(round: int, record: Mapping[str, object]) -> bytes:
-    """The round as a line of JSON, with `null` for what is not finite."""
+    """Return the round as a line of JSON, with `null` for numbers that are not finite."""
     return (
         json.dumps({"round": round} | {name: plain_json_value(value) for name, value in record.items()}).encode()
         + b"\n"
@@ -80,6 +82,7 @@ def _drop_later_rounds_(path: Path, resume_at: int) -> None:
     if not os.path.lexists(path):
         return
     with open_regular(path, follow=False) as file:
+        # Read only, where nothing must go: a resume after a clean stop does not rewrite gigabytes.
         if all(survives_resume(line, resume_at) for line in file):
             return
         file.seek(0)
@@ -88,13 +91,13 @@ def _drop_later_rounds_(path: Path, resume_at: int) -> None:
 
 
 def survives_resume(line: bytes, resume_at: int) -> bool:
-    """True for a whole line of a round that the resumed run remembers."""
+    """Whether a line is whole, and of a round that the resumed run remembers."""
     found = parse_round(line)
     return found is not None and found <= resume_at
 
 
 def parse_record(line: bytes) -> Record | None:
-    """The record that a line holds; None where the line is half-written or no record of a round."""
+    """Return the record that a line holds; None where the line is half-written or no record of a round."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -102,17 +105,17 @@ def parse_record(line: bytes) -> Record | None:
     except ValueError:
         return None
     found = record.get("round") if isinstance(record, dict) else None
-    return record if type(found) is int and 0 <= found <= MOST_ROUNDS else None
+    return record if type(found) is int and 0 <= found <= MOST_ROUNDS else None  # `type`: true is no round
 
 
 def parse_round(line: bytes) -> int | None:
-    """The round that a line is about; None where the line is half-written or no record."""
+    """Return the round that a line is about; None where the line is half-written or no record."""
     record = parse_record(line)
     return None if record is None else int(record["round"])
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:
-    """Every name that some round has -> its numbers in the order of rounds; NaN where a round has none.
+    """Return numbers by name, in the order of rounds; NaN where a round has none.
 
     A half-written last line, which a run that is being written or was killed can have, is left out. The column
     `round` holds the rounds themselves.
@@ -130,7 +133,7 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
 
 
 def records_to_columns(path: Path, records: Sequence[Record]) -> dict[str, list[float]]:
-    """Every name that some record has -> its numbers; NaN where a record has none.
+    """Return numbers by name, in the order of records; NaN where a record has none.
 
     Raises:
         RunError: a record of the file holds something else than numbers.
@@ -142,7 +145,7 @@ def records_to_columns(path: Path, records: Sequence[Record]) -> dict[str, list[
 
 
 def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
-    """The lines from where the file stands, of whatever somebody has put there.
+    """Yield the lines from where the file stands, whoever has written them.
 
     Raises:
         OSError: one is longer than a line can be.
@@ -154,7 +157,7 @@ def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
 
 
 def finite_points(rounds: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The rounds that have a number, and their numbers."""
+    """Return the rounds that have a number, and their numbers."""
     points = [(at, value) for at, value in zip(rounds, values, strict=False) if isfinite(value)]
     return [at for at, _ in points], [value for _, value in points]
 
@@ -171,7 +174,7 @@ def _record(path: Path, number: int, line: bytes) -> Record:
 
 
 def require_numbers(path: Path, record: Record) -> None:
-    """That a line of `metrics.jsonl` holds numbers and nothing else.
+    """Refuse a line of `metrics.jsonl` that holds something else than numbers.
 
     Raises:
         RunError: it holds something else.

@@ -1,4 +1,4 @@
-"""The lines of a run's `.jsonl` files: some of them, or those that came since the last look, one after another.
+"""The lines of a run's `.jsonl` files: some of them, or those that are new, one after another.
 
 A line that is half-written, which the last one of a running or killed run can be, is left out; it is read when it is
 whole.
@@ -17,18 +17,18 @@ from flatwater_watch.files.safe_read import open_regular
 
 
 def spread_indexes(count: int, most: int) -> list[int]:
-    """At most `most` of the indexes 0 .. count - 1, evenly spread, the first and the last among them."""
+    """Return at most `most` of the indexes 0 .. count - 1, evenly spread, the first and the last among them."""
     if count <= most:
         return list(range(count))
     return [at * (count - 1) // (most - 1) for at in range(most)]
 
 
 def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
-    """Some records of a file in their order; empty where there is no such file. One after another: `read_appended_`.
+    """Return some records of a file in their order; empty where there is no such file. See also `read_appended_`.
 
     Args:
         path: a file that `JsonlSink` wrote.
-        most: records that are wanted, evenly spread over the file. The others are not even parsed.
+        most: number of records that are wanted, evenly spread over the file; the others are not even parsed.
         mark: text, such as `"champion/crowned": 1`, of the lines that are wanted; left out, of all.
 
     Raises:
@@ -36,6 +36,8 @@ def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
     """
     try:
         with open_regular(path, follow=False) as file:
+            # Twice through the file: what is wanted depends on how many lines there are, and they do not fit into
+            # memory.
             count, last = 0, b""
             for line in _lines_with_mark(file, mark):
                 count, last = count + 1, line
@@ -63,13 +65,13 @@ class FollowedFile:
     read: int = 0
     """Bytes of whole lines read so far."""
     file: int = 0
-    """The inode that they were read from: a resumed run replaces the file."""
+    """Inode that they were read from: a resumed run replaces the file."""
     last: int | None = None
-    """Lines before the end with which reading begins; None for the first one."""
+    """Number of lines before the end with which reading begins; None for the first line."""
 
 
 def rewind_if_replaced_(tail: FollowedFile) -> bool:
-    """Whether the file is another one than before, or shorter; `read_appended_` then begins again at its first line."""
+    """Return whether the file was replaced or cut; `read_appended_` then begins again at its first line."""
     try:
         found = tail.path.stat()
     except FileNotFoundError:
@@ -82,7 +84,7 @@ def rewind_if_replaced_(tail: FollowedFile) -> bool:
 
 
 def read_appended_(tail: FollowedFile) -> Iterator[Record]:
-    """The whole lines since the last call, one at a time; nothing where there is no such file yet.
+    """Yield the whole lines since the last call, one at a time; nothing where there is no such file yet.
 
     Raises:
         RunError: the file cannot be read, or a line that others follow is damaged.
@@ -94,12 +96,14 @@ def read_appended_(tail: FollowedFile) -> Iterator[Record]:
             file.seek(tail.read)
             damaged = False
             for line in bounded_lines(file):
+                # A damaged line is an error only when another follows: the last one may be in the middle of being
+                # written.
                 if damaged:
                     raise _bad_line_error(tail.path)
                 if (record := parse_record(line)) is None:
                     damaged = True
                     continue
-                tail.read += len(line)
+                tail.read += len(line)  # before the yield: a caller that stops here does not get the line again
                 yield record
     except FileNotFoundError:
         return

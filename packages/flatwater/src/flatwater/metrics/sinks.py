@@ -1,4 +1,4 @@
-"""Where a round's numbers go: a file, TensorBoard, a terminal. One call a round, so a sink may be slow but not leak."""
+"""Sinks of a round's numbers: a file, TensorBoard, a terminal. One call a round: a sink may be slow but not leak."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,22 +18,21 @@ these names. A number that a round does not have is left out; NaN means that ari
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is made from."""
+    """Facts from which a tracker is made."""
 
     name: str
-    """Of the run: that of its folder."""
+    """Name of the run: that of its folder."""
     folder: Path
-    """The tracker's own, in the run folder; it is there once the tracker makes it."""
+    """Folder of the tracker in the run folder; it is there once the tracker makes it."""
     settings: Mapping[str, Any]
     """The run's configuration."""
     resume_at: int
-    """The last round that the run remembers: later ones that the tracker has will be written again, with the same
-    numbers."""
+    """Last round that the run remembers: later ones of the tracker will be written again, with the same numbers."""
     say: Callable[[str], None]
     """Shows a line on the run's terminal, with the next round."""
 
 
 def write_all(sinks: Iterable[Sink], round: int, metrics: Metrics) -> None:
-    """The round's numbers to every sink, in order."""
+    """Write the round's numbers to every sink, in order."""
     for sink in sinks:
         sink.write(round, metrics)

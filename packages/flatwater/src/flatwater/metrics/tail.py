@@ -1,4 +1,4 @@
-"""The end of a run's `.jsonl` file, without what stands before it: a list of 200 runs must not read gigabytes.
+"""The end of a run's `.jsonl` file, without the rest: a list of 200 runs must not read gigabytes.
 
 All of it is bounded, whoever wrote the file: a line by `MOST_LINE`, a search by `MOST_BACK`.
 """
@@ -17,14 +17,15 @@ from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.units import format_bytes
 
 MOST_BACK = 256 << 20
-"""Bytes from the end in which a number is looked for."""
+"""Bytes from the end in which a number is searched."""
+# A small block first: the last line of most files is in it.
 FIRST_BLOCK, BLOCK = 64 << 10, 1 << 20
 MOST_DIGITS = 64
-"""Characters of a number, and of what stands around it."""
+"""Most characters of a number, and of the text around it."""
 
 
 def read_last(path: Path, wanted: str) -> tuple[Record | None, float | None]:
-    """The last record of a file of numbers, and the last number that any record has under a name.
+    """Return the last record of a file of numbers, and the last number that any record has under a name.
 
     A half-written last line is left out. None stands for what is not there.
 
@@ -42,7 +43,7 @@ def read_last(path: Path, wanted: str) -> tuple[Record | None, float | None]:
 
 
 def start_of_last(file: BufferedReader, lines: int) -> int:
-    """Where the last so many whole lines begin; what stands behind the last line break counts as none.
+    """Return where the last so many whole lines begin; text behind the last line break counts as none.
 
     Raises:
         OSError: they are longer than lines can be.
@@ -50,7 +51,7 @@ def start_of_last(file: BufferedReader, lines: int) -> int:
     size = at = file.seek(0, os.SEEK_END)
     left = lines + 1  # the line break before them
     while at > 0:
-        if size - at > left * MOST_LINE:
+        if size - at > left * MOST_LINE:  # without a line break in sight it is no file of ours
             raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MOST_LINE)}")
         step = min(FIRST_BLOCK if at == size else BLOCK, at)
         at -= step
@@ -68,8 +69,8 @@ def start_of_last(file: BufferedReader, lines: int) -> int:
 
 
 def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
-    """The last record, and where its line ends."""
-    start = file.seek(start_of_last(file, 2))
+    """Return the last record, and where its line ends."""
+    start = file.seek(start_of_last(file, 2))  # two, as the last may be half-written
     lines = [*bounded_lines(file)]
     if lines and parse_record(lines[-1]) is None:  # half-written
         lines.pop()
@@ -82,8 +83,9 @@ def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
 
 
 def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
-    """Found by the text of its name, from the end of the last record on: most lines are never parsed."""
+    # By the text of its name, from the end of the last record on: most lines are never parsed.
     key = json.dumps(name).encode()
+    # Bounded repetitions: on a hostile line the expression takes no more than a fixed time for each byte.
     written = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
     room = len(key) + MOST_DIGITS  # blocks overlap, so that none cuts a number in two
     at = size = end

@@ -32,7 +32,7 @@ class TensorBoardSink:
 
         Args:
             folder: made if it does not exist.
-            resume_at: the last round that the run remembers; what older files say of later rounds is hidden.
+            resume_at: last round that the run remembers; older files' later rounds are hidden.
         """
         self.path = folder
         with explain_os_errors(folder):
@@ -45,6 +45,7 @@ class TensorBoardSink:
             self._file = self.path.open("xb", buffering=0)
         try:
             self._append_(Event(file_version="brain.Event:2"))
+            # Tells TensorBoard to hide what older files have from this step on.
             self._append_(Event(step=resume_at + 1, session_log=SessionLog(status=SessionLog.START)))
         except RunError:
             self._file.close()
@@ -64,6 +65,7 @@ class TensorBoardSink:
         self._file.close()
 
     def _append_(self, event: Event) -> None:
+        # One write for a whole record: a reader never sees half of one, unless the disk is full.
         event.wall_time = time.time()
         record = BytesIO()
         RecordWriter(record).write(event.SerializeToString())

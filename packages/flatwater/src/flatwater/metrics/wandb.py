@@ -20,7 +20,7 @@ from flatwater_watch.files.safe_read import read_regular
 
 ID = "run-id.txt"
 INIT_SECONDS, FINISH_SECONDS = 30, 10
-"""How long the start may wait for the service, and the end for what is on its way."""
+"""Seconds that the start may wait for the service, and the end for rows on their way."""
 
 
 class WandbSink:
@@ -30,8 +30,8 @@ class WandbSink:
         """Open the run, or go on with it. Without a network it is kept in the folder, as with `mode = "offline"`.
 
         Args:
-            run: its folder keeps the id, and what the library writes; its settings are shown on its page.
-            place: where it is shown.
+            run: its folder keeps the id and the library's files; its settings are shown on its page.
+            place: the project, the entity and the mode.
 
         Raises:
             RunError: the id cannot be kept.
@@ -57,7 +57,7 @@ class WandbSink:
 
 
 def kept_id(folder: Path) -> str:
-    """The run's id; a new one where there is none yet."""
+    """Return the run's id; a new one where there is none yet."""
     path = folder / ID
     if not path.is_file():
         write_object(path, secrets.token_hex(6).encode())
@@ -83,7 +83,7 @@ def _start_wandb_run(
     settings = wandb.Settings(
         console="off",  # the terminal is the run's
         silent=True,
-        disable_code=True,
+        disable_code=True,  # no source of the user's leaves this machine
         disable_git=True,
         init_timeout=INIT_SECONDS,
         finish_timeout=FINISH_SECONDS,
