@@ -1,4 +1,4 @@
-"""The folder of a sweep: where its study and its trials are, and the result that is written there."""
+"""The folder of a sweep: its files, and the result that is written there."""
 
 import json
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ class SweepFolder(Folder):
     base = FolderFile("base.toml")
     """The configuration that all trials share, apart from what is searched."""
     space = FolderFile("space.toml")
-    """What is searched."""
+    """The settings that are searched, and their values."""
     study = FolderFile("study.db")
     """Optuna's database: each trial's settings, values by round, and state."""
     result = FolderFile("sweep.json")
-    """All trials, and which is the best."""
+    """All trials, and the number of the best."""
     best = FolderFile("best.toml")
     """The configuration of the best trial."""
 
     def trial(self, number: int) -> RunFolder:
-        """A trial's run."""
+        """Return the run of a trial."""
         return RunFolder(self.path / f"trial-{number:04}")
 
     def log(self, number: int) -> Path:
-        """What a trial said."""
+        """Return the file with what a trial printed."""
         return self.path / "logs" / f"trial-{number:04}.txt"
 
 
@@ -44,11 +44,11 @@ class SweepOutcome:
     folder: SweepFolder
     trainer: str
     measured: str
-    """What trials are judged by: `champion`."""
+    """Title of the curve that trials are judged by: `champion`."""
     wanted: int
     lines: Sequence[TrialLine]
     stop: StopRequest
-    """The signal that stopped the sweep, if one did."""
+    """Request to stop, with the signal if one came."""
 
     @property
     def best_trial(self) -> TrialLine | None:
@@ -57,7 +57,7 @@ class SweepOutcome:
         return max(((value, at, line) for value, at, line in finished if value is not None), default=(0, 0, None))[2]
 
     def to_json(self) -> dict[str, Any]:
-        """As in sweep.json."""
+        """Return the content of sweep.json."""
         return {
             "trainer": self.trainer,
             "measured": self.measured,
@@ -70,6 +70,7 @@ class SweepOutcome:
 def write_outcome(outcome: SweepOutcome, base: object) -> None:
     """Write sweep.json, and best.toml where there is a best trial."""
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
+    # After sweep.json: it is what the best trial is read from.
     if outcome.best_trial is not None:
         write_config(with_settings(base, outcome.best_trial.settings), outcome.folder.best)
         note_file(outcome.folder.best, lambda _: None)

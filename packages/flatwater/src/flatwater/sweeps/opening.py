@@ -1,4 +1,4 @@
-"""The beginning of a sweep: a new folder with all that it needs to go on, or the folder of one that was begun."""
+"""The beginning of a sweep: a new folder with all that it needs to go on, or the folder of an earlier one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,20 +23,20 @@ from flatwater_watch.options.bounds import Bounds, check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOrder:
-    """What is asked for."""
+    """Arguments of a sweep, as the user gives them."""
 
     config: Any
-    """A RunConfig of any kind: what all trials share, apart from what is searched."""
+    """RunConfig of any kind: the settings that all trials share, apart from those that are searched."""
     space: Path | None
-    """The file that says what is searched; None where the sweep has it already."""
+    """File of the space; None where the sweep has it already."""
     trials: Annotated[int, Bounds(1, 1 << 20)] | None
-    """In all; None for as many as the sweep was asked for before."""
+    """Number of trials in all; None for as many as the sweep was asked for before."""
     folder: Path | None
-    """None makes a new one."""
+    """Folder of the sweep; None makes a new one."""
     prune: bool
     """Whether to end trials that fall behind."""
     at_once: Annotated[int, Bounds(1, 1024)] | None = None
-    """Trials that train at the same time; None for as many as the sweep was begun with, or 1."""
+    """Number of trials that train at the same time; None for as many as the sweep was begun with, or 1."""
 
     def __post_init__(self) -> None:
         check_fields(self, "")
@@ -52,7 +52,7 @@ class OpenedSweep:
 
 
 def open_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
-    """The sweep in the folder, or a new one."""
+    """Return the sweep in the folder, or a new one."""
     if order.folder is not None and SweepFolder(order.folder).base.is_file():
         return _reopen_sweep(order, SweepFolder(order.folder), program)
     return _create_sweep(order, program)
@@ -66,6 +66,7 @@ def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     at_once = order.at_once or 1
     # The same number in all trials: sums in another order differ in their last bit.
     threads = order.config.threads or max(1, free_cores() // at_once)
+    # Trials at once share the machine: each alone would take nearly all of its memory.
     budget = order.config.budget or (None if at_once == 1 else f"{_allowed_bytes() // at_once}")
     base = _prepare_config(replace(order.config, threads=threads, budget=budget), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
@@ -77,12 +78,12 @@ def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
 
 
 def _allowed_bytes() -> int:
-    """Bytes that all trials may take together."""
+    """Return the bytes that all trials may take together."""
     return int(BUDGET_SHARE * min(memory_limits().values()))
 
 
 def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a RunConfig of any kind)
-    """Each trial must come to a round that has the number by which it is judged."""
+    """Refuse a number of rounds in which no trial comes to a value by which it is judged."""
     if config.rounds < config.first_measured and "evaluation.every" not in space:
         raise ConfigError(
             f"rounds = {config.rounds}: no round of a trial has a value, as the first evaluation comes after round "
@@ -92,6 +93,7 @@ def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a Run
 
 def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
     before = load_settings(type(order.config), folder.base)
+    # Before the space is read: its values may name code, and a folder may come from somebody else.
     permit_file(folder.space, trainer=before.trainer)
     space = read_space(folder.space, before)
     if order.space is not None and read_space(order.space, before) != space:
@@ -110,15 +112,16 @@ def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]
 
 
 def _silent(_: str) -> None:
-    """That nothing can be noted is said by each trial."""
+    """Say nothing: each trial tells by itself where the record cannot be written."""
 
 
 def _prepare_config(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
+    # In a process of its own, which ends: this one must not hold the memory of data and libraries while trials train.
     return from_mapping(type(config), ask_process(program, {"config": to_mapping(config)})["config"], "the sweep")
 
 
 def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) -> None:
-    """Go on with a sweep or a study with its own settings alone.
+    """Refuse to go on with a sweep or a study under other settings than its own.
 
     Raises:
         ConfigError: a setting differs that may not.
@@ -132,13 +135,14 @@ def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) ->
 
 
 def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
-    """One line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
+    """Return one line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
     was, given = dict(_fixed_settings(before)), dict(_fixed_settings(now))
     return [f"{name}: {was[name]!r} in {where}, {given[name]!r} now" for name in was if was[name] != given[name]]
 
 
 def _fixed_settings(config: RunConfig) -> Iterator[tuple[str, object]]:
-    """The settings of trials that alter numbers, by path."""
+    """Yield the settings of trials that alter numbers, by path."""
+    # Rounds may change in a run, and not here: trials are compared at the same number of them.
     may_change = config.open_ended - {"rounds"}
     return _flat({name: value for name, value in to_mapping(config).items() if name not in may_change}, "")
 

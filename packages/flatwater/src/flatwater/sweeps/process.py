@@ -1,4 +1,4 @@
-"""Runs in processes of their own, as a sweep or a study sees them: started, followed by their numbers, asked to end."""
+"""Runs in processes of their own, as a sweep or a study uses them: started, followed by their numbers, asked to end."""
 
 import json
 import os
@@ -23,52 +23,53 @@ from flatwater_watch.files.safe_read import append_regular
 PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
 """-P: not with the folder of the command first on the search path, where a file may be called like a library."""
 POLL_SECONDS = 0.2
+# Seconds between two looks. Rounds take longer, and a look at a file that has not grown costs little.
 
 Judge = Callable[[Record], bool]
-"""Looks at a round's numbers; True asks for the run's end."""
+"""Function that takes a round's numbers; True asks for the run's end."""
 
 
 @dataclass(frozen=True)
 class RunExit:
-    """How a run's process ended."""
+    """End of a run's process, and the reason."""
 
     how: Literal["finished", "pruned", "stopped", "failed"]
-    """stopped: by a signal to the sweep or to the run; it can be resumed."""
+    """Kind of the end; stopped means by a signal to the sweep or to the run, which can be resumed."""
     reason: str = ""
-    """Why it failed."""
+    """Reason why it failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run that is wanted."""
+    """One run that is to be trained."""
 
     order: Mapping[str, Any]
-    """What its process reads, as `trial.py` says."""
+    """Order that its process reads, in the form of `trial.py`."""
     run: RunFolder
     log: Path
-    """What it says."""
+    """File for what it prints."""
     judge: Judge
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPool:
-    """What trains jobs, and who may stop it."""
+    """Parameters of training jobs: the program, the processes at once, and who may stop them."""
 
     program: Sequence[str]
-    """What is started; speaks as `trial.py` does."""
+    """Command that is started; it speaks as `trial.py` does."""
     stop: StopRequest
     check: Callable[[], None]
     """Raises where the sweep or study cannot go on."""
     say: Callable[[str], None]
     at_once: int = 1
-    """Processes."""
+    """Number of processes."""
 
 
 class _JobProcess:
-    """A job's process."""
+    """A job's process, from its start to its end."""
 
     def __init__(self, job: Job, program: Sequence[str]) -> None:
-        """Start it."""
+        """Start the process."""
         self.job = job
         job.log.parent.mkdir(exist_ok=True)
         with append_regular(job.log) as said:
@@ -77,7 +78,7 @@ class _JobProcess:
         self._asked: Literal["", "pruned", "stopped"] = ""
 
     def poll_process_(self) -> RunExit | None:
-        """Read the rounds that have come, each in its order; how the process ended, None while it works."""
+        """Read new rounds in their order. Returns how the process ended, None while it works."""
         ended = self.process.poll() is not None  # before reading, so that the last round is read as well
         if not self._asked:
             rewind_if_replaced_(self._tail)
@@ -89,14 +90,14 @@ class _JobProcess:
         return RunExit(self._asked) if self._asked else _ending(self.process.returncode, answer)
 
     def request_end_(self, why: Literal["pruned", "stopped"]) -> None:
-        """Ask it, once, to save a checkpoint and to end."""
+        """Ask the process, once, to save a checkpoint and to end."""
         if not self._asked:
             self._asked = why
             self.process.send_signal(signal.SIGTERM)
 
 
 def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, Any]:
-    """What a process answers that tries a configuration out and trains nothing.
+    """Return the answer of a process that tries a configuration out and trains nothing.
 
     Raises:
         FlatwaterError: no run could start with it.
@@ -111,7 +112,7 @@ def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, A
 
 
 def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job, RunExit]]:
-    """Train each job to its end, or until it is judged or stopped. Its checkpoint is complete in each case.
+    """Train each job to its end, or until it is judged or stopped; its checkpoint is complete in each case.
 
     Yields:
         Each job that was begun, with how it ended, as it ends.
@@ -126,6 +127,7 @@ def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job
                 working.append(_JobProcess(job, crew.program))
             if not working:
                 return
+            # Before numbers are read: a folder that was moved would get none of them.
             crew.check()
             for work, ending in _poll_processes_(working, crew.stop):
                 working.remove(work)
@@ -133,6 +135,7 @@ def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job
                 yield work.job, ending
             _pause(working)
     except (RunError, GeneratorExit):  # the latter where the caller cannot go on
+        # All are asked before the first is waited for, so that they save at the same time.
         for work in working:
             work.request_end_("stopped")  # so that it saves
         for work in working:
@@ -145,7 +148,8 @@ def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job
 
 
 def _poll_processes_(working: Sequence[_JobProcess], stop: StopRequest) -> Iterator[tuple[_JobProcess, RunExit]]:
-    """Look at each process once, and hand on to it what was asked for by signals."""
+    """Check each process once, and hand on what was asked for by signals."""
+    # Taken once for all: the wish is gone with the first look at it.
     save = stop.asks_to_save_()
     for work in tuple(working):
         if (ending := work.poll_process_()) is not None:
@@ -157,16 +161,17 @@ def _poll_processes_(working: Sequence[_JobProcess], stop: StopRequest) -> Itera
 
 
 def _next(waiting: Iterator[Job | None], crew: RunPool) -> Job | None:
-    """The next job; None where there is none now, or a signal came before it could begin."""
+    """Return the next job; None where there is none now, or a signal came before it could begin."""
     job = None if crew.stop.signal else next(waiting, None)
     if job is not None:
         _wait_for(job.run, crew)
-    return None if crew.stop.signal else job
+    return None if crew.stop.signal else job  # it may have come while waiting
 
 
 def _wait_for(run: RunFolder, crew: RunPool) -> None:
     """Wait until the process of a killed sweep has saved its checkpoint, which it does when the sweep dies."""
     told = False
+    # By the run's lock: that process has another parent, so it cannot be waited for.
     while run_state(run, 0, 1) == "training" and not crew.stop.signal:
         if not told:
             crew.say(f"  waiting for {run.path.name}, which another process is saving")
@@ -175,7 +180,7 @@ def _wait_for(run: RunFolder, crew: RunPool) -> None:
 
 
 def _pause(working: Sequence[_JobProcess]) -> None:
-    """Until the oldest process ends, or for a moment."""
+    """Wait until the oldest process ends, or for a moment."""
     if working:
         try:
             working[0].process.wait(POLL_SECONDS)
@@ -184,6 +189,7 @@ def _pause(working: Sequence[_JobProcess]) -> None:
 
 
 def _close(process: Popen[bytes]) -> None:
+    # Closes the pipes as well.
     with process:
         process.wait()
 
@@ -199,7 +205,7 @@ def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | 
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     try:
         process.stdin.write(json.dumps({**order, "parent": os.getpid(), "trust": is_trusted()}).encode())
-        process.stdin.close()
+        process.stdin.close()  # the end of the order: `json.load` reads up to here
     except BrokenPipeError:  # it ended at once; its exit code says more
         pass
     return process
@@ -207,6 +213,7 @@ def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | 
 
 def _answer(process: Popen[bytes]) -> dict[str, Any]:
     assert process.stdout is not None  # noqa: S101  (for the type checker)
+    # Read to the end before the wait: a child that fills the pipe would never end.
     written = process.stdout.read()
     process.wait()
     answer: dict[str, Any] = json.loads(written) if written else {}
@@ -214,7 +221,8 @@ def _answer(process: Popen[bytes]) -> dict[str, Any]:
 
 
 def _ending(code: int, answer: Mapping[str, Any]) -> RunExit:
-    """How a process ended that nobody asked to."""
+    """Return how a process ended that nobody asked to end."""
+    # The answer counts before the code: a run that had finished may still be killed on its way out.
     if answer.get("finished"):
         return RunExit("finished")
     if answer.get("exit_code") in STOP_CODES or 128 - code in STOP_CODES:  # a machine that shuts down asks everybody

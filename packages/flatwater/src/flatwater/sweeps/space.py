@@ -1,4 +1,4 @@
-"""The space of a sweep: which settings are searched, and over which values.
+"""The space of a sweep: the settings that are searched, and their values.
 
 A TOML file with a table for each setting, by its dotted path:
 
@@ -29,7 +29,7 @@ KEYS = ("low", "high", "log", "step", "choices")
 SHARED = frozenset({"trainer", *(f.name for f in fields(RunConfig))})
 """Settings that are the same for all trials: those of the machine, and the rounds by which trials are compared."""
 WHOLE = 1e-9
-"""How near to a whole number of steps a range of fractions must be."""
+"""Tolerance of a range of fractions: how near to a whole number of steps it must be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,37 +39,37 @@ class Range:
     low: float
     high: float
     log: bool = False
-    """Every decade alike."""
+    """Whether every decade is drawn alike."""
     step: float | None = None
-    """Only `low`, `low + step`, ... `high`; None takes every number, or every whole one."""
+    """Distance between values `low`, `low + step`, ... `high`; None takes every number, or every whole one."""
     whole: bool
-    """Whole numbers only."""
+    """Whether only whole numbers are drawn."""
 
     @property
     def trial_values(self) -> Mapping[str, object]:
-        """Its values that can be tried, by the name in the file."""
+        """Values to try a setting with, by their name in the file."""
         return {"low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
 class Choices:
-    """One of these, without an order."""
+    """A list of values, without an order."""
 
     values: tuple[Any, ...]
     """Plain values, as TOML has them."""
 
     @property
     def trial_values(self) -> Mapping[str, object]:
-        """All of them, by their place in the file."""
+        """All values, by their place in the file."""
         return {f"choices[{at}]": value for at, value in enumerate(self.values)}
 
 
 Space = Mapping[str, Range | Choices]
-"""Dotted path of a setting -> its values."""
+"""Values of each setting by its dotted path."""
 
 
 def read_space(path: Path, base: object) -> Space:
-    """The space in a file, checked against the configuration that it varies.
+    """Return the space in a file, checked against the configuration that it varies.
 
     Raises:
         ConfigError: the file cannot be read, or a table does not fit; names the setting and what is wanted.
@@ -91,7 +91,7 @@ def _check_space(tables: Mapping[str, Any], base: object) -> Space:
 
 
 def with_settings(base: C, settings: Mapping[str, object]) -> C:
-    """The configuration with these settings."""
+    """Return the configuration with these settings."""
     mapping = to_mapping(base)
     for name, value in settings.items():
         *tables, last = name.split(".")
@@ -99,7 +99,7 @@ def with_settings(base: C, settings: Mapping[str, object]) -> C:
         for below in tables:
             table = table[below]
         table[last] = value
-    return from_mapping(type(base), mapping, "the settings of this trial")
+    return from_mapping(type(base), mapping, "the settings of this trial")  # through the same checks as a file
 
 
 def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
@@ -143,6 +143,7 @@ def _values(table: Mapping[str, Any], declared: object, path: str) -> Range | Ch
 
 
 def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
+    # `int | None` is searched as an int.
     kind = next((kind for kind in (get_args(declared) or (declared,)) if kind is not NoneType), None)
     if kind not in (int, float):
         raise ConfigError(f"[{path}]: is not a number, so it has no low and high. Give choices = [...].")
@@ -157,6 +158,7 @@ def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
     if step is not None:
         _check(not log, path, "step", step, "left out where log = true")
         _check(step > 0, path, "step", step, "more than 0")
+        # A last value that is not `high` would be a surprise: fractions such as 0.1 are compared within `WHOLE`.
         steps = (high - low) / step
         _check(
             abs(steps - round(steps)) < WHOLE, path, "high", high, f"low ({low}) plus a whole number of steps ({step})"
@@ -165,7 +167,7 @@ def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
 
 
 def _number(table: Mapping[str, Any], key: str, kind: type, path: str) -> float:
-    """The number as it was given, which is all that `from_plain` would change: 1 for 1.0."""
+    """Return the number as it was given, which is all that `from_plain` would change: 1 for 1.0."""
     given = table[key]
     from_plain(kind, given, f"[{path}] {key}", _no_table)
     _check(isfinite(given), path, key, given, "finite")
@@ -183,7 +185,7 @@ def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> obje
 
 
 def _try_alone(base: object, path: str, values: Range | Choices) -> None:
-    """A value that only fits beside others may be in the space; a setting of which none fits may not."""
+    """Refuse a setting of which no value fits; a value that only fits beside others may be in the space."""
     wrong = dict[str, str]()
     for key, value in values.trial_values.items():
         try:

@@ -1,8 +1,8 @@
-"""The study of a sweep: which settings the next trial has, whether a trial is worth going on with, and what came of it.
+"""The study of a sweep: settings of the next trial, whether a trial is worth going on with, and results.
 
-Everything that it knows is in the database of the sweep's folder. What a setting is drawn from is seeded by its name
-and the trial's number, so the trial after an interruption has the settings that it would have had without one. Where
-several trials train at once, each follows from those so many before it: which others have ended depends on speed.
+Everything that it knows is in the database of the sweep's folder. The draw of a setting is seeded by its name and the
+trial's number, so the trial after an interruption has the settings that it would have had without one. Where several
+trials train at once, each follows from those so many before it: which others have ended depends on speed.
 """
 
 import json
@@ -31,7 +31,7 @@ TRIALS = 20
 STARTUP_TRIALS = 4
 """Trials that must have finished before one is pruned: a median of fewer says little."""
 WARM_UP = 4
-"""A trial can be pruned when it has done one in so many of its rounds."""
+"""Part of its rounds, as one in so many, after which a trial can be pruned."""
 FINISHED, PRUNED, FAILED, RUNNING = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING
 
 State = Literal["finished", "pruned", "failed", "interrupted"]
@@ -48,19 +48,19 @@ class TrialLine:
     """One trial, as the result shows it."""
 
     number: int
-    """From 1, as in the name of its folder."""
+    """Number from 1, as in the name of its folder."""
     state: State
     value: float | None
-    """What it is judged by, in the last round that has it; None where there is none."""
+    """Value that it is judged by, in the last round that has one; None where there is none."""
     round: int
-    """The last round that was judged; 0 where there is none."""
+    """Last round that was judged; 0 where there is none."""
     settings: Mapping[str, Any]
-    """By dotted path."""
+    """Settings by dotted path."""
     reason: str
-    """Why it failed; empty otherwise."""
+    """Reason why it failed; empty otherwise."""
 
     def to_json(self) -> dict[str, Any]:
-        """As in sweep.json."""
+        """Return the trial's row in sweep.json."""
         return asdict(self)
 
 
@@ -72,22 +72,22 @@ class Study:
     space: Space
     seed: int
     at_once: int
-    """Trials that may train at the same time: each follows from those that are at least so many before it."""
+    """Number of trials that may train at the same time: each follows from those that are at least so many before it."""
 
     def keep_wanted_(self, trials: int | None) -> int:
-        """How many trials are wanted in all; kept, so that a sweep goes on without being told again."""
+        """Return how many trials are wanted in all; kept, so that a sweep goes on without being told again."""
         known: int = self.study.user_attrs.get("wanted", TRIALS)
         if trials is not None and trials != known:
             self.study.set_user_attr("wanted", trials)
         return known if trials is None else trials
 
     def next_(self) -> Trial:
-        """A new trial, with settings of its own."""
+        """Return a new trial, with settings of its own."""
         self._seed_(len(self._trials()), "")
         return self._draw_settings_(self.study.ask())
 
     def reopen_interrupted_(self) -> list[Trial]:
-        """The trials that were at work when the sweep was stopped or killed, in their order."""
+        """Return the trials that were at work when the sweep was stopped or killed, in their order."""
         return [self._reopen_trial_(trial) for trial in self._trials() if trial.state == RUNNING]
 
     def may_begin(self) -> bool:
@@ -96,7 +96,7 @@ class Study:
         return all(trial.state != RUNNING for trial in trials[: max(0, len(trials) - self.at_once + 1)])
 
     def settings(self, trial: Trial | FrozenTrial) -> dict[str, Any]:
-        """The trial's settings as plain values, by dotted path."""
+        """Return the trial's settings as plain values, by dotted path."""
         return {
             name: from_label(values, trial.params[name]) for name, values in self.space.items() if name in trial.params
         }
@@ -107,31 +107,32 @@ class Study:
         return self._draw_settings_(Trial(self.study, trial._trial_id))  # noqa: SLF001
 
     def _seed_(self, number: int, name: str) -> None:
-        """Draw what comes next by a sampler that is never kept: it follows from its seed and the trials before.
+        """Set a new sampler for the next draw, so that it follows from its seed and the trials before alone.
 
         Args:
-            number: of the trial.
-            name: of the setting; empty for those that optuna draws together as the trial begins.
+            number: number of the trial.
+            name: name of the setting; empty for those that optuna draws together as the trial begins.
         """
+        # CRC-32 and not `hash`, which differs from process to process.
         seed = zlib.crc32(f"{self.seed} {number} {name}".encode())
         self.study.sampler = LaggingSampler(seed, self.at_once)
 
     def _draw_settings_(self, trial: Trial) -> Trial:
-        """Draw the settings that the trial does not have yet: all, or those after a kill in the midst of this."""
+        """Draw the settings that the trial lacks: all, or those left after a kill in the midst of drawing."""
         for name, values in self.space.items():
             self._seed_(trial.number, name)
             suggest_value_(trial, name, values)
         return trial
 
     def values(self, trial: Trial) -> dict[int, float]:
-        """What is known of the trial: the value of each round."""
+        """Return the known values of the trial by round."""
         return dict(self._frozen(trial).intermediate_values)
 
     def judge_(self, trial: Trial, known: dict[int, float], round_: int, value: float) -> bool:
         """Keep the value of a round, once.
 
         Args:
-            trial: at work.
+            trial: a trial at work.
             known: from `values`; the round is put into it.
             round_: the round.
             value: NaN where the round has none.
@@ -139,7 +140,7 @@ class Study:
         Returns:
             Whether the trial is not worth going on with.
         """
-        if round_ not in known and isfinite(value):
+        if round_ not in known and isfinite(value):  # a resumed run writes rounds again
             trial.report(value, round_)
             known[round_] = value
         return self.is_behind(trial, known)
@@ -149,7 +150,7 @@ class Study:
         return bool(known) and trial.should_prune()
 
     def finish_(self, trial: Trial) -> None:
-        """The trial is complete: its value is that of its last round."""
+        """Complete the trial: its value is that of its last round."""
         values = self._frozen(trial).intermediate_values
         if values:
             self.study.tell(trial.number, values[max(values)])
@@ -157,16 +158,16 @@ class Study:
             self.fail_(trial, "it has no finite number of what it is judged by")
 
     def prune_(self, trial: Trial) -> None:
-        """The trial was stopped before its end; its value is that of its last round."""
+        """End the trial before its last round; its value is that of the last one."""
         self.study.tell(trial.number, state=PRUNED)
 
     def fail_(self, trial: Trial, reason: str) -> None:
-        """The trial has no value, and why."""
-        trial.set_user_attr("reason", reason)
+        """Mark the trial as failed, with the reason."""
+        trial.set_user_attr("reason", reason)  # first: a kill between the two leaves a trial at work, which is resumed
         self.study.tell(trial.number, state=FAILED)
 
     def lines(self) -> list[TrialLine]:
-        """All trials, in their order."""
+        """Return all trials, in their order."""
         return [self._line(trial) for trial in self._trials()]
 
     def _line(self, trial: FrozenTrial) -> TrialLine:
@@ -188,44 +189,45 @@ class Study:
 
 
 class LaggingSampler(TPESampler):
-    """Draws from a model of the trials that are at least so many before this one."""
+    """Draws from a model of the trials that are at least so many before this one; calls come from optuna."""
 
     def __init__(self, seed: int, lag: int) -> None:
-        """Bind the distance in numbers."""
+        """Set the seed, and the distance in numbers."""
         super().__init__(seed=seed)
         self._lag = lag
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The settings that are drawn together."""
+        """Return the settings that are drawn together."""
         return super().infer_relative_search_space(_earlier(study, trial, self._lag), trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Settings that are drawn together."""
+        """Draw settings together."""
         return super().sample_relative(_earlier(study, trial, self._lag), trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:  # noqa: ANN401  (as its parent)
-        """One setting."""
+        """Draw one setting."""
         return super().sample_independent(_earlier(study, trial, self._lag), trial, param_name, param_distribution)
 
 
 class LaggingPruner(MedianPruner):
-    """Holds a trial against those that are at least so many before it."""
+    """Compares a trial with those that are at least so many before it."""
 
     def __init__(self, rounds: int, lag: int) -> None:
-        """Bind the distance in numbers, and the rounds of one trial."""
+        """Set the distance in numbers, and the rounds of one trial."""
         super().__init__(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=rounds // WARM_UP)
         self._lag = lag
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Whether it falls behind."""
+        """Whether the trial falls behind."""
         return super().prune(_earlier(study, trial, self._lag), trial)
 
 
 def _earlier(study: optuna.Study, trial: FrozenTrial, lag: int) -> optuna.Study:
+    # A view rather than a copy: optuna asks it for trials, and for nothing that it could change.
     return cast("optuna.Study", _EarlierTrials(study, trial.number - lag))
 
 
@@ -239,7 +241,7 @@ class _EarlierTrials:
         return getattr(self._study, name)
 
     def get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (as optuna's)
-        """Those up to that number."""
+        """Return the trials up to that number."""
         return [trial for trial in self._study.get_trials(*args, **how) if trial.number <= self._last]
 
     def _get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (samplers call this one)
@@ -248,15 +250,15 @@ class _EarlierTrials:
 
 
 def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int, at_once: int | None = None) -> Study:
-    """The study in this database, new or as it was left.
+    """Return the study in this database, new or as it was left.
 
     Args:
-        path: of the database.
-        space: what is searched.
-        seed: of the sweep.
+        path: path of the database.
+        space: settings that are searched.
+        seed: seed of the sweep.
         prune: whether to end trials that fall behind.
-        rounds: of one trial.
-        at_once: trials that will train at the same time; None for as many as the study was begun with, or 1.
+        rounds: number of rounds of one trial.
+        at_once: number of trials that will train at the same time; None for as many as the study was begun with, or 1.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if path.is_symlink():  # SQLite would follow it
@@ -272,7 +274,8 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
 
 
 def _lag_(study: optuna.Study, at_once: int | None) -> int:
-    """Trials at once that the study was begun with; kept, as settings follow from it."""
+    """Return the number of trials at once that the study was begun with; kept, as settings follow from it."""
+    # A study with trials and without a number was begun when sweeps trained one at a time.
     known: int | None = study.user_attrs.get("at_once", 1 if study.get_trials(deepcopy=False) else None)
     if known is None:
         known = at_once or 1
@@ -286,7 +289,7 @@ def _lag_(study: optuna.Study, at_once: int | None) -> int:
 
 
 def trial_number(trial: Trial | FrozenTrial) -> int:
-    """From 1; optuna counts from 0."""
+    """Return the trial's number from 1; optuna counts from 0."""
     return trial.number + 1
 
 
@@ -301,12 +304,13 @@ def suggest_value_(trial: Trial, name: str, values: Range | Choices) -> None:
 
 
 def to_label(value: object) -> CategoricalChoiceType:
-    """A choice as optuna can keep it: a list as text."""
+    """Return a choice as optuna can keep it: a list as text."""
     return value if isinstance(value, bool | int | float | str) else json.dumps(value)
 
 
 def from_label(values: Range | Choices, drawn: Any) -> Any:  # noqa: ANN401  (whatever TOML can hold)
-    """The value that optuna's stands for."""
+    """Return the value that optuna's label stands for."""
     if isinstance(values, Range):
         return drawn
+    # True == 1, and both may be choices.
     return next(value for value in values.values if to_label(value) == drawn and type(to_label(value)) is type(drawn))

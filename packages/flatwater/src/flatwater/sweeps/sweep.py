@@ -35,9 +35,9 @@ class Sweep:
 
     folder: SweepFolder
     held: RunFolder
-    """The same folder, whatever it is called by now."""
+    """The same folder, whatever its name is by now."""
     base: Any
-    """A RunConfig of any kind."""
+    """RunConfig of any kind."""
     study: Study
     wanted: int
     console: Console
@@ -45,7 +45,7 @@ class Sweep:
     stop: StopRequest
 
     def require_in_place(self) -> None:
-        """The study is open under the folder's name, so a sweep cannot go on in a folder that has another.
+        """Refuse to go on where the folder has another name: the study is open under the old one.
 
         Raises:
             RunError: the folder was moved, or is gone.
@@ -65,6 +65,7 @@ class Sweep:
 def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
     """Begin a sweep, or go on with one, until it is done or a signal stops it."""
     found: OpenedSweep = open_sweep(order, program)
+    # The lock of the folder, so that two sweeps do not draw the same trial.
     with hold_lock(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
         base = found.base
         study = open_study(
@@ -88,7 +89,7 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = PR
 
 
 def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
-    """The trials that were interrupted and new ones, as many as are wanted; None while the next one has to wait."""
+    """Yield interrupted trials and new ones, as many as are wanted; None while the next one has to wait."""
     for trial in trials_(work):
         job = None if trial is None else job_(work, trial)
         if trial is not None and job is not None:
@@ -98,14 +99,14 @@ def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
 
 
 def trials_(work: Sweep) -> Iterator[Trial | None]:
-    """In their order; None while the next one has to wait."""
+    """Yield trials in their order; None while the next one has to wait."""
     yield from work.study.reopen_interrupted_()
-    while len(work.study.lines()) < work.wanted:
+    while len(work.study.lines()) < work.wanted:  # asked anew each time: trials that failed count too
         yield work.study.next_() if work.study.may_begin() else None
 
 
 def job_(work: Sweep, trial: Trial) -> Job | None:
-    """The trial's run, from where it is to its end; None where it has come to its end without one."""
+    """Return the trial's run, from where it is to its end; None where it has ended without one."""
     settings, known = work.study.settings(trial), work.study.values(trial)
     listed = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
     work.say(f"trial {trial_number(trial)}/{work.wanted}: {listed}")
@@ -128,8 +129,8 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
 
 
 def record_ending_(work: Sweep, trial: Trial, ending: RunExit) -> None:
-    """Write down what came of a trial; one that was stopped stays as it is."""
-    work.require_in_place()
+    """Write down the result of a trial; one that was stopped stays as it is."""
+    work.require_in_place()  # before the database is written: its name may lead elsewhere
     if ending.how == "finished":
         work.study.finish_(trial)
     elif ending.how == "pruned":
@@ -141,12 +142,12 @@ def record_ending_(work: Sweep, trial: Trial, ending: RunExit) -> None:
 
 
 def judged_curve(work: Sweep) -> tuple[str, str]:
-    """Title and metric of what the kind of run is judged by."""
+    """Return title and metric of the curve that the kind of run is judged by."""
     return list(recipe_of_config(work.base).curves.items())[-1]
 
 
 def outcome_line(work: Sweep, number: int) -> str:
-    """What came of a trial, in a line."""
+    """Return a line about the result of a trial."""
     line, best = work.study.lines()[number - 1], sweep_outcome(work).best_trial
     if line.state == "interrupted":
         return f"stopped in round {line.round + 1}; it is resumed when the sweep goes on"
@@ -158,12 +159,12 @@ def outcome_line(work: Sweep, number: int) -> str:
 
 
 def setting_text(value: object) -> str:
-    """A setting's value in few characters."""
+    """Return a setting's value in few characters."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def sweep_outcome(work: Sweep) -> SweepOutcome:
-    """What the sweep has come to by now."""
+    """Return what the sweep has come to by now."""
     return SweepOutcome(
         folder=work.folder,
         trainer=work.base.trainer,

@@ -1,4 +1,4 @@
-"""One trial of a sweep, in a process of its own: what a run leaves behind in a process is gone when it ends.
+"""One trial of a sweep, in a process of its own: memory that a run leaves in a process is gone when it ends.
 
 Reads an order from stdin and answers on stdout, both JSON; what the run says goes to stderr. The order has `config`,
 the configuration; `run`, its folder, or null where the configuration is only to be checked; `trust`, whether the user
@@ -35,10 +35,11 @@ def main() -> None:
 
 
 def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    """Do what stdin says, and write on stdout what came of it."""
+    """Do what stdin says, and write the result on stdout."""
     order = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)  # what a library prints must not stand in the answer
+        # Before any work: a parent that dies from here on is noticed.
         end_with(order["parent"])
         try:
             with trust_code(order.get("trust", False)):
@@ -51,13 +52,13 @@ def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
 def end_with(parent: int) -> None:
     """Have SIGTERM sent to this process when its parent dies."""
     if platform.system() == "Linux":
-        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)  # by the kernel, even where the parent is killed by SIGKILL
         if os.getppid() != parent:  # it died before it could be watched
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration as runs keep it, once data and machine are found to fit it; memory is not looked at."""
+    """Return the configuration as runs keep it, once data and machine fit it; its memory is not compared."""
     config = from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the sweep")
     checked, _ = checked_plan(config)
     return {"config": to_mapping(checked.config)}
