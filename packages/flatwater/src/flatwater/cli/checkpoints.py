@@ -84,6 +84,7 @@ def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
         console.print(f"{run}: no checkpoint yet. One is written after each round.", soft_wrap=True)
         return
     console.print(_table(found))
+    # By its hash, so that a shard that several checkpoints share counts once.
     shards = {shard.sha256: shard.bytes for manifest, _ in found for shard in manifest.shards}
     console.print(f"{format_bytes(sum(shards.values()))} in all: what is equal in several is stored once.")
     for manifest, problems in found:
@@ -130,7 +131,7 @@ class Prune:
     """Checkpoints that stay, counted from the newest; 1 or more."""
 
     def __call__(self) -> int:
-        """Remove, and say what is left."""
+        """Remove checkpoints, and say what is left."""
         from flatwater.mirror.pruning import prune_run
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
@@ -157,7 +158,7 @@ class MirrorCommand:
     Left out: where the run is mirrored already."""
 
     def __call__(self) -> int:
-        """Send, and say what was sent."""
+        """Send the rest, and say what was sent."""
         from flatwater.runs.catch_up import catch_up
         from flatwater_watch.terminal import say as print_line
         from flatwater_watch.terminal import terminal
@@ -174,6 +175,7 @@ class MirrorCommand:
         def say(line: str) -> None:
             errors.print(line, highlight=False, markup=False, soft_wrap=True)
 
+        # On stderr, so that stdout has the result alone.
         with errors.status("asking the store what it has …") as status:
             done = catch_up(self.run, self.to, say=say, step=step)
         print_line(

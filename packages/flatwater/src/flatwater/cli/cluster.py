@@ -14,7 +14,7 @@ class ClusterCheck:
     """
 
     address: Annotated[str, tyro.conf.Positional] = "auto"
-    """Of the cluster; auto is the one that this machine belongs to."""
+    """Address of the cluster; auto stands for the cluster that this machine belongs to."""
 
     def __call__(self) -> int:
         """Ask each machine, and print a line for it."""
@@ -28,6 +28,7 @@ class ClusterCheck:
         ray.connect(self.address)
         mine, nodes = version_facts(), ray.nodes()
         for node, theirs in zip(nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts"), strict=True):
+            # Names of this machine: a fact that only the other one has says nothing about the numbers.
             others = [f"{name} {theirs[name]} there, {mine[name]} here" for name in mine if theirs[name] != mine[name]]
             refused += bool(others)
             say(

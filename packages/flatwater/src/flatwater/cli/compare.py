@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flatwater.comparisons.side_by_side import ComparedRun, Rows
 
 FIRST_COLUMN = 30
-"""Characters: the longest names of settings just fit."""
+"""Width in characters: the longest names of settings just fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,13 @@ class Compare:
         from flatwater.comparisons.side_by_side import as_json, check_named, read_named
         from flatwater_watch.terminal import terminal
 
+        # Before runs are read, which may take minutes at a URL.
         check_named(self.runs)
         if self.page is not None:
             check_output("--page", self.page, PAGE)
         errors = terminal(errors=True)
         runs = read_named(self.runs, errors.print)
+        # The page first: where it cannot be written, no table suggests that all went well.
         written = None if self.page is None else write_page(runs, self.page)
         if self.json:
             sys.stdout.write(json.dumps(as_json(runs), indent=1) + "\n")
@@ -64,7 +66,7 @@ def write_page(runs: "Sequence[ComparedRun]", page: Path) -> WrittenResult:
 
 
 def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  (rich's console)
-    """The letters, the settings that differ, the numbers, and a sentence for each difference."""
+    """Print the letters, the settings that differ, the numbers, and a sentence for each difference."""
     from flatwater.comparisons.side_by_side import differences_from_first, number_rows, setting_rows
 
     for each in runs:
@@ -80,13 +82,13 @@ def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  
 
 
 def show_rows(title: str, runs: "Sequence[ComparedRun]", rows: "Rows", console: Any) -> None:  # noqa: ANN401
-    """A table with a column for each run; a long value is broken."""
+    """Print a table with a column for each run; a long value is broken."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(title, max_width=FIRST_COLUMN, overflow="fold")
-    width = max(6, (console.width - FIRST_COLUMN) // len(runs) - 2)
+    width = max(6, (console.width - FIRST_COLUMN) // len(runs) - 2)  # two for the space between columns
     for each in runs:
         table.add_column(each.letter, justify="right", max_width=width, overflow="fold")
     for name, cells in rows:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 Options = Mapping[tuple[str, ...], Sequence[str]]
-"""The words of each command -> its options, with their dashes."""
+"""Options of each command, with their dashes, by the words of the command."""
 
 BASH = """\
 # Completion of flatwater for {shell}. Load it with: {load}
@@ -29,6 +29,7 @@ LOAD = {
     "zsh": 'eval "$(flatwater completion zsh)"   (in ~/.zshrc, after compinit)',
     "fish": "flatwater completion fish | source   (in ~/.config/fish/config.fish)",
 }
+# Zsh can load completions of bash, which saves a third script.
 FOR_ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
@@ -46,42 +47,44 @@ class Completion:
         """Ask every command for its options, and print the script."""
         import sys
 
+        # From the help texts, so that no second list of options has to be kept.
         options = options_of_all()
         sys.stdout.write(fish_script(options) if self.shell == "fish" else bash_script(options, self.shell))
         return 0
 
 
 def options_of_all() -> Options:
-    """What the help of each command lists."""
+    """Return the options that the help of each command lists."""
     from flatwater.cli.table import commands
 
     return {command: find_options(read_help(command)) for command in commands()}
 
 
 def read_help(command: Sequence[str]) -> str:
-    """The help text of a command."""
+    """Return the help text of a command."""
     from flatwater.cli.main import main
 
     said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):  # help ends with an exit
         main([*command, "--help"])
     said.seek(0)
     return said.read()
 
 
 def find_options(text: str) -> list[str]:
-    """The long options that a help text explains, in their order."""
+    """Return the long options that a help text explains, in their order."""
+    # A row of rich's table: the option stands between the frame and two spaces, or the frame.
     rows = re.findall(r"^│ (-.*?)(?:  |│)", text, re.MULTILINE)
     return [name for row in rows for name in re.findall(r"--[\w.-]+", row)]
 
 
 def first_words(options: Options) -> list[str]:
-    """Of all commands."""
+    """Return the first words of all commands."""
     return sorted({command[0] for command in options})
 
 
 def second_words(options: Options) -> dict[str, list[str]]:
-    """First word -> what may follow it, for commands of two words."""
+    """Return the words that may follow a first word, for commands of two words."""
     found: dict[str, list[str]] = {}
     for command in options:
         if len(command) > 1:
@@ -90,7 +93,7 @@ def second_words(options: Options) -> dict[str, list[str]]:
 
 
 def bash_script(options: Options, shell: str) -> str:
-    """The script for bash, and for zsh, which can do as bash does."""
+    """Return the script for bash, and for zsh, which can do as bash does."""
     pairs = second_words(options)
     cases = [f'        "") known="{" ".join(first_words(options))} --help --version" ;;']
     cases += [f'        "{first}") known="{" ".join(after)} --help" ;;' for first, after in pairs.items()]
@@ -103,7 +106,7 @@ def bash_script(options: Options, shell: str) -> str:
 
 
 def fish_script(options: Options) -> str:
-    """The script for fish."""
+    """Return the script for fish."""
     lines = [f"# Completion of flatwater for fish. Load it with: {LOAD['fish']}"]
     lines.append(f"complete -c flatwater -n __fish_use_subcommand -f -a '{' '.join(first_words(options))}'")
     for first, after in second_words(options).items():

@@ -1,4 +1,4 @@
-"""What a run has trained, used: `flatwater evaluate` and `flatwater export`."""
+"""Use of a trained policy: `flatwater evaluate` and `flatwater export`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,7 @@ class Evaluate(WithTrust, WithBudget):
 
         errors = terminal(errors=True)
         changes = {"panel": self.panel, "benchmark": self.benchmark, "budget": self.budget}
+        # Planned instead of played: no look is logged, as none is taken.
         if self.plan:
             with errors.status("building the run on a device without memory …"):
                 plan = plan_evaluation(self.run, errors.print, **changes)
@@ -74,7 +75,7 @@ class Export(WithTrust, WithBudget):
     and other programs that read weights."""
 
     def __call__(self) -> int:
-        """Load, export, compare."""
+        """Load the policy, export it, and compare both."""
         from flatwater.api import export, load
         from flatwater.cli.plan import print_plan
         from flatwater.runs.portable import FORMS, plan_export
@@ -84,6 +85,7 @@ class Export(WithTrust, WithBudget):
 
         if self.to.suffix not in FORMS:
             raise ConfigError(f"--to {self.to}: the name must end in {' or '.join(FORMS)}. Name such a file.")
+        # Before the run is read: a file that cannot be written is refused at once.
         check_output("--to", self.to, POLICIES[self.to.suffix])
         with terminal(errors=True).status("reading the run and exporting what it has trained …"):
             if self.plan:

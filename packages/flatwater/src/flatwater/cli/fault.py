@@ -1,4 +1,4 @@
-"""The last resort: an error that no user can put right, because it is ours. It is written down and said plainly."""
+"""The last resort: an error that no user can put right, because it is this program's. It is kept and said plainly."""
 
 import os
 import platform
@@ -13,11 +13,11 @@ from flatwater_watch.files.output import keep_result
 from flatwater_watch.masking import mask_secrets, mask_words
 
 FAULT_EXIT = 70
-"""EX_SOFTWARE of sysexits.h."""
+"""Exit code EX_SOFTWARE of sysexits.h."""
 
 
 def describe_fault(fault: BaseException, words: list[str]) -> str:
-    """Write the traceback to a file, and say in a sentence what to do with it."""
+    """Write the traceback to a file, and return a sentence that says what to do with it."""
     where = keep_traceback(fault, words, "What is known about it")
     return (
         f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {where} "
@@ -26,16 +26,16 @@ def describe_fault(fault: BaseException, words: list[str]) -> str:
 
 
 def describe_own_fault(fault: BaseException, place: CodeLine, words: list[str]) -> str:
-    """The same for an error in code of the user's."""
+    """Write the traceback to a file, and return a sentence about an error in the user's code."""
     said = str(fault).strip().partition("\n")[0]
     raised = f"{type(fault).__name__}{f': {said}' if said else ''}"
     return f"your {place}: {raised}. {keep_traceback(fault, words)}"
 
 
 def keep_traceback(fault: BaseException, words: list[str], what: str = "The traceback") -> str:
-    """Write the traceback to a file; returns where it is."""
+    """Write the traceback to a file, and return a sentence that says where it is."""
     head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
-    command = f"command: {mask_words(words)!r}\n\n"
+    command = f"command: {mask_words(words)!r}\n\n"  # a URL or a key on the command line must not go into a report
     kept = _save_traceback(head + command + mask_secrets("".join(traceback.format_exception(fault))))
     return f"{what} stands in {kept}." if kept else "It stands above."
 
@@ -44,5 +44,5 @@ def _save_traceback(text: str) -> Path | None:
     name = f"fault-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     place = keep_result(name, text.encode(errors="backslashreplace"))
     if place is None:
-        sys.stderr.write(text)
+        sys.stderr.write(text)  # nowhere to write: it is not lost
     return None if place is None else place.absolute()

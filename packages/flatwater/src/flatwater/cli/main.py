@@ -17,6 +17,7 @@ from flatwater_watch.sanitize import short_repr
 from flatwater_watch.streams import error_stream, fill_closed, output_error, own_output, surviving_stream
 
 INTERRUPTED = 130
+# 128 + SIGINT, and 128 + SIGPIPE: the codes of a shell.
 NO_READER = 141
 HELP = ("-h", "--help")
 TRUST = "--trust"
@@ -31,14 +32,16 @@ MACHINE = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
     | {errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EFBIG, errno.ENOMEM}
 )
-"""What the system refuses, and no program can put right."""
+"""Errors of the system that no program can put right."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    fill_closed()
+    fill_closed()  # a closed descriptor 0 to 2 would be given to the next file that is opened
     errors = surviving_stream(error_stream())
+    # Faults of printing are kept until here: whatever the command did, stdout's fault is one line and not a
+    # traceback.
     with own_output():
         try:
             code = run_and_report(words, errors)
@@ -59,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_and_report(words: list[str], errors: TextIO) -> int:
     """Run the command, and say why it cannot go on. Returns the exit code."""
     try:
+        # First: a NUL would end a path in the middle, somewhere below.
         check_words(words)
         with end_on_signals():
             return dispatch(words, errors)
@@ -82,7 +86,7 @@ def say_unprinted(errors: TextIO, refused: OSError) -> int:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuse what no file, option or setting can be.
+    """Refuse words that no file, option or setting can be.
 
     Raises:
         ConfigError: a word holds a NUL character.
@@ -93,7 +97,7 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
-    """The message; where code of the user's failed, with the file in which the traceback stands."""
+    """Return the message; where the user's code failed, with the file in which the traceback stands."""
     if not isinstance(fault, UserCodeError) or fault.__cause__ is None:
         return str(fault)
     from flatwater.cli.fault import keep_traceback
@@ -102,8 +106,9 @@ def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
 
 
 def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
-    """Say what nothing below has caught. Returns the exit code."""
+    """Say what nothing else has caught. Returns the exit code."""
     place = own_place(fault)
+    # A user's error before all others: the traceback alone tells in whose code it was raised.
     if place is not None and not isinstance(fault, MemoryError):
         from flatwater.cli.fault import describe_own_fault
 
@@ -143,7 +148,7 @@ def dispatch(words: Sequence[str], errors: TextIO) -> int:
 
 
 def print_error(errors: TextIO, message: str, label: str = "error: ") -> None:
-    """Print a message, without secrets. A terminal breaks it between words; a log file has it on one line."""
+    """Print a message, without secrets; a terminal breaks it between words, a log file has it on one line."""
     from rich.text import Text  # 0.05 CPU s, which a command that goes well need not pay
 
     from flatwater_watch.terminal import Terminal
@@ -153,14 +158,14 @@ def print_error(errors: TextIO, message: str, label: str = "error: ") -> None:
 
 
 def find_command(words: Sequence[str]) -> tuple[str, ...] | None:
-    """The command that the first words name; a recipe of somebody else's has a colon."""
+    """Return the command that the first words name; a recipe from elsewhere has a colon."""
     if words[0] in OVER_RECIPES and len(words) > 1 and ":" in words[1]:
         return words[0], words[1]
     return match_command(words)
 
 
 def command_class(command: tuple[str, ...]) -> type[Any]:
-    """The class whose fields are the command's options."""
+    """Return the class whose fields are the command's options."""
     verb, *recipe = command
     if verb not in OVER_RECIPES:
         return cast("type[Any]", load_row("commands", " ".join(command), row_of(command)[0]))
@@ -181,7 +186,7 @@ def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
 
 
 def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
-    """The command that is meant: `train erl --env X` is that of the recipe for other environments than trading."""
+    """Return the command that is meant: `train erl --env X` is that of the recipe for environments without trading."""
     if command[0] not in OVER_RECIPES:
         return command, options
     from flatwater.recipe import find_recipe, recipe_in_env
@@ -209,7 +214,7 @@ def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]
 
 
 def help_overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
-    """The help text: these commands, each with its line; all of them where none are given."""
+    """Return the help text: these commands, each with its line; all of them where none are given."""
     if these is None:
         lines = dict(map(_help_line, commands()))
     else:
@@ -233,7 +238,7 @@ def help_overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
 
 
 def _help_line(command: tuple[str, ...]) -> tuple[str, str]:
-    """A command and its line. Each recipe is told once, where it is trained."""
+    """Return a command and its line; each recipe is listed once, where it is trained."""
     _, line = OVER_RECIPES.get(command[0], ("", ""))
     return (f"{command[0]} RECIPE", line.format("a recipe")) if line else (" ".join(command), commands()[command][1])
 

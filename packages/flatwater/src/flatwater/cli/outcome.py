@@ -1,4 +1,4 @@
-"""What a person sees when training ends: the table, the picture and the folder."""
+"""The end of training on the terminal: the table, the picture and the folder."""
 
 import faulthandler
 import json
@@ -21,9 +21,9 @@ from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.forms import fill_form, write_value
 from flatwater_watch.terminal import WIDTH, lasting_terminal, silent_terminal
 
-STDERR = 2
+STDERR = 2  # the number, as `sys.stderr` may be replaced
 draw_run = lazy_function("flatwater.reports.picture:draw_run")
-"""Imports matplotlib, when a run has finished."""
+"""Draws the picture of a run; imports matplotlib, when a run has finished."""
 
 
 def show_outcome(train: Callable[..., RunOutcome], shown: WithDisplay) -> int:
@@ -31,16 +31,19 @@ def show_outcome(train: Callable[..., RunOutcome], shown: WithDisplay) -> int:
 
     Args:
         train: takes a console, `listeners`, and the rounds to `profile`.
-        shown: what of it is wanted.
+        shown: the options of what is shown.
     """
     if not faulthandler.is_enabled():
+        # For the whole process, and not over a program's own handler.
         faulthandler.enable(STDERR)  # a write into the mapped market, say, ends the process: with its line
     console = silent_terminal() if shown.quiet or shown.json else lasting_terminal()
     profile = None if shown.profile is None else profiled_rounds(shown.profile)
+    # On stdout alone: with --json the console is silent, so that every line of it is an event.
     outcome = train(console, listeners=[JsonLines(sys.stdout)] if shown.json else [], profile=profile)
     folder = outcome.folder
     if outcome.finished:
         draw_run(folder.path, outcome.recipe)
+        # What was written, not what was computed: the screen and the file cannot differ.
         result = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
         show_result(result, console, outcome.recipe)
         for table in outcome.recipe.tables(read_course(folder)):
@@ -55,7 +58,7 @@ def show_outcome(train: Callable[..., RunOutcome], shown: WithDisplay) -> int:
 
 
 def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Description) -> None:
-    """What was trained against the baselines."""
+    """Print the score of the trained policy beside the baselines."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
     measured = measured_numbers(recipe, result)
@@ -66,6 +69,7 @@ def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Descr
     for who, row in result[recipe.players].items():
         cells = [_cell(row.get(number.key, ""), number.form) for number in numbers]
         table.add_row(who, *cells, style="bold" if who == recipe.trained else "")
+    # Without markup: a run's words may hold brackets.
     console.print(f"\n{fill_form(recipe.title, result)}", markup=False, highlight=False, style="italic", soft_wrap=True)
     console.print(table)
     if others:
@@ -76,7 +80,7 @@ def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Descr
 
 
 def show_table(shown: ShownTable, console: Console) -> None:
-    """A table of words and numbers."""
+    """Print a table of words and numbers."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     first, *others = shown.titles
     table.add_column(first, no_wrap=True)
@@ -89,9 +93,9 @@ def show_table(shown: ShownTable, console: Console) -> None:
 
 
 def _cell(value: float | str | None, form: str) -> str:
-    """A number in its form; a dash where it is none, nothing where the trader has no such number."""
+    """Return a number in its form; a dash for None, and a text as it is."""
     return value if isinstance(value, str) else "-" if value is None else write_value(form, value)
 
 
 WIDE, NARROW = 8, 6
-"""Numbers shown where the terminal has `WIDTH` characters, and where it has fewer: 80 are enough for them."""
+"""Counts of numbers that are shown where the terminal has `WIDTH` characters, and where it has fewer, such as 80."""

@@ -1,4 +1,4 @@
-"""`flatwater plan RECIPE`: what a run would hold by owner, and the limits that this is held against."""
+"""`flatwater plan RECIPE`: memory of a run by owner, and the limits that it is compared with."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from flatwater_watch.units import format_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCommand(WithTrust, RecipeSettings):
-    """What planning for any recipe is given besides its settings."""
+    """Options of planning for any recipe, besides the recipe's settings."""
 
     about: ClassVar[str] = "Tell what a run of `flatwater train {name}` with these options would hold, by owner."
     help_more: ClassVar[str] = """
@@ -48,10 +48,10 @@ class PlanCommand(WithTrust, RecipeSettings):
 
 WHOSE = {"orders": "their"}
 LEAST_SHARE = 0.001
-"""Owners with less of the state than that are one line together."""
+"""Share of the state below which owners are one line together."""
 BAR = 16
 SIZE, SHARE = 10, 6
-"""Columns of a size and of a share: they are never cut, names of owners and machines take another line."""
+"""Widths of a size and of a share: they are never cut, names of owners and machines take another line."""
 
 
 def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
@@ -60,7 +60,7 @@ def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
         print(json.dumps(plan.to_json(), indent=1))
     else:
         show_plan(plan, terminal())
-    return 0 if plan.fits else MemoryLimitError.exit_code
+    return 0 if plan.fits else MemoryLimitError.exit_code  # an exit code, so that a script can ask before it trains
 
 
 def show_plan(plan: PlannedRun, console: Console) -> None:
@@ -70,6 +70,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)
     table.add_column("share", justify="right", no_wrap=True, min_width=SHARE)
     table.add_column("", no_wrap=True, style="cyan", min_width=BAR)
+    # Two parts of a path: deeper, an optimizer's states would be dozens of lines.
     owners = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])
     shown = [(name, size) for name, size in owners if size >= LEAST_SHARE * plan.total_bytes]
     rest = owners[len(shown) :]
@@ -105,7 +106,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
 
 
 def _show_verdict(plan: PlannedRun, console: Console) -> None:
-    """The limits of the plan, and whether it fits."""
+    """Print the limits of the plan, and whether it fits."""
     for name, size in plan.limits.items():
         console.print(f"limit   {format_bytes(size):>12}  {name}")
     source = "--budget" if plan.budget is not None else f"{BUDGET_SHARE:.0%} of the tightest limit"
@@ -130,7 +131,7 @@ EXCHANGED = {
 
 
 def machine_table(nodes: Sequence[NodePlan]) -> Table:
-    """The need and the room of each machine of a cluster."""
+    """Return a table with the need and the room of each machine of a cluster."""
     table = Table(
         title="by machine, mapped file and object store once on each",
         title_justify="left",

@@ -35,6 +35,7 @@ class Report:
         if self.every is None:
             self._draw()
             return 0
+        # Not more often than each second: a page of a long run takes that long to draw.
         interval = max(1.0, parse_duration(self.every, "--every"))
         while self._trains():
             self._draw()
@@ -58,6 +59,7 @@ class Report:
         from flatwater_watch.units import format_bytes
 
         path = Path(self.run)
+        # Pages of other packages are found by a file in the folder: a study is not known here.
         others = [(kind, where) for kind, (mark, where) in group_rows("pages").items() if (path / mark).is_file()]
         if path.is_file():
             written, size = self._write_watch_page()
@@ -90,8 +92,9 @@ class Report:
         return self._write_page(told.with_suffix(".html"), lambda: watch_page(seen, datetime.now().astimezone()))
 
     def _write_page(self, beside: Path, page: Callable[[], str]) -> tuple[WrittenResult, int]:
-        """The page of what was read, where --out or else `beside` says."""
+        """Write the page to the place that --out names, or to `beside`."""
         out = self.out if self.out is not None else beside
+        # Checked before the page is made, which may take a while.
         check_output("--out" if self.out is not None else "without --out,", out, PAGE, beside=beside)
         content = page().encode(errors="replace")
         return write_output(out, content, PAGE, beside=beside), len(content)

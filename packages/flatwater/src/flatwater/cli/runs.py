@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 80
 WIDE_NAME, NARROW_NAME, NARROW_SCORE = 22, 16, 8
-"""Columns of these: a run's name at most, a name beside a score on one line, a score on two."""
+"""Widths: a run's name at most, a name beside a score on one line, a score on two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Runs:
         return 0
 
     def show(self, found: "Sequence[RunLine]") -> None:
-        """Print the table, and below it why a run cannot be read, or not be resumed bit for bit."""
+        """Print the table, and below it the reasons why a run cannot be read, or not be resumed bit for bit."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
@@ -111,7 +111,7 @@ class Runs:
 
 
 def _short_date(changed: str) -> str:
-    """A date and time without its year where that is this year, without its time where it is another."""
+    """Return a date and time without its year in this year, without its time in another."""
     from datetime import datetime
 
     this_year = f"{datetime.now().astimezone():%Y}-"
@@ -145,6 +145,7 @@ class TopCommand:
         from flatwater.tui.follow import follow_run
         from flatwater_watch.terminal import terminal
 
+        # Ended here where there is no run, before the terminal is taken over.
         followed = follow_run(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
         if self.json:
             import json
@@ -165,5 +166,5 @@ class TopCommand:
         screen = Screen(followed)
         fault = screen.run()
         if fault is not None:
-            raise fault
+            raise fault  # after the screen is gone, so that it stands below it
         return screen.return_code or 0

@@ -1,4 +1,4 @@
-"""What commands have in common: a run's configuration as options on top of a file, and what of a run is shown."""
+"""Parts that commands share: a run's configuration as options on top of a file, and options of what is shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -17,13 +17,14 @@ class FileSettings:
     """A command that has all fields of a configuration, and fields of its own that have defaults."""
 
     config_type: ClassVar[type[Any]]
-    """The configuration: a dataclass."""
+    """Class of the configuration, a dataclass."""
     help_more: ClassVar[str] = ""
-    """Help after the first paragraphs: the same for every recipe."""
+    """Help after the first paragraphs, equal for every recipe."""
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """The options over the settings of the file that --config names."""
+        """Read the options on top of the settings of the file that --config names."""
+        # Settings that a recipe lacks are told with the reason, not as an unknown option.
         for name, reason in absent_settings(cls.config_type).items():
             option = f"--{name.replace('_', '-')}"
             if any(word.partition("=")[0] == option for word in options):
@@ -41,13 +42,14 @@ class FileSettings:
         return read_options(cls, program, options, cls(**settings), more=cls.help_more, later=settings)
 
     def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
-        """The configuration without what belongs to the command."""
+        """Return the configuration without the command's own fields."""
         return self.config_type(**{field.name: getattr(self, field.name) for field in fields(self.config_type)})
 
 
 def _load(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
     from flatwater.runs.trust import load_settings
 
+    # Options that are given replace the file's code, so the file is not asked about it.
     given = {word[2:].partition("=")[0].replace("-", "_") for word in options if word.startswith("--")}
     return load_settings(cls, file, given=given)
 
@@ -56,24 +58,25 @@ class RecipeSettings(FileSettings):
     """A command for any recipe: `flatwater train erl`."""
 
     about: ClassVar[str]
-    """The first paragraphs of its help; `{name}` and `{guide}` stand for those of the recipe."""
+    """First paragraphs of its help; `{name}` and `{guide}` stand for those of the recipe."""
 
 
 def over_recipe(command: type[RecipeSettings], recipe: Recipe) -> type[Any]:
-    """The command with the settings of a recipe as its options, besides its own."""
+    """Return the command with the settings of a recipe as its options, besides its own."""
     text = command.about.format(name=recipe.name, guide=recipe.guide)
     about = {"__doc__": text, "__module__": command.__module__, "config_type": recipe.config}
+    # Command first: its fields stand first in the help.
     return dataclass(frozen=True, kw_only=True)(type(f"{command.__name__}Recipe", (command, recipe.config), about))
 
 
 def config_option(options: Sequence[str]) -> Path | None:
-    """The value of `--config`."""
+    """Return the value of `--config`."""
     file = option_value("--config", options)
     return None if file is None else Path(file)
 
 
 def option_value(name: str, options: Sequence[str]) -> str | None:
-    """The value of `--name VALUE` or `--name=VALUE`, looked up before the options are read as a whole."""
+    """Return the value of `--name VALUE` or `--name=VALUE`, found before the options are read as a whole."""
     for at, word in enumerate(options):
         if word == name and at + 1 < len(options):
             return options[at + 1]
@@ -83,7 +86,7 @@ def option_value(name: str, options: Sequence[str]) -> str | None:
 
 
 def over_folder(options: Sequence[str], begun: str) -> list[str]:
-    """The options, on top of what the sweep or study in --run was begun with, which there is where it has `begun`."""
+    """Return the options on top of the settings of the sweep or study in --run, if it has the file `begun`."""
     run = option_value("--run", options)
     if run is None or config_option(options) is not None or not (Path(run) / begun).is_file():
         return [*options]
@@ -91,7 +94,7 @@ def over_folder(options: Sequence[str], begun: str) -> list[str]:
 
 
 def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
-    """The value of `--env`, or of `env` in the file that --config names, and the options without the former."""
+    """Return the value of `--env`, or of `env` in the file of --config, and the options without the former."""
     given, file = option_value("--env", options), config_option(options)
     if given is None:
         return (None if file is None else read_toml(file).get("env")), [*options]
@@ -101,7 +104,7 @@ def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class WithTrust:
-    """A command that composes a run from a folder, whoever began it. Who calls it looks for the option (`cli.main`)."""
+    """Option of a command that composes a run from a folder, whoever began it; `cli.main` looks for it by its name."""
 
     trust: bool = False
     """Run the code that the run names (recipe, environment, teacher, host, algorithm; at a resume also trackers and the
@@ -110,7 +113,7 @@ class WithTrust:
 
 @dataclass(frozen=True, kw_only=True)
 class WithBudget:
-    """A command whose memory is planned before it allocates any, as that of a run is."""
+    """Options of a command whose memory is planned before it allocates any, as that of a run is."""
 
     budget: str | None = None
     """Memory that the command may take, such as 2GiB: what would need more is refused. Left out: 90 % of what the
@@ -121,7 +124,7 @@ class WithBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class WithDisplay:
-    """A command that trains."""
+    """Options of a command that trains."""
 
     quiet: bool = False
     """Print nothing but errors; what the run says stands in its run.log."""

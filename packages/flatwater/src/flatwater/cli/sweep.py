@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCommand(WithTrust, RecipeSettings):
-    """What sweeps over any recipe are given, besides the settings that all trials share."""
+    """Options of sweeps over any recipe, besides the settings that all trials share."""
 
     about: ClassVar[str] = (
         "Search for the settings with which `flatwater train {name}` trains best: many runs, each with settings drawn "
@@ -47,7 +47,7 @@ class SweepCommand(WithTrust, RecipeSettings):
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """The options over the settings of --config, or of the sweep in --run."""
+        """Read the options on top of the settings of --config, or of the sweep in --run."""
         return super().read(program, over_folder(options, "base.toml"))
 
     def __call__(self) -> int:
@@ -73,6 +73,7 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
             "pip install 'flatwater[sweep]'"
         ) from missing
 
+    # With --json stdout has the result alone.
     console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
     errors = lasting_terminal(errors=True) if command.quiet else console
     order = SweepOrder(
@@ -102,7 +103,7 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
 
 
 def show_trials(outcome: "SweepOutcome", console: Any) -> None:  # noqa: ANN401  (rich's console)
-    """A table of all trials, the best in bold."""
+    """Print a table of all trials, the best in bold."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

@@ -15,8 +15,8 @@ OVER_RECIPES = {
     ),
     "sweep": ("flatwater.cli.sweep:SweepCommand", "search for the settings with which {} trains best"),
 }
-"""Commands that a recipe belongs to, `flatwater train erl`: its settings are their options. What `train` does is
-the recipe's to say."""
+"""Commands that belong to a recipe, `flatwater train erl`: its settings are their options. The recipe itself says what
+`train` does."""
 
 
 Row = tuple[str, str]
@@ -42,7 +42,7 @@ def row_of(command: tuple[str, ...]) -> Row:
 
 @cache
 def commands() -> Mapping[tuple[str, ...], Row]:
-    """Words of a command -> the class that is its interface, and one line of help.
+    """Return, by the words of a command, the class that is its interface, and one line of help.
 
     A module is imported when its command is used. Commands stand in the order of their packages' tables.
 

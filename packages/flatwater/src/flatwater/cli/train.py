@@ -12,7 +12,7 @@ from flatwater_watch.options.bounds import Number, Workers
 
 @dataclass(frozen=True, kw_only=True)
 class NewRun(RecipeSettings):
-    """Where a run is, and what it begins with; these options come first in the help."""
+    """Options for the place of a run, and for its first settings; they come first in the help."""
 
     run: Path | None = None
     """Folder for the run; must be new or empty. Left out: runs/RECIPE-DATE-NUMBER."""
@@ -22,7 +22,7 @@ class NewRun(RecipeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Train(WithTrust, WithDisplay, NewRun):
-    """What training by any recipe is given besides its settings."""
+    """Options of training by any recipe, besides the recipe's settings."""
 
     about: ClassVar[str] = "{guide}"
     help_more: ClassVar[str] = """

@@ -30,7 +30,7 @@ class Version:
 
 
 def installation_facts() -> dict[str, str]:
-    """Name -> value, the version first. Without torch, which the memory tools do without, it has less to say."""
+    """Return facts by name, the version first; without torch, which the finder does without, there are fewer."""
     import platform
 
     from flatwater import __version__
