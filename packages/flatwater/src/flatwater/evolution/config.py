@@ -1,4 +1,4 @@
-"""How a generation is made from the one before."""
+"""Settings by which a generation is made from the one before."""
 
 from typing import Annotated
 
@@ -39,7 +39,7 @@ class EvolutionConfig:
     """In every n-th generation one mutant is an exact copy of the champion instead; 0 never."""
 
     def __post_init__(self) -> None:
-        """Check what must fit together."""
+        """Refuse shares and bounds that do not fit together."""
         require(
             self.elite_share + self.offspring_share <= 1,
             "evolution.offspring_share",

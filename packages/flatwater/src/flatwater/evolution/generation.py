@@ -15,10 +15,10 @@ from flatwater.state.tree import state
 
 @state
 class Lineage:
-    """Who is in each slot; the champion's slot is the last."""
+    """The member in each slot; the champion's slot is the last."""
 
     ids: Int[Tensor, "P+1"]
-    """Every member ever made has a number of its own; -1 where there is no champion yet."""
+    """Number of the member, of which every member ever made has its own; -1 where there is no champion yet."""
     parents: Int[Tensor, "P+1 2"]
     """Numbers of the two parents; -1 for the first generation."""
     born: Int[Tensor, "P+1"]
@@ -28,7 +28,7 @@ class Lineage:
 
 
 def first_generation(members: int, device: torch.device) -> Lineage:
-    """Members without parents, and no champion."""
+    """Return members without parents, and no champion."""
     ids = torch.arange(members + 1, device=device)
     ids[members] = -1
     return Lineage(
@@ -40,8 +40,9 @@ def first_generation(members: int, device: torch.device) -> Lineage:
 
 
 def record_lineage_(lineage: Lineage, reproduction: Reproduction, generation: int) -> None:
-    """Enter the members that are made after `generation`."""
+    """Record the members that are made after `generation`."""
     slots = reproduction.replaced.nonzero().squeeze(1)
+    # Before `ids` is written: a member that is replaced can be a parent of another.
     parents = torch.stack([lineage.ids[reproduction.first[slots]], lineage.ids[reproduction.second[slots]]], dim=1)
     lineage.parents[slots] = parents
     lineage.ids[slots] = lineage.made + torch.arange(len(slots), device=slots.device)
@@ -51,7 +52,7 @@ def record_lineage_(lineage: Lineage, reproduction: Reproduction, generation: in
 
 @state
 class MutationSchedule:
-    """The mutation's size now, and the values that decide it."""
+    """The present size of mutations, and the values that decide it."""
 
     rate: float
     deviation: float
@@ -60,13 +61,14 @@ class MutationSchedule:
 
 
 def has_improved(best: Float[Tensor, "R+1"], least: float) -> bool:
-    """Whether the newest value beats the oldest kept one by `least` of its size; true until the history is full."""
+    """Return whether the newest value beats the oldest kept one by `least` of its size; true while there are few."""
     oldest, newest = float(best[0]), float(best[1:].max())
     return not math.isfinite(oldest) or newest - oldest >= least * abs(oldest)
 
 
 def adapt_mutation_(schedule: MutationSchedule, value: float, config: EvolutionConfig) -> bool:
-    """Record this generation's best validation value and set the mutation's size. Returns True on a plateau."""
+    """Record this generation's best validation value and set the mutation's size; return True on a plateau."""
+    # A copy, as source and target overlap.
     schedule.best[:-1] = schedule.best[1:].clone()
     schedule.best[-1] = value
     if has_improved(schedule.best, config.plateau_improvement):
@@ -78,10 +80,11 @@ def adapt_mutation_(schedule: MutationSchedule, value: float, config: EvolutionC
 
 
 def build_schedule(config: EvolutionConfig) -> MutationSchedule:
-    """The mutation's size at the start, and no values yet."""
+    """Return the mutation's size at the start, and no values yet."""
     return MutationSchedule(
         rate=config.mutation_rate,
         deviation=config.mutation_deviation,
+        # float64, as it is compared by shares of 2 % of values of any size; -inf counts as improvement.
         best=torch.full((config.plateau_rounds + 1,), -torch.inf, dtype=torch.float64),
     )
 
@@ -91,14 +94,16 @@ def crown_best_(members: Members, lineage: Lineage, values: Float[Tensor, "P+1"]
 
     Args:
         members: the population.
-        lineage: of the population; its champion has the number -1 where there is none yet.
-        values: of each member and, last, of the champion; the champion's is overwritten by the new one's.
+        lineage: lineage of the population; its champion has the number -1 where there is none yet.
+        values: value of each member and, last, of the champion; the champion's is overwritten by the new one's.
         others: further records [P+1, ...] of each member and the champion, treated alike.
 
     Returns:
         the new champion's slot, or -1 where the champion stays.
     """
+    # `argmax` takes NaN for the largest number.
     best = int(values[:-1].nan_to_num(nan=-torch.inf).argmax())
+    # A tie leaves the champion: a new one must be better on the same episodes.
     stays = values[-1].isfinite() & (values[-1] >= values[best]) & (lineage.ids[-1] >= 0)
     if bool(stays):
         return -1
@@ -120,28 +125,30 @@ def evolve_(
     generation: int,
     rng: torch.Generator,
 ) -> bool:
-    """Elites stay; offspring and mutants take the other slots with fresh moments; the champion may be injected.
+    """Keep elites, write offspring and mutants over the other slots with fresh moments, and maybe inject the champion.
 
     Args:
         config: shares and sizes.
         members: the population.
-        lineage: of the population.
+        lineage: lineage of the population.
         schedule: the mutation's size.
-        fitness: by which members are selected.
-        best: the value by which a plateau is recognised.
-        generation: the one that ends, counted from 0.
-        rng: draws tournaments, blends and mutations.
+        fitness: values by which members are selected.
+        best: value by which a plateau is recognised.
+        generation: number of the generation that ends, counted from 0.
+        rng: generator of tournaments, blends and mutations.
 
     Returns:
-        whether `best` stands still.
+        whether `best` is on a plateau.
     """
     plateau = adapt_mutation_(schedule, best, config)
     due = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
+    # Selection draws first, then mutation, from one generator: a resume repeats this order.
     reproduction = select_parents(fitness, config, rng, inject_champion=due)
     for rows in members.inherited:
         cross_(rows, reproduction)
     mutate_(members.actor, reproduction, rate=schedule.rate, deviation=schedule.deviation, rng=rng)
     mutants = reproduction.mutated.nonzero().squeeze(1)
+    # A mutant's target starts at the mutant, and not at the parent that it was blended from.
     for target, followed in members.targets:
         if followed is members.actor:
             target[mutants] = followed[mutants]
@@ -157,6 +164,7 @@ def cross_(block: Float[Tensor, "P+1 n"], reproduction: Reproduction) -> None:
     All parents are read before any row is written, so a replaced member can still be a parent.
     """
     slots = reproduction.replaced.nonzero().squeeze(1)
+    # Gathered, so copies: writing rows below does not change the parents of others.
     first, second = block[reproduction.first[slots]], block[reproduction.second[slots]]
     block[slots] = torch.lerp(second, first, reproduction.blend[slots].to(block.dtype).unsqueeze(1))
 
@@ -165,6 +173,7 @@ def mutate_(
     block: Float[Tensor, "P+1 n"], reproduction: Reproduction, *, rate: float, deviation: float, rng: torch.Generator
 ) -> None:
     """Add N(0, deviation) to each weight of a mutant with probability `rate`, one member at a time."""
+    # One row of noise at a time: the noise of all mutants would be as large as their weights.
     for slot in reproduction.mutated.nonzero().squeeze(1).unbind():
         row = block[slot]
         change = torch.randn(row.shape, generator=rng, device=row.device, dtype=row.dtype)
@@ -173,7 +182,7 @@ def mutate_(
 
 
 def zero_moments_(moments: Iterable[Tensor], reproduction: Reproduction) -> None:
-    """Zero what an optimiser remembers of the replaced members: tensors [P] or [P, n]."""
+    """Zero the replaced members' moments in an optimiser: tensors [P] or [P, n]."""
     for moment in moments:
         moment[reproduction.replaced] = 0
 

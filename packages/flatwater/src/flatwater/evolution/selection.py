@@ -1,4 +1,4 @@
-"""Who survives and who becomes a parent. Pure functions of fitness."""
+"""Selection of survivors and parents. Pure functions of fitness."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from flatwater.evolution.config import EvolutionConfig
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Where each member of the next generation comes from; an elite comes from itself.
+    """Origin of each member of the next generation; an elite comes from itself.
 
     A child is `blend * first + (1 - blend) * second`; a mutant has one parent twice.
     """
@@ -23,19 +23,19 @@ class Reproduction:
     blend: Float[Tensor, "P"]
     """Share of the first parent, 1 where there is only one."""
     replaced: Tensor
-    """[P] bool: the slot is written over."""
+    """Whether the slot is written over, bool [P]."""
     mutated: Tensor
-    """[P] bool: the slot's weights get random changes."""
+    """Whether the slot's weights get random changes, bool [P]."""
 
 
 def group_counts(config: EvolutionConfig, members: int) -> tuple[int, int]:
-    """Elites (at least one) and offspring of a population; the rest are mutants."""
+    """Return the numbers of elites (at least one) and offspring of a population; the rest are mutants."""
     elites = max(1, round(config.elite_share * members))
     return elites, min(members - elites, round(config.offspring_share * members))
 
 
 def tournament(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.Generator) -> Int[Tensor, "winners"]:
-    """The fittest of `size` members drawn with replacement, `winners` times."""
+    """Return the fittest of `size` members drawn with replacement, `winners` times."""
     drawn = torch.randint(len(fitness), (winners, size), generator=rng, device=fitness.device)
     return drawn.gather(1, fitness[drawn].argmax(1, keepdim=True)).squeeze(1)
 
@@ -43,16 +43,17 @@ def tournament(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.
 def select_parents(
     fitness: Float[Tensor, "P"], config: EvolutionConfig, rng: torch.Generator, *, inject_champion: bool
 ) -> Reproduction:
-    """The next generation's origins: elites stay, the weakest slots go to mutants, those between to offspring.
+    """Return the next generation's origins: elites stay, the weakest slots go to mutants, those between to offspring.
 
     Args:
-        fitness: of each member; one that is not a number ranks last.
+        fitness: fitness of each member; NaN ranks last.
         config: shares and sizes.
-        rng: draws tournaments and blends.
+        rng: generator of tournaments and blends.
         inject_champion: the weakest slot gets an exact copy of the champion instead of a mutant or child.
     """
     members, device = len(fitness), fitness.device
     ranked_fitness = torch.nan_to_num(fitness, nan=-torch.inf)
+    # Stable: members of equal fitness rank by slot, so that a resume selects the same.
     order = ranked_fitness.argsort(descending=True, stable=True)
     elites, offspring = group_counts(config, members)
     first = torch.arange(members, device=device)
@@ -61,6 +62,7 @@ def select_parents(
     mutated = replaced.clone()
 
     children, mutants = order[elites : elites + offspring], order[elites + offspring :]
+    # The order of these draws is a part of the run: first parents, second parents, blends, then mutants' parents.
     first[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
     second[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
     low, high = config.blend_low, config.blend_high

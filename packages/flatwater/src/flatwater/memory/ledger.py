@@ -1,8 +1,8 @@
 """The ledger: after each round, resident = files + base + owned + slack + unaccounted.
 
 `owned` is weighed leaf by leaf, `files` and `slack` are read from the system and the allocator, `base` is what the
-interpreter and the libraries had when the state was complete, less what they have given back since. The rest is
-nobody's: a flat run keeps it flat.
+interpreter and the libraries had when the state was complete, less what they have given back since. The rest has no
+owner: a flat run keeps it flat.
 """
 
 from collections.abc import Mapping
@@ -15,56 +15,57 @@ from flatwater_watch.meters.mappings import Footprint, footprint
 
 @dataclass(frozen=True)
 class Effort:
-    """What a phase of the round took."""
+    """Time and memory of a phase of the round."""
 
     seconds: float
     cpu_seconds: float
-    """Of all threads of this process."""
+    """CPU seconds of all threads of this process."""
     steps: int
     peak: int | None
-    """Bytes above what was resident when the phase began, at its highest; None where nobody counts it."""
+    """Bytes above the resident memory of the phase's begin, at its highest; None where they are not counted."""
 
     def to_json(self) -> dict[str, Any]:
-        """As in ledger.jsonl."""
+        """Return the effort as in ledger.jsonl."""
         return asdict(self) | {"steps_per_second": self.steps / self.seconds if self.seconds else None}
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Where the resident memory of one moment is."""
+    """The resident memory of one moment, by owner."""
 
     resident: int
     file_mapped: int
     """Libraries and mapped files: the system takes these pages back when it needs them."""
     owned: Mapping[str, int]
-    """Bytes of RAM that each leaf of the state has; its pages count once they are touched."""
+    """Bytes of RAM of each leaf of the state; its pages count once they are touched."""
     base: int
     """Interpreter and libraries, without their files."""
     heap: AllocatorPages | None
-    """The C allocator's totals."""
+    """Totals of the C allocator."""
 
     @property
     def owned_bytes(self) -> int:
-        """The state, as far as it is in RAM."""
+        """Bytes of the state that are in RAM."""
         return sum(self.owned.values())
 
     @property
     def slack(self) -> int:
-        """Freed, and kept by the allocator in pages that are partly in use."""
+        """Bytes that were freed, and are kept by the allocator in pages that are partly in use."""
         return 0 if self.heap is None else self.heap.kept
 
     @property
     def unaccounted(self) -> int:
-        """What nobody owns."""
+        """Bytes without an owner; negative where an owner has less in RAM than it is counted for."""
         return self.resident - self.file_mapped - self.base - self.owned_bytes - self.slack
 
     @property
     def explained_share(self) -> float:
         """Share of the resident memory that has an owner."""
+        # By its size, as owners may also be counted for more than there is.
         return 1 - abs(self.unaccounted) / self.resident
 
     def to_json(self) -> dict[str, Any]:
-        """As in ledger.jsonl."""
+        """Return the statement as in ledger.jsonl."""
         return {
             "resident": self.resident,
             "file_mapped": self.file_mapped,
@@ -78,20 +79,21 @@ class Statement:
 
 
 SCALAR_BYTES = 8
-"""Leaves of one number are in the sum, but not listed."""
+"""Size of a leaf of one number: such leaves are in the sum, but not listed."""
 
 
 def base_bytes(owned: Mapping[str, int]) -> int:
-    """What is resident now besides the files, the state and the allocator's slack."""
+    """Return the bytes that are resident now besides the files, the state and the allocator's slack."""
+    # With a base of 0, all that has no other owner is left over.
     return take_statement(owned, base=0).unaccounted
 
 
 def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
-    """The statement of this moment; best right after freed memory was released.
+    """Return the statement of this moment; best right after freed memory was released.
 
     Args:
         owned: bytes of RAM of each leaf.
-        base: from `base_bytes`, when the state was complete.
+        base: result of `base_bytes` when the state was complete.
     """
     now: Footprint = footprint()
     found = Statement(now.resident, now.file_mapped, owned, base, allocator_pages())

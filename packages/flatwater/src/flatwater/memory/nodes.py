@@ -1,4 +1,4 @@
-"""What a run would hold on each machine of a cluster, and whether it fits there.
+"""Needs of a run on each machine of a cluster, and whether they fit there.
 
 Private bytes of workers add up; the market's file and the object store are there once for all workers of a machine.
 """
@@ -20,14 +20,14 @@ class Machine:
 
     name: str
     identity: str
-    """By which the cluster knows it."""
+    """Name by which the cluster knows it."""
     cores: int
     memory: int
     """Bytes that may be set aside for workers."""
     store: int
     """Bytes of its object store, in which messages lie."""
     limit: int
-    """Bytes that a process there could come to."""
+    """Limit in bytes of a process there."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class WorkerNeeds:
     """The needs of workers on a machine."""
 
     worker: int
-    """Private bytes of the largest."""
+    """Private bytes of the largest worker."""
     threads: int
-    """Cores of each."""
+    """Cores of each worker."""
     mapped: int
-    """Bytes of the file that all of a machine map."""
+    """Bytes of the file that all workers of a machine map."""
     store: int
     """Bytes that an object store must have."""
 
@@ -54,18 +54,19 @@ class NodePlan:
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes, with the object store whole: it stays full of messages that were read."""
+        """Bytes of all workers, with the object store whole: it stays full of messages that were read."""
         return self.workers * self.wants.worker + self.wants.mapped + self.machine.store
 
     @property
     def there(self) -> int:
-        """Bytes that they may take."""
+        """Bytes that the workers may take."""
+        # Mapped file and object store are shared memory, beside the memory that is set aside for workers.
         aside = self.machine.memory + self.wants.mapped + self.machine.store
         return min(aside, self.machine.limit)
 
     @property
     def worker_slots(self) -> int:
-        """Workers that fit."""
+        """Number of workers that fit."""
         memory = max(0, self.there - self.wants.mapped - self.machine.store) // max(1, self.wants.worker)
         return min(self.machine.cores // self.wants.threads, memory) if self.store_suffices else 0
 
@@ -76,15 +77,15 @@ class NodePlan:
 
     @property
     def fits(self) -> bool:
-        """Whether all of it does; a machine without workers always does."""
+        """Whether all workers fit; a machine without workers always does."""
         return self.workers <= self.worker_slots
 
     def to_json(self) -> dict[str, Any]:
-        """As in plan.json."""
+        """Return the node's plan as in plan.json."""
         return {**asdict(self), "needed": self.needed_bytes, "there": self.there, "fits": self.fits}
 
     def shortage(self) -> str:
-        """The machine that lacks something, with its need and its room."""
+        """Return the machine that lacks something, with its need and its room."""
         name, wants, there = self.machine.name, self.wants, self.machine
         if not self.store_suffices:
             return (
@@ -98,17 +99,18 @@ class NodePlan:
 
 
 def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) -> list[NodePlan]:
-    """Workers go one by one to the machine with the most room left, and then with the most memory."""
+    """Assign workers one by one to the machine with the most room left, and then with the most memory."""
     room = [NodePlan(each, wants, 0).worker_slots for each in machines]
     given = [0] * len(machines)
     for _ in range(count if machines else 0):
+        # Room may be negative: workers without room are assigned as well, and `refuse_nodes` tells which.
         at = max(range(len(machines)), key=lambda n: (room[n] - given[n], machines[n].memory - given[n] * wants.worker))
         given[at] += 1
     return [NodePlan(each, wants, workers) for each, workers in zip(machines, given, strict=True)]
 
 
 def worker_capacity(nodes: Sequence[NodePlan]) -> int:
-    """Workers that the cluster has room for."""
+    """Return the number of workers that the cluster has room for."""
     return sum(node.worker_slots for node in nodes)
 
 
@@ -116,14 +118,14 @@ def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
     """Stop a run whose workers do not fit.
 
     Raises:
-        MemoryLimitError: with each machine that lacks something, and what to change.
+        MemoryLimitError: the message names each machine that lacks something, and what to change.
     """
     if lacking := [node for node in nodes if not node.fits]:
         raise MemoryLimitError(shortages(nodes, lacking))
 
 
 def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
-    """The machines that lack something, and the remedy."""
+    """Return the machines that lack something, and the remedy."""
     wants, wanted, room = nodes[0].wants, sum(node.workers for node in nodes), worker_capacity(nodes)
     first = (
         f"the cluster has room for {room} workers of {format_bytes(wants.worker)} and {wants.threads} cores each, "

@@ -1,7 +1,7 @@
-"""The plan: what a run will hold, by owner, and whether it fits; made before anything is allocated.
+"""The plan: the memory of a run, by owner, and whether it fits; made before anything is allocated.
 
 The bytes come from the build itself, run on torch's meta device by whoever owns the build; here they are added up, held
-against the machine's limits and told. What is planned for the state is exactly what is held. Transients are estimates.
+against the machine's limits and reported. The state's plan is exact. Transients are estimates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ BUDGET_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will hold."""
+    """The memory that a run will hold."""
 
     owners: Mapping[str, int]
     """Bytes of each leaf of the state, by path."""
@@ -29,19 +29,19 @@ class Plan:
     limits: Mapping[str, int]
     """Each limit that the process would meet, in bytes."""
     budget: int | None = None
-    """What the user allows; None takes `BUDGET_SHARE` of the tightest limit."""
+    """Bytes that the user allows; None takes `BUDGET_SHARE` of the tightest limit."""
     suggestions: Sequence[str] = field(default=())
-    """What to change where it does not fit, with numbers."""
+    """Changes for a run that does not fit, with numbers."""
     workers: Sequence[int] = field(default=())
     """Estimated private bytes of each process that computes for the run, at its highest."""
     worker_owners: Sequence[Mapping[str, int]] = field(default=())
     """Bytes of each leaf of their states, by path; exact."""
     worker_transients: int = 0
-    """Of those private bytes, what their highest phase makes and frees again."""
+    """Bytes among those private ones that the workers' highest phase makes and frees again."""
     apart: bool = False
     """Whether those processes are on machines of a cluster, which sets memory aside for them."""
     nodes: Sequence[NodePlan] = field(default=())
-    """Where they are placed at the start, of a cluster."""
+    """Machines of a cluster with the workers that start there."""
     exchange: Mapping[str, int] = field(default_factory=dict)
     """Bytes of numbers that go between them and the run in a generation, and in the largest message."""
     mapped: Mapping[str, int] = field(default_factory=dict)
@@ -51,17 +51,17 @@ class Plan:
 
     @property
     def total_bytes(self) -> int:
-        """The state, whole, but for what is mapped."""
+        """Bytes of the whole state, but for its mapped leaves."""
         return sum(self.owners.values())
 
     @property
     def mapped_bytes(self) -> int:
-        """Of all processes together."""
+        """Bytes of mapped leaves, once for all processes together."""
         return sum(self.mapped.values())
 
     @property
     def transient_bytes(self) -> int:
-        """The highest phase: phases do not overlap."""
+        """Bytes of the highest phase: phases do not overlap."""
         return max(self.transients.values(), default=0)
 
     @property
@@ -77,12 +77,12 @@ class Plan:
 
     @property
     def budget_bytes(self) -> int:
-        """What the run may take."""
+        """Bytes that the run may take."""
         return int(BUDGET_SHARE * self.limit_bytes) if self.budget is None else self.budget
 
     @property
     def worker_budgets(self) -> Sequence[int]:
-        """Private bytes that each worker may have: what is planned, and what the run leaves of its budget here."""
+        """Private bytes that each worker may have: its plan, and the part of the budget that the run leaves here."""
         left = 0 if self.apart else max(0, self.budget_bytes - self.needed_bytes)
         return [planned + left for planned in self.workers]
 
@@ -93,7 +93,7 @@ class Plan:
         return here and all(node.fits for node in self.nodes)
 
     def to_json(self) -> dict[str, Any]:
-        """As in plan.json."""
+        """Return the plan as in plan.json."""
         return {
             "owners": dict(self.owners),
             "total_bytes": self.total_bytes,
@@ -127,8 +127,9 @@ def refuse(plan: Plan) -> None:
     """Stop a run or a command that does not fit.
 
     Raises:
-        MemoryLimitError: with the largest owners, or the machines that its workers do not fit on, and what to change.
+        MemoryLimitError: the message names the largest owners, or the machines without room, and what to change.
     """
+    # Machines first: their message says which of them lacks what.
     refuse_nodes(plan.nodes)
     if plan.fits:
         return
@@ -136,7 +137,8 @@ def refuse(plan: Plan) -> None:
 
 
 def plan_text(plan: Plan) -> str:
-    """What the run would take, of what it may take, by whom, and what to change, in a few lines."""
+    """Return the plan in a few lines: the bytes that the run takes and may take, its owners, and what to change."""
+    # Two names of a path, such as learner.actor: single leaves would be too many, and one name too coarse.
     largest = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
     listed = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
     whole = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {budget_text(plan)}."
@@ -145,7 +147,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def budget_text(plan: Plan) -> str:
-    """What the run may take, and why."""
+    """Return the bytes that the run may take, and why."""
     name = min(plan.limits, key=lambda limit: plan.limits[limit])
     limit = f"the limit of this process is {format_bytes(plan.limit_bytes)} ({name})"
     if plan.budget is None:
@@ -154,7 +156,7 @@ def budget_text(plan: Plan) -> str:
 
 
 def group_bytes(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
-    """Bytes by the first `depth` names of the paths, in the order of the paths."""
+    """Return bytes by the first `depth` names of the paths, in the order of the paths."""
     sums: dict[str, int] = {}
     for path, size in owners.items():
         group = ".".join(path.split(".")[:depth])
@@ -163,7 +165,7 @@ def group_bytes(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
 
 
 def plan_summary(plan: Plan) -> str:
-    """One line about the plan."""
+    """Return one line about the plan."""
     return (
         f"memory: the state will hold {format_bytes(plan.total_bytes)}, with phases and libraries up to "
         f"{format_bytes(plan.needed_bytes)}, of {format_bytes(plan.budget_bytes)} allowed"

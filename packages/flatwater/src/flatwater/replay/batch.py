@@ -1,4 +1,4 @@
-"""What a learner learns from: transitions of every member, gathered from a replay."""
+"""A learner's batch: transitions of every member, gathered from a replay."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +12,9 @@ class Batch:
     """B transitions for each of P members."""
 
     obs: Any
-    """What the networks take: a tensor [P, B, ...], or a structure of such tensors."""
+    """Observations as the networks take them: a tensor [P, B, ...], or a structure of such tensors."""
     action: Float[Tensor, "P B *action"]
-    """As the actor gives it."""
+    """Actions as the actor gives them."""
     reward: Float[Tensor, "P B"]
     """Paid on the way from `obs` to `next_obs`."""
     discount: Float[Tensor, "P B"]

@@ -1,4 +1,4 @@
-"""How much experience is kept, and how it is drawn."""
+"""Settings of the experience that is kept, and of its draws."""
 
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Number, Share
@@ -27,7 +27,7 @@ class ReplayConfig(DrawConfig):
     """Transitions kept. Allocated once; the oldest is overwritten."""
 
     def __post_init__(self) -> None:
-        """Check what must fit together."""
+        """Refuse a warm-up of more transitions than are kept."""
         capacity = self.capacity
         require(self.warmup <= capacity, "replay.warmup", self.warmup, f"1 to replay.capacity ({capacity})")
 
@@ -36,7 +36,7 @@ REMOVED = {
     "windows": "A transition names its row of the panel, as with `rows`, since November 2026. Remove the line; "
     "benchmarks/flatwater/stored_windows.py does what `stored` did."
 }
-"""Settings of the replay of rows that there were."""
+"""Settings of earlier versions of the replay of rows, with advice."""
 
 
 @config(table="replay", removed=REMOVED)

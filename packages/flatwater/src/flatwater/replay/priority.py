@@ -21,7 +21,7 @@ LARGEST_ERROR = 1e12
 
 @state
 class Priorities:
-    """Allocated whole by `build_priorities`; everything else writes in place."""
+    """Masses of all places, allocated whole by `build_priorities`; everything else writes in place."""
 
     mass: Float[Tensor, "C"]
     """(|TD error| + epsilon) ** alpha of each place; 0 where nothing can be drawn."""
@@ -32,11 +32,11 @@ class Priorities:
     alpha: float
     beta: float
     changed: bool = field(default=True, metadata=derived_field().metadata)
-    """Whether `mass` has changed since `cumulative` was computed. A checkpoint has neither: that is computed anew."""
+    """Whether `mass` has changed since `cumulative` was computed. A checkpoint has neither: both are made anew."""
 
 
 def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6, beta: float = 0.4) -> Priorities:
-    """No place holds anything yet."""
+    """Return priorities of places that hold nothing yet."""
     # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
     return Priorities(
         mass=torch.empty(capacity, device=device).fill_(0),
@@ -48,14 +48,14 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
 
 
 def add_priorities_(priorities: Priorities, at: Int[Tensor, "B"], drawable: Bool[Tensor, "B"] | None = None) -> None:
-    """Places `at` hold new transitions, with the largest mass so far; none where `drawable` is False."""
+    """Give places `at` the largest mass so far, as they hold new transitions; none where `drawable` is False."""
     mass = priorities.top.expand(len(at))
     priorities.mass.index_copy_(0, at, mass if drawable is None else mass * drawable)
     priorities.changed = True
 
 
 def remove_priorities_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
-    """Places `at` cannot be drawn any more."""
+    """Take places `at` out of all draws."""
     priorities.mass.index_fill_(0, at, 0)
     priorities.changed = True
 
@@ -68,14 +68,16 @@ def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_err
     if priorities.alpha == 0:
         return
     at, mass = index.flatten(), masses(td_error.flatten(), priorities.alpha).to(priorities.mass.dtype)
+    # 0 for places that were overwritten by an observation without a transition since the draw.
     mass = mass * (priorities.mass[at] > 0)
+    # Without the old mass, which may be larger than any new one.
     priorities.mass.scatter_reduce_(0, at, mass, "amax", include_self=False)
     priorities.top.copy_(torch.maximum(priorities.top, mass.amax()))
     priorities.changed = True
 
 
 def masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*batch"]:
-    """(|error| + epsilon) ** alpha: proportional prioritisation (Schaul et al. 2016, section 3.3)."""
+    """Return (|error| + epsilon) ** alpha: proportional prioritisation (Schaul et al. 2016, section 3.3)."""
     finite = td_error.abs().nan_to_num(nan=0.0, posinf=LARGEST_ERROR)
     return (finite + SMALLEST_ERROR).pow(alpha)
 
@@ -83,11 +85,12 @@ def masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*b
 def draw_prioritised(
     priorities: Priorities, shape: tuple[int, ...], rng: torch.Generator
 ) -> tuple[Int[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """Places, with replacement, and their importance weights (N p) ** -beta, of which the largest in a row is 1.
+    """Draw places with replacement; return them with importance weights (N p) ** -beta, the largest of a row being 1.
 
     A row is the last axis of `shape`: one member's batch does not depend on another's. Refreshes the running sum if
     a mass has changed. At least one place must hold something: callers wait for `replay.warmup`.
     """
+    # float64: in a float32 sum over millions of places, small masses would vanish.
     if priorities.changed:
         torch.cumsum(priorities.mass, 0, dtype=torch.float64, out=priorities.cumulative)
         priorities.changed = False
@@ -96,5 +99,6 @@ def draw_prioritised(
     # u < 1, yet u * total can round up to the total, beyond the last place.
     point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
     index = torch.searchsorted(priorities.cumulative, point, right=True)
+    # N and the total of the masses cancel in the ratio to the largest.
     weight = priorities.mass[index].pow(-priorities.beta)
     return index, weight / weight.amax(-1, keepdim=True)

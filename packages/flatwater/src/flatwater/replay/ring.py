@@ -31,27 +31,30 @@ from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError, require
 
 Structure = Any
-"""A tensor or array, or a mapping of names to further ones: what a Gymnasium space's values are."""
+"""A value of a Gymnasium space: a tensor or array, or a mapping of names to further ones."""
 
 
 class Space(Protocol):
-    """What is read of a Gymnasium space: Box, Discrete, MultiDiscrete and MultiBinary have both, Dict is a mapping."""
+    """The part of a Gymnasium space that is read here.
+
+    Box, Discrete, MultiDiscrete and MultiBinary have both properties; a Dict is a mapping.
+    """
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of one value."""
+        """Shape of one value."""
 
     @property
     def dtype(self) -> Any:  # noqa: ANN401  (NumPy's, or None)
-        """Of one value."""
+        """Type of one value."""
 
 
 @state
 class Ring:
-    """Allocated whole, and its pages touched, by `build_ring`. E streams of L slots; slot s of env e is e * L + s."""
+    """E streams of L slots, allocated whole by `build_ring`, their pages touched; slot s of env e is e * L + s."""
 
     observation: Structure
-    """[E * L, ...] for each part of the observation space."""
+    """Observations, [E * L, ...] for each part of the observation space."""
     action: Structure
     reward: Float[Tensor, "S"]
     terminated: Bool[Tensor, "S"]
@@ -61,12 +64,12 @@ class Ring:
     head: Int[Tensor, "E"]
     """The slot of each env's newest observation; -1 before its first."""
     ended: Bool[Tensor, "E"]
-    """Whether that is the final observation of an episode."""
+    """Whether `head` is the final observation of an episode."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Which transitions were drawn."""
+    """Places of the drawn transitions."""
 
     index: Int[Tensor, "P B"]
     weight: Float[Tensor, "P B"] | None
@@ -76,7 +79,7 @@ class Drawn:
 def build_ring(
     config: ReplayConfig, observation_space: Space, action_space: Space, *, envs: int, device: torch.device
 ) -> Ring:
-    """An empty replay for at least `capacity` transitions of `envs` unbroken streams.
+    """Return an empty replay for at least `capacity` transitions of `envs` unbroken streams.
 
     Raises:
         ConfigError: a space has values that are not arrays of one shape, or mappings of such.
@@ -113,7 +116,7 @@ def _storage(space: Space, slots: int, device: torch.device, name: str) -> Struc
 
 
 def start_(ring: Ring, envs: Int[Tensor, "k"], obs: Structure) -> None:
-    """These envs begin an episode with `obs` [k, ...]. An episode that was under way in one of them is cut there."""
+    """Begin an episode of these envs with `obs` [k, ...]; an episode that was under way in one of them is cut there."""
     head = (ring.head[envs] + 1) % _length(ring)
     ring.head[envs] = head
     ring.ended[envs] = False
@@ -129,7 +132,7 @@ def append_(
     truncated: Bool[Tensor, "E"],
     next_obs: Structure,
 ) -> None:
-    """One step of all envs, in order.
+    """Append one step of all envs, in order.
 
     `next_obs` of an env whose episode ended with this step is its final observation; `start_` follows for it. Where
     it does not, the next call is taken as Gymnasium's NEXT_STEP autoreset: its action was ignored and its `next_obs`
@@ -138,7 +141,7 @@ def append_(
     Args:
         ring: the replay.
         action: [E, ...] in the action space's structure.
-        reward: paid with the step.
+        reward: reward of the step.
         terminated: the episode ended for good; nothing follows that has a value.
         truncated: the episode was cut; `next_obs` still has a value.
         next_obs: [E, ...] in the observation space's structure.
@@ -151,6 +154,7 @@ def append_(
     ring.reward[at] = torch.as_tensor(reward, dtype=ring.reward.dtype, device=device)
     done = torch.as_tensor(terminated, dtype=torch.bool, device=device)
     ring.terminated[at] = done
+    # By the flag of before this step: after a final observation no transition begins.
     add_priorities_(ring.priorities, at, ~ring.ended)
     ring.ended.copy_(done | torch.as_tensor(truncated, dtype=torch.bool, device=device))
     ring.head.add_(1).remainder_(_length(ring))
@@ -158,7 +162,7 @@ def append_(
 
 
 def _place_(ring: Ring, at: Int[Tensor, "k"], obs: Structure) -> None:
-    """Write newest observations over the oldest; the transitions that were there are gone."""
+    """Write newest observations over the oldest; the transitions that were there cannot be drawn any more."""
     _write_(ring.observation, at, obs)
     remove_priorities_(ring.priorities, at)
 
@@ -182,18 +186,18 @@ def _length(ring: Ring) -> int:
 
 
 def drawable_count(ring: Ring) -> int:
-    """Transitions that can be drawn. Waits for the device: ask once a round."""
+    """Return the number of transitions that can be drawn. Waits for the device: ask once a round."""
     return int((ring.priorities.mass > 0).sum())
 
 
 def draw(ring: Ring, shape: tuple[int, ...], rng: torch.Generator) -> Drawn:
-    """Transitions with replacement, uniformly or by priority; at least one must be held."""
+    """Draw transitions with replacement, uniformly or by priority; at least one must be held."""
     index, weight = draw_prioritised(ring.priorities, shape, rng)
     return Drawn(index, weight if ring.priorities.alpha else None)
 
 
 def gather(ring: Ring, index: Int[Tensor, "P B"], weight: Float[Tensor, "P B"] | None = None) -> Batch:
-    """The transitions at `index`, with the observations that followed them."""
+    """Return the transitions at `index`, with the observations that followed them."""
     length = _length(ring)
     slot = index % length
     return Batch(
@@ -201,11 +205,12 @@ def gather(ring: Ring, index: Int[Tensor, "P B"], weight: Float[Tensor, "P B"] |
         action=_read(ring.action, index),
         reward=ring.reward[index],
         discount=(~ring.terminated[index]).to(ring.reward.dtype),
+        # The next slot of the same stream, also over the end of its ring.
         next_obs=_read(ring.observation, index - slot + (slot + 1) % length),
         weight=weight,
     )
 
 
 def set_priorities_(ring: Ring, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:
-    """Give drawn transitions the priority of their new TD error; nothing where draws are uniform."""
+    """Give drawn transitions the priority of their new TD error; do nothing where draws are uniform."""
     set_masses_(ring.priorities, index, td_error)

@@ -16,27 +16,27 @@ from flatwater.state.tree import state
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """What one environment puts into one step."""
+    """Form of one environment's value in one step."""
 
     shape: tuple[int, ...] = ()
-    """Without the axes of time and batch; () for one number."""
+    """Shape without the axes of time and batch; () for one number."""
     dtype: torch.dtype = torch.float32
 
 
 @state
 class Rollout:
-    """Allocated whole by `build_rollout`; `write_` writes one step in place."""
+    """Steps of a block, allocated whole by `build_rollout`; `write_step_` writes one step in place."""
 
     columns: dict[str, Tensor]
-    """By name, each [T, B, *shape]."""
+    """Columns by name, each [T, B, *shape]."""
 
     def __getitem__(self, name: str) -> Tensor:
-        """A column, [T, B, *shape]."""
+        """Return a column, [T, B, *shape]."""
         return self.columns[name]
 
 
 def build_rollout(columns: Mapping[str, ColumnSpec], *, steps: int, batch: int, device: torch.device) -> Rollout:
-    """Columns of zeros, their pages touched. On the meta device this is the plan."""
+    """Return columns of zeros, their pages touched. On the meta device this is the plan."""
 
     def zeros(column: ColumnSpec) -> Tensor:
         return torch.empty((steps, batch, *column.shape), dtype=column.dtype, device=device).fill_(0)
@@ -55,6 +55,7 @@ def write_step_(rollout: Rollout, t: int, **columns: Tensor) -> None:
         if name not in rollout.columns:
             raise KeyError(f"{name}: the rollout holds {', '.join(rollout.columns)}")
         row = rollout.columns[name][t]
+        # `copy_` would broadcast a row of another shape, and cast one of another type, without a word.
         if new.shape != row.shape or new.dtype != row.dtype:
             raise ValueError(
                 f"{name}: {new.dtype} {list(new.shape)} does not fit a row of {row.dtype} {list(row.shape)}"

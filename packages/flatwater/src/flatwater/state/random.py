@@ -11,25 +11,26 @@ import torch
 
 
 def generator(seed: int, name: str, device: torch.device) -> torch.Generator:
-    """A generator of its own for `name`, so that a new consumer never shifts the numbers of another.
+    """Return a generator of its own for `name`, so that a new consumer never shifts the numbers of another.
 
     Args:
         seed: the run's seed.
         name: the consumer, such as `replay.draw`.
-        device: where the numbers are drawn; on `meta` (a plan) a CPU generator stands in.
+        device: device of the draws; on `meta` (a plan) a CPU generator stands in.
     """
+    # Not `hash`, whose numbers differ from process to process.
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     on = torch.device("cpu") if device.type == "meta" else device
     return torch.Generator(device=on).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def stream(seed: int, consumer: str, *place: int, device: torch.device) -> torch.Generator:
-    """The generator of a consumer at one place: a round, an update, a first member.
+    """Return the generator of a consumer at one place: a round, an update, a first member.
 
     Args:
         seed: the run's seed.
-        consumer: who draws.
+        consumer: name of the consumer.
         place: numbers that no two draws of this consumer share.
-        device: as of `generator`.
+        device: device of the draws; `meta` as for `generator`.
     """
     return generator(seed, f"{consumer} {'.'.join(map(str, place))}", device)

@@ -19,19 +19,19 @@ Value = torch.Tensor | np.ndarray | torch.Generator | Scalar
 
 
 def derived_field() -> Any:  # noqa: ANN401  (a field specifier fits every field type)
-    """A field that is rebuilt from data and configuration: weighed like the others, but not saved in checkpoints."""
+    """Return a field that is rebuilt from data and configuration: weighed like the others, but not saved."""
     return field(metadata={"derived": True})
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(derived_field, field))
 def state(cls: type[T]) -> type[T]:
-    """A mutable, keyword-only, slotted dataclass with fixed fields, compared by identity and weak-referable."""
+    """Make a class a mutable, keyword-only, slotted dataclass of fixed fields, compared by identity."""
     return dataclass(kw_only=True, slots=True, eq=False, weakref_slot=True)(cls)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One place in the tree: where it is, and what it holds now."""
+    """One place in the tree: its path, and its present value."""
 
     path: str
     """Field names and keys from the root, joined by dots, such as `population.actor.flat`."""
@@ -45,7 +45,7 @@ class Leaf:
 
 
 def leaves(root: object) -> Iterator[Leaf]:
-    """Every leaf below `root`, depth first in field order.
+    """Yield every leaf below `root`, depth first in field order.
 
     Raises:
         TypeError: a field holds something that is neither a leaf nor a branch; the message names its path.
@@ -94,7 +94,7 @@ def set_scalar_(leaf: Leaf, value: Scalar) -> None:
 
 
 def nbytes(root: object) -> dict[str, int]:
-    """Bytes by path. A storage that several leaves view is counted once, at the first of them, and whole."""
+    """Return bytes by path. A storage that several leaves view is counted once, at the first of them, and whole."""
     seen: set[int] = set()
     held: dict[str, int] = {}
     for leaf in leaves(root):
@@ -108,6 +108,7 @@ def _weigh(value: Value, seen: set[int]) -> int:
         # Not data_ptr: it is 0 for every tensor on the meta device, where plans are made.
         return _once(storage._cdata, storage.nbytes(), seen)  # noqa: SLF001
     if isinstance(value, np.ndarray):
+        # Views keep their base alive, and with it all its bytes.
         base: Any = value
         while isinstance(base.base, np.ndarray):
             base = base.base

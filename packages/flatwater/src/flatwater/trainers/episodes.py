@@ -1,10 +1,10 @@
-"""The episodes that a world is in, written down so that they can be played again.
+"""The running episodes of a world, recorded so that they can be played again.
 
-What a simulator holds cannot be saved. But an environment's state follows from the seed of its episode and the actions
+A simulator's content cannot be saved. But an environment's state follows from the seed of its episode and the actions
 since (`envs.world`), and so does a teacher's, so these are kept in the state tree. A run that goes on from a checkpoint
 plays them again, up to where they were, in a fraction of the time: nothing is learned on the way.
 
-A world that keeps something over episodes, such as running statistics, and can say what, has it in the state tree as
+A world that keeps something over episodes, such as running statistics, and can save it, has it in the state tree as
 well, as it was when the episodes began. Where a world does not come to where it was, the run goes on with new episodes,
 and says so.
 """
@@ -25,27 +25,27 @@ from flatwater_watch.errors import ConfigError
 
 @state
 class Episodes:
-    """Of E environments with A agents each; arrays of the CPU, where worlds are."""
+    """Episodes of E environments with A agents each; arrays of the CPU, where worlds are."""
 
     seeds: Int[Tensor, "E"]
     steps: Int[Tensor, "E"]
-    """Taken so far."""
+    """Steps taken so far."""
     actions: Tensor
-    """[L, E, A, *action]: executed in each of these steps, int16 or float32."""
+    """Actions executed in each of these steps, [L, E, A, *action], int16 or float32."""
     over: Bool[Tensor, "E A"]
-    """Agents that are over, before their episode is."""
+    """Agents that have finished before their episode has."""
     returns: Float[Tensor, "E A"]
-    """Paid so far."""
+    """Rewards so far, summed."""
     kept: dict[str, UInt8[Tensor, "K"]]
-    """What the world keeps over episodes, as `envs.kept_state` writes it; no entry where that is nothing."""
+    """State that the world keeps over episodes, as `envs.kept_state` writes it; no entry where there is none."""
 
 
 KEPT = "world"
-"""The one key there."""
+"""The one key of `Episodes.kept`."""
 
 
 def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
-    """None begun. On the meta device this is the plan."""
+    """Return episodes of which none has begun. On the meta device this is the plan."""
 
     def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device).fill_(0)
@@ -68,7 +68,7 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
 
 
 def save_world_state_(world: World, episodes: Episodes) -> str:
-    """Write down what the world keeps over episodes. Returns why that cannot be; empty where it is done."""
+    """Write the state that the world keeps over episodes; return why that cannot be, empty where it is done."""
     if not episodes.kept:
         return ""
     state = world.beginnings.states() if isinstance(world, ReplayableWorld) else _keeper(world).state_dict()
@@ -76,12 +76,12 @@ def save_world_state_(world: World, episodes: Episodes) -> str:
 
 
 def is_begun(episodes: Episodes) -> bool:
-    """Whether a world that keeps something has begun: then it has to come back, also between two evaluations."""
+    """Return whether a world that keeps something has begun: then it must come back, also between two evaluations."""
     return bool(episodes.kept) and read_state(episodes.kept[KEPT].numpy()) != []
 
 
 def give_back_(world: World, episodes: Episodes) -> None:
-    """Let a world have what it kept, as far as that goes, where it begins new episodes instead of coming back."""
+    """Give a world its kept state as far as possible, where it begins new episodes instead of coming back."""
     kept = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
     if not kept:
         return
@@ -93,10 +93,10 @@ def give_back_(world: World, episodes: Episodes) -> None:
 
 
 def _keeper(world: World) -> StateKeeper:
-    """A world of the user's may promise too much.
+    """Return the world as an object that keeps state.
 
     Raises:
-        ConfigError: it has not both methods.
+        ConfigError: a world of the user's announces `kept`, and lacks one of both methods.
     """
     if not isinstance(world, StateKeeper):
         raise ConfigError(
@@ -108,8 +108,9 @@ def _keeper(world: World) -> StateKeeper:
 def begin_(
     world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array, *, legal: Array | None = None
 ) -> None:
-    """Begin episodes in the environments of `which`, bool [E]; others as of `World.begin_` or `MaskedWorld.begin_`."""
+    """Begin episodes in the environments of `which`, bool [E]; other arguments are those of `World.begin_`."""
     _begin_(world, which, seeds, obs, legal)
+    # `numpy()` is a view of the tensor: the state tree is written.
     episodes.seeds.numpy()[which] = seeds[which]
     for leaf in (episodes.steps, episodes.over, episodes.returns):
         leaf.numpy()[which] = 0
@@ -134,17 +135,17 @@ def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: 
 
 
 def show_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
-    """Have a teacher write its actions; arguments as of `Teacher.step_batch`."""
+    """Have a teacher write its actions; the arguments are those of `Teacher.step_batch`."""
     given = () if legal is None else (legal,)
     cast("Any", teacher).step_batch(obs, actions, *given)
 
 
 Outcome = tuple[Array, Array, Array]
-"""What a world writes besides what is seen: reward, terminated, truncated, [E, A] each."""
+"""Arrays that a world writes besides observations: reward, terminated, truncated, [E, A] each."""
 
 
 def build_outcome(envs: int, agents: int) -> Outcome:
-    """Arrays for an outcome that is not kept."""
+    """Return arrays for an outcome that is not kept."""
     shape = (envs, agents)
     return np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
 
@@ -152,16 +153,17 @@ def build_outcome(envs: int, agents: int) -> Outcome:
 def step_(
     world: World, episodes: Episodes, actions: Array, obs: Array, outcome: Outcome, *, legal: Array | None = None
 ) -> Array:
-    """Step every environment; arguments as of `World.step_`, or `MaskedWorld.step_`.
+    """Step every environment; the arguments are those of `World.step_`, or `MaskedWorld.step_`.
 
     Returns:
-        bool [E]: where the episode ended with it.
+        bool [E]: where the episode ended with this step.
     """
     _step_(world, actions, obs, outcome, legal)
     reward, terminated, truncated = outcome
     steps, log = episodes.steps.numpy(), episodes.actions.numpy()
+    # Each environment at its own step, as episodes begin at different times.
     log[steps, np.arange(len(steps))] = actions
-    steps += 1
+    steps += 1  # in place, in the state tree
     over, paid = episodes.over.numpy(), episodes.returns.numpy()
     paid += reward
     np.logical_or(over, terminated, out=over)
@@ -180,41 +182,42 @@ def step_counted_(
     paid: Tensor,
     legal: Array | None = None,
 ) -> Array:
-    """Step every environment, of which one episode each counts; other arguments as of `step_`.
+    """Step every environment, of which one episode each counts; other arguments are those of `step_`.
 
     Args:
-        world: to be stepped.
-        episodes: in which it is.
-        actions: of every agent.
+        world: the world to step.
+        episodes: its running episodes.
+        actions: actions of every agent.
         obs: to be written.
         outcome: to be written.
-        done: bool [E], environments whose episode has ended before: what they do is not counted.
+        done: bool [E], environments whose episode has ended before: they are not counted.
         paid: [E * A], to which the rewards are added.
         legal: to be written, in a world with masks.
 
     Returns:
-        bool [E]: where an episode ended with it, so that it has to be begun again.
+        bool [E]: where an episode ended with this step, so that it must be begun again.
     """
     ended = step_(world, episodes, actions, obs, outcome, legal=legal)
+    # Before `done` is updated: the reward of an episode's last step counts.
     paid.add_(torch.from_numpy(outcome[0]).flatten() * done.logical_not().repeat_interleave(len(paid) // len(done)))
     done.logical_or_(torch.from_numpy(ended))
     return ended
 
 
 def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: Array) -> tuple[Array, Array]:
-    """Bring a world and its teacher to where the episodes are.
+    """Play a world and its teacher to where the episodes are.
 
-    Environments that are further on begin earlier, so that all arrive with the last step. One that waits is stepped as
-    well, and begins again where it is over.
+    Environments that are further on begin earlier, so that all arrive with the last step. A waiting environment is
+    stepped as well, and begins again where its episode is over.
 
     Args:
-        world: just built, or left anywhere.
-        teacher: who was asked at each of the steps, if anybody.
-        episodes: not changed.
-        obs: [E, A, *obs], to be written: what is seen now.
+        world: a world that was just built, or left anywhere.
+        teacher: the teacher that was asked at each of the steps, if any.
+        episodes: the running episodes; not changed.
+        obs: [E, A, *obs], to be written: the present observations.
 
     Returns:
-        [E, A] each: who is over now, and what was paid on the way.
+        [E, A] each: agents that are over now, and the rewards on the way.
     """
     steps, seeds, log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
     (envs, agents), longest, spaces = log.shape[1:3], int(steps.max()), world.spaces
@@ -239,7 +242,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
             show_teacher_(teacher, obs, scratch.taught, scratch.legal)
         at, waits = np.clip(steps - ahead, 0, None), steps < ahead
         taken = log[at, np.arange(envs)]
-        taken = taken.astype(np.int64) if taken.dtype == np.int16 else taken
+        taken = taken.astype(np.int64) if taken.dtype == np.int16 else taken  # as worlds take them
         if scratch.legal is not None and waits.any():  # the first action of its episode may be illegal where it is now
             taken[waits] = any_legal(spaces, scratch.legal[waits])
         _step_(world, taken, obs, scratch.outcome, scratch.legal)
@@ -248,16 +251,16 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         waits &= scratch.ends().all(1)
         if waits.any():
             begin(waits)
-    if (unbegun := steps == 0).any():
+    if (unbegun := steps == 0).any():  # stepped with the others while they waited
         begin(unbegun)
     return over, paid
 
 
 def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> str:
-    """Play the episodes again that are under way, to where `saved` [E, A, *obs] is what is seen.
+    """Play the running episodes again, to where `saved` [E, A, *obs] is the observation.
 
-    A world of the user's that keeps something has it back as it is now, once the episodes were played. What it showed
-    and paid on the way followed from something else, so it is not compared.
+    A world of the user's that keeps a state is given its latest one, once the episodes were played. Its observations
+    and rewards on the way followed from another state, so they are not compared.
 
     Returns:
         Why the world is not where it was, as the end of a sentence; empty where it is, to the bit.
@@ -280,14 +283,15 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
 
 
 def _given_back(world: StateKeeper, kept: object) -> str:
-    """Why a world does not have what it kept; empty where it does."""
+    """Return why a world does not have its kept state back; empty where it has."""
     world.load_state_dict(kept)
+    # As bytes: states may hold arrays, which `==` does not compare as a whole.
     same = encode_state(world.state_dict()) == encode_state(kept)
     return "" if same else "its load_state_dict() does not bring back what its state_dict() gave"
 
 
 def _difference_mask(now: Array, then: Array) -> Array:
-    """Where two arrays differ; NaN is what NaN is."""
+    """Return where two arrays differ; NaN equals NaN."""
     differ: Array = now != then
     if now.dtype.kind == "f":
         differ &= ~(np.isnan(now) & np.isnan(then))
@@ -295,7 +299,7 @@ def _difference_mask(now: Array, then: Array) -> Array:
 
 
 class _ScratchBuffers:
-    """What is written on the way, and not read."""
+    """Arrays that are written on the way, and not read."""
 
     def __init__(self, envs: int, agents: int, spaces: Spaces) -> None:
         self.taught = np.zeros((envs, agents), np.int64)
@@ -303,6 +307,6 @@ class _ScratchBuffers:
         self.outcome = build_outcome(envs, agents)
 
     def ends(self) -> Array:
-        """Who ended with the last step, bool [E, A]."""
+        """Return which agents ended with the last step, bool [E, A]."""
         _, terminated, truncated = self.outcome
         return np.asarray(np.logical_or(terminated, truncated))

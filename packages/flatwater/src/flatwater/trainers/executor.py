@@ -1,49 +1,49 @@
-"""A crew computes for a run: this process, or workers that come to exactly the same numbers."""
+"""A crew computes for a run: this process, or workers that give exactly the same numbers."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 
 class Executor(Protocol):
-    """The state tree is the run. A crew may keep something newer elsewhere, until it is asked for it."""
+    """The processes that compute for a run. The state tree is the run; `gather_` fetches newer state from elsewhere."""
 
     @property
     def pids(self) -> Sequence[int]:
         """Processes that compute besides this one."""
 
     def exchange_(self) -> Mapping[str, Any]:
-        """What they hold, and what was exchanged with them: `runs.run.Run.exchange`."""
+        """Return bytes held by these processes, and bytes exchanged with them: `runs.run.Run.exchange`."""
 
     @property
     def machines(self) -> Collection[str]:
-        """Arithmetics of those processes, where they may be others than this one's."""
+        """Arithmetics of those processes, where they may differ from this one's."""
 
     def gather_(self) -> None:
-        """Bring what is newer elsewhere into the state tree."""
+        """Copy newer state from elsewhere into the state tree."""
 
     def close(self) -> None:
-        """Let go of what it computes on."""
+        """End the processes, if any."""
 
 
 class LocalExecutor:
-    """This process, and no other."""
+    """This process alone."""
 
     @property
     def pids(self) -> Sequence[int]:
-        """No other process computes."""
+        """No process: nothing else computes."""
         return ()
 
     def exchange_(self) -> Mapping[str, Any]:
-        """No other process computes."""
+        """Return nothing: no other process computes."""
         return {}
 
     @property
     def machines(self) -> Collection[str]:
-        """No other process computes."""
+        """No arithmetic but this process's own."""
         return ()
 
     def gather_(self) -> None:
-        """The state tree has everything already."""
+        """Do nothing: the state tree has everything already."""
 
     def close(self) -> None:
-        """Everything belongs to the run."""
+        """Do nothing: everything belongs to the run."""

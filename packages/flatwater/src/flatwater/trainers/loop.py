@@ -1,7 +1,7 @@
 """The one loop: rounds of phases of steps, resumable at every step.
 
-A trainer is a list of phases over a state tree. After each step everything that the run knows is in the tree, so a
-checkpoint taken there continues bit for bit: the loop finds in `Progress` where it was and goes on.
+A trainer is a list of phases over a state tree. After each step the whole run is in the tree, so a checkpoint taken
+there continues bit for bit: the loop finds its place in `Progress` and goes on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from flatwater.state.tree import state
 
 @state
 class Progress:
-    """Where a run is: all rounds before `round` are complete, and so are all steps before `step` of `phase`."""
+    """Place of a run: all rounds before `round` are complete, and so are all steps before `step` of `phase`."""
 
     round: int = 0
     phase: int = 0
@@ -22,7 +22,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a round that is told apart in progress, metrics and time."""
+    """A part of a round with a name of its own in progress, metrics and time."""
 
     name: str
     steps: Callable[[], int]
@@ -32,7 +32,7 @@ class Phase:
 
 
 class Trainer(Protocol):
-    """What the loop drives."""
+    """A run that the loop drives."""
 
     @property
     def run(self) -> object:
@@ -40,36 +40,37 @@ class Trainer(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """The leaf in which the loop keeps its place."""
+        """The part of the state tree in which the loop keeps its place."""
 
     @property
     def phases(self) -> Sequence[Phase]:
-        """In the order of a round."""
+        """Phases in the order of a round."""
 
     def settle_(self) -> Mapping[str, float]:
         """Read the round's numbers, once, from the device, and clear what accumulates over a round."""
 
 
 class Watcher(Protocol):
-    """What the loop reports to: it shows, records and saves, and can ask the run to stop."""
+    """The loop's listener: it shows, records and saves, and can ask the run to stop."""
 
     def stepped(self, phase: str, done: int, total: int) -> None:
-        """A step is complete."""
+        """Hear that a step is complete."""
 
     def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """A round is complete, and `Progress` says so."""
+        """Hear that a round is complete; `Progress` says so already."""
 
     def stopping(self) -> bool:
-        """Whether to stop before the next step."""
+        """Return whether to stop before the next step."""
 
 
 def train_(trainer: Trainer, rounds: int, watcher: Watcher) -> bool:
-    """Go on until `rounds` are complete in all. Returns False where the watcher stopped the run earlier."""
+    """Train until `rounds` are complete in all; return False where the watcher stopped the run earlier."""
     progress, phases = trainer.progress, trainer.phases
     while progress.round < rounds:
         while progress.phase < len(phases):
             if not _phase_(phases[progress.phase], progress, watcher):
                 return False
+        # Before the watcher is told, which may save a checkpoint: it must go on with the next round.
         progress.phase = 0
         progress.round += 1
         watcher.settled(progress.round, trainer.settle_())
@@ -82,6 +83,7 @@ def _phase_(phase: Phase, progress: Progress, watcher: Watcher) -> bool:
         if watcher.stopping():
             return False
         phase.step_(progress.step)
+        # Before the watcher is told, which may save a checkpoint: this step must not be taken twice.
         progress.step += 1
         watcher.stepped(phase.name, progress.step, total)
     progress.phase, progress.step = progress.phase + 1, 0

@@ -1,4 +1,4 @@
-"""The settings of a population in an environment: what is trained, and what all runs are given."""
+"""Settings of a run of `evolve`: those of the population, and those of all runs."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -24,8 +24,9 @@ class EvolveRunConfig(RunConfig, EvolveConfig):
     yours. Actions are numbers within bounds."""
 
     def __post_init__(self) -> None:
-        """Check what must fit together."""
+        """Refuse settings that do not fit together."""
         check_run(self)
         envs = self.population.size * self.population.envs
+        # The replay has a stream for each environment, and each stream holds one transition at least.
         fewest = f"at least {envs}: one of each of the population.size x population.envs = {envs} environments"
         require(self.replay.capacity >= envs, "replay.capacity", self.replay.capacity, fewest)

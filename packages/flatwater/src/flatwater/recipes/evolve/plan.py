@@ -1,6 +1,6 @@
 """The plan of a population in an environment: its build and phases on the meta device, and how to make it smaller.
 
-The worlds, one to learn in and one for episodes without noise, are built before: they say what is seen and done.
+The worlds, one to learn in and one for episodes without noise, are built before: they tell observations and actions.
 """
 
 from collections.abc import Iterator
@@ -24,24 +24,24 @@ from flatwater_watch.meters.torch_ops import peak_bytes
 
 @dataclass(frozen=True)
 class EvolveWorlds:
-    """What a run steps."""
+    """Both worlds of a run."""
 
     training: World
     trial: World
 
 
 def build_worlds(config: EvolveRunConfig) -> EvolveWorlds:
-    """Both worlds, of the same kind; nothing is begun in them."""
+    """Return both worlds, of the same kind; nothing is begun in them."""
     members = config.population.size
     training = build_run_world(config, members * config.population.envs)
     return EvolveWorlds(training, build_run_world(config, (members + 1) * config.evaluation.episodes))
 
 
 def build_run_world(config: EvolveRunConfig, envs: int) -> World:
-    """A world of this kind.
+    """Return a world of this kind.
 
     Raises:
-        ConfigError: there is none of the name, or it cannot be used.
+        ConfigError: there is no such world, or it cannot be used.
     """
     try:
         world = build_world(
@@ -69,12 +69,12 @@ def _check(spaces: Spaces) -> None:
 
 
 def plan_population(config: EvolveRunConfig, worlds: EvolveWorlds, device: torch.device) -> Plan:
-    """What a run with this configuration will hold, besides its simulators: these are not ours to allocate.
+    """Return the plan of a run with this configuration, without its simulators, which are not ours to allocate.
 
     Args:
-        config: the run's; `budget` is taken from it.
-        worlds: built for it; they say what is seen and done.
-        device: where the run will compute: its memory is what counts.
+        config: configuration of the run; `budget` is taken from it.
+        worlds: worlds that were built for it; they tell observations and actions.
+        device: device of the run, whose memory counts.
     """
     setup, run = build_on_meta(config, worlds)
     owners = nbytes(run)
@@ -85,7 +85,7 @@ def plan_population(config: EvolveRunConfig, worlds: EvolveWorlds, device: torch
 
 
 def build_on_meta(config: EvolveRunConfig, worlds: EvolveWorlds) -> tuple[EvolveSetup, Population]:
-    """The run on the meta device."""
+    """Return the run on the meta device."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
     setup = build_setup(config, worlds.training.spaces, worlds.trial.spaces, META)
@@ -93,8 +93,9 @@ def build_on_meta(config: EvolveRunConfig, worlds: EvolveWorlds) -> tuple[Evolve
 
 
 def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
-    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+    """Return the bytes of tensors that each phase makes and frees again, at its highest, of a run on meta."""
     learn_, own = bind_learning(setup, run), setup.config.learner.own
+    # The last update of a cycle runs all its parts, such as TD3's delayed actor.
     run.learner.tally.updates = own.updates_per_cycle - 1
     actors = views(run.learner.actor, setup.nets.actor.layout)
     rows = len(run.learner.actor)
@@ -107,7 +108,7 @@ def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
 
 
 def _alternatives(config: EvolveRunConfig) -> Iterator[Alternative[EvolveRunConfig]]:
-    """What may make the largest owners smaller."""
+    """Yield changes that may make the largest owners smaller."""
     replay, population, hidden = config.replay, config.population, config.net.hidden
     half = max(replay.warmup, replay.capacity // 2, population.size * population.envs)
     if half < replay.capacity:

@@ -1,4 +1,4 @@
-"""The champion of a run, to be used: observations in, actions out."""
+"""The champion of a run, ready for use: observations in, actions out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Bounds = tuple[tuple[float, float], ...]
 
 
 def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> "Champion":
-    """The champion of a run that was restored; it keeps a copy of its weights, and nothing else of the run."""
+    """Return the champion of a restored run; it keeps a copy of its weights, and nothing else of the run."""
     setup = run.trainer.setup
     actor = setup.nets.actor
     assert isinstance(actor, MLPActor)  # noqa: S101  (for the type checker: `build_setup` makes no other)
@@ -30,7 +30,7 @@ def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> "Champion
 
 
 class ChampionModule(nn.Module):
-    """Observations in, actions within their bounds out."""
+    """The champion as a module: observations in, actions within their bounds out."""
 
     weights: Tensor
     low: Tensor
@@ -46,14 +46,15 @@ class ChampionModule(nn.Module):
         self.register_buffer("high", high.contiguous())
 
     def forward(self, obs: Float[Tensor, "B N"]) -> Float[Tensor, "B A"]:
-        """The action on each observation; cut to the bounds, which rounding would leave."""
+        """Return the action on each observation; cut to the bounds, which rounding would leave."""
+        # An axis of one member in front, and off again.
         action = self._actor(views(self.weights, self._actor.layout), obs[None])[0]
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         return torch.minimum(torch.maximum(action * half + middle, self.low), self.high)
 
 
 class Champion:
-    """The policy of the champion, without noise. It remembers nothing of what it saw."""
+    """The policy of the champion, without noise and without memory."""
 
     def __init__(self, actor: MLPActor, bounds: Bounds, weights: Float[Tensor, "1 n"]) -> None:
         """Bind the weights."""
@@ -61,10 +62,10 @@ class Champion:
         self._module = ChampionModule(actor, bounds, weights)
 
     def act(self, obs: Array) -> Array:
-        """The action on an observation [N], or the actions on several, [B, N]: numbers within their bounds.
+        """Return the action on an observation [N], or the actions on several, [B, N]: numbers within their bounds.
 
         Raises:
-            ConfigError: an observation has another shape than those that were learned from.
+            ConfigError: an observation has another shape than in training.
         """
         rows, alone = observation_rows(obs, (self._actor.obs,))
         shown = torch.from_numpy(np.array(rows, np.float32)).to(self._weights.device)
@@ -74,7 +75,7 @@ class Champion:
         return one
 
     def portable(self) -> Portable:
-        """The champion without its run, to be exported."""
+        """Return the champion without its run, to be exported."""
         actor, weights = self._actor, self._weights.cpu()
         return Portable(
             recipe="evolve",
@@ -96,7 +97,7 @@ class Champion:
 
 @dataclass(frozen=True)
 class _ChampionHeader:
-    """What an exported champion says besides its weights."""
+    """Facts of an exported champion besides its weights."""
 
     obs: int
     hidden: tuple[int, ...]
@@ -105,7 +106,8 @@ class _ChampionHeader:
 
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Champion:
-    """The champion of a .safetensors file."""
+    """Return the champion of a .safetensors file."""
     said = convert_to(dict(header), _ChampionHeader)
+    # By the number of bounds: an action has as many numbers.
     actor = MLPActor(said.obs, len(said.bounds), said.hidden, drawn=said.drawn)
     return Champion(actor, said.bounds, join_weights(tensors, actor.layout))

@@ -32,35 +32,35 @@ class EvolveRun(WorldRun):
     trainer: EvolveTrainer
 
     def describe(self) -> str:
-        """Members, algorithm and world."""
+        """Return members, algorithm and world in one line."""
         config = self.config
         members = f"{config.population.size} members ({config.learner.algorithm})"
         return f"{members} in {config.env}: {describe_spaces(self.trainer.setup.spaces)}"
 
     def data(self) -> dict[str, Any]:
-        """What is seen and done: a world of another version may differ."""
+        """Return the world's observations and actions: a world of another version may differ."""
         spaces = self.trainer.setup.spaces
         return {"obs": list(spaces.obs), "bounds": [list(each) for each in spaces.bounds or ()]}
 
     @property
     def world_name(self) -> str:
-        """Of the setting."""
+        """Name of the environment, from the settings."""
         return self.config.env
 
     def build_world(self, envs: int) -> World:
-        """With its settings."""
+        """Return a world of so many environments, with the run's settings."""
         return build_run_world(self.config, envs)
 
     def keep_worlds_(self) -> str:
-        """Of both worlds."""
+        """Write the states of both worlds before a checkpoint; return why that cannot be, or nothing."""
         return keep_worlds_(self.trainer)
 
     def come_back_(self, *, exact: bool) -> str:
-        """Both worlds."""
+        """Bring both worlds back; return why the run does not go on bit for bit, or nothing."""
         return rebuild_(self.trainer, exact=exact)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Weights and numbers that are not finite, and steps that were left out."""
+        """Return alarms about weights and numbers that are not finite, and about steps that were left out."""
         learner, config = self.trainer.run.learner, self.config
         weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
         skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
@@ -72,25 +72,25 @@ class EvolveRun(WorldRun):
         ]
 
     def parts(self) -> Mapping[str, Effort]:
-        """Of a step of this round."""
+        """Return the effort of each part of a step of this round."""
         return part_efforts(self.trainer.profile)
 
     def record(self) -> Mapping[str, Any]:
-        """Who is in each slot."""
+        """Return the member in each slot."""
         return lineage_record(self.trainer.run)
 
     def live_envs(self) -> int:
-        """Environments of both worlds."""
+        """Return the number of environments of both worlds."""
         setup = self.trainer.setup
         return setup.spaces.envs + setup.trial.envs
 
     def too_early(self) -> str:
-        """There is a champion once a generation has been evaluated."""
+        """Return why there is no champion yet; empty once a generation has been evaluated."""
         crowned = int(self.trainer.run.lineage.ids[-1]) >= 0
         return "" if crowned else "no generation has been evaluated yet, so there is no champion"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """The champion against random actions, on held-out or holdout episodes."""
+        """Return the champion's score against random actions, on held-out or holdout episodes."""
         split = "holdout" if holdout else "held-out"
         players = score_champion(self.trainer, FIRST_SEEDS[split])
         return as_json(self.config, self.trainer, players, split)
@@ -100,6 +100,7 @@ def compose(config: EvolveRunConfig) -> EvolveRun:
     """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_worlds(config)
     plan = plan_population(config, worlds, device)
+    # Refused by the plan, before anything of the run is allocated.
     if not config.start_over_budget:
         refuse(plan)
     setup = build_setup(config, worlds.training.spaces, worlds.trial.spaces, device)
@@ -110,5 +111,5 @@ def compose(config: EvolveRunConfig) -> EvolveRun:
 
 
 def plan(config: EvolveRunConfig) -> Plan:
-    """What a run would hold."""
+    """Return the plan of a run."""
     return plan_population(config, build_worlds(config), find_device(config.device))

@@ -1,4 +1,4 @@
-"""The champion against random actions, on episodes that nothing was learned from and no champion was chosen on."""
+"""The champion against random actions, on episodes that no member learned from and no champion was chosen on."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,14 +17,15 @@ Returns = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def score_champion(trainer: EvolveTrainer, first_seed: int) -> dict[str, Returns]:
-    """What champion and random actions earn in each episode; the generators are put back as they were.
+    """Return each player's return in each episode; the generators are put back as they were.
 
     Args:
-        trainer: between two rounds.
-        first_seed: the episodes' seeds begin here.
+        trainer: a trainer between two rounds.
+        first_seed: first of the episodes' seeds.
     """
     run, stage, steps = trainer.run, trainer.stage, trainer.setup.trial.steps
     rng = run.generators["random"]
+    # A score must not change the run: the draws of random actions are taken back below.
     before = rng.get_state()
     random = build_teacher("random", stage.world, rng)
     seeds = first_seed + np.arange(trainer.setup.trial.envs, dtype=np.int64)
@@ -33,6 +34,7 @@ def score_champion(trainer: EvolveTrainer, first_seed: int) -> dict[str, Returns
         stage.begin_(seeds)
         for _ in range(steps):
             step_()
+        # A copy: the next player's episodes are written over it.
         return run.trial.paid.double().numpy().copy()
 
     players = {CHAMPION: play_steps(stage.champion_step_), RANDOM: play_steps(lambda: stage.random_step_(random))}
@@ -43,7 +45,7 @@ def score_champion(trainer: EvolveTrainer, first_seed: int) -> dict[str, Returns
 def as_json(
     config: EvolveRunConfig, trainer: EvolveTrainer, players: Mapping[str, Returns], split: str
 ) -> dict[str, Any]:
-    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite."""
     run, spaces = trainer.run, trainer.setup.trial
     return {
         "trainer": config.trainer,

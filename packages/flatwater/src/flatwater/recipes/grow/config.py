@@ -1,4 +1,4 @@
-"""The configuration of a run of growing networks: what is trained, and what all runs are given."""
+"""Settings of a run of `grow`: those of the networks and their policy, and those of all runs."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ class GrowRunConfig(CrewConfig, GrowConfig):
     free at the start. Any number gives the same run. Each takes whole groups of environments (`group`)."""
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Refuse settings that do not fit together."""
         GrowConfig.__post_init__(self)
         check_crew(self)
         groups, half = len(self.groups), -(-self.envs // 2)
@@ -38,11 +38,12 @@ class GrowRunConfig(CrewConfig, GrowConfig):
 
     @property
     def first_measured(self) -> int:
-        """The first round with an evaluation."""
+        """First round with an evaluation."""
         return self.evaluation.every
 
 
 def split_environments(config: GrowConfig, workers: int) -> list[Span]:
-    """The environments of each worker: whole groups."""
+    """Return the environments of each worker: whole groups."""
+    # Whole groups, as the last bits of a batched product depend on the size of the batch.
     groups = config.groups
     return [(groups[low][0], groups[high - 1][1]) for low, high in worker_shares(len(groups), workers)]

@@ -1,10 +1,10 @@
-"""How many bytes of numbers a run and its workers exchange, by a formula of sizes alone.
+"""Bytes of numbers that a run and its workers exchange, by a formula of sizes alone.
 
 E environments on N workers, episodes of T steps. One episode of every environment, in which nothing is lost, moves
 
-    begin     N copies of the policy and of what hosts left alone reach, E seeds of 8 bytes
-    steps     T E numbers that are drawn from, out, and T E rows of what was done and seen, home
-    end       E rows of the pool: weights, those to go back to, moments, slots, measures, and what is remembered
+    begin     N copies of the policy and of the accuracy of hosts left alone, E seeds of 8 bytes
+    steps     T E random numbers out, and T E rows of actions and results home
+    end       E rows of the pool: weights, those to go back to, moments, slots, measures, and memory
 
 and some hundred bytes a message around them. A round collects one; one with an evaluation plays the held-out episodes
 as well, and the first round those of the hosts left alone and of each baseline.
@@ -28,24 +28,24 @@ class WireBytes:
     """The bytes on the wire between a run and its workers, both ways."""
 
     collected: int
-    """In a round without an evaluation."""
+    """Bytes in a round without an evaluation."""
     evaluated: int
-    """What the policy's held-out episodes add."""
+    """Bytes that the policy's held-out episodes add."""
     compared: int
-    """What the first round adds."""
+    """Bytes that the first round adds."""
     largest: int
-    """Of the largest message: a share of the pool, which a worker is sent that takes another's place."""
+    """Bytes of the largest message: a share of the pool, for a worker that takes another's place."""
 
     def round_bytes(self, round_: int, every: int) -> int:
-        """In the round of that number, the first one being 1, with an evaluation in every n-th."""
+        """Return the bytes in the round of that number, the first one being 1, with an evaluation in every n-th."""
         return self.collected + self.evaluated * (round_ % every == 0) + self.compared * (round_ == 1)
 
 
 def measure_wire_bytes(setup: GrowSetup, run: GrowState, shares: Sequence[Span]) -> WireBytes:
-    """The bytes on the wire; only sizes are read, so the run may be one of the meta device.
+    """Return the bytes on the wire; only sizes are read, so the run may be on the meta device.
 
     Args:
-        setup: of the run.
+        setup: constants of the run.
         run: its state.
         shares: the environments of each worker.
     """
@@ -56,12 +56,14 @@ def measure_wire_bytes(setup: GrowSetup, run: GrowState, shares: Sequence[Span])
     around = len(shares) * told + config.envs * (PLACE + row)
     steps = config.envs * config.env.steps
     explored = NUMBER * setup.student.actions.noise * steps + sum(run.rollout[name].nbytes for name in EXPLORED)
+    # Action, success and impaired, reward and accuracy, and of each slot stage and alpha.
     played = steps * (PLACE * len(HEADS) + 2 * FLAG + 2 * NUMBER + slots * (PLACE + NUMBER))
     drawn = steps * NUMBER * sum(head_sizes(config.env.lifecycle, slots))
     turns, players = config.held_out_turns, 1 + len(BASELINES)
     return WireBytes(
         collected=around + explored,
         evaluated=turns * (around + played),
+        # The first round plays the hosts left alone and each baseline, of which some are sent random numbers.
         compared=turns * (players * (around + played) + len(DRAWS) * drawn),
         largest=max(high - low for low, high in shares) * row + told,
     )

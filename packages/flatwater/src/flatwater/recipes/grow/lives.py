@@ -1,4 +1,4 @@
-"""`lives.npz`: what became of each slot in the held-out episodes, step by step, as columns."""
+"""`lives.npz`: stages of each slot in the held-out episodes, step by step, as columns."""
 
 import io
 from collections.abc import Mapping
@@ -14,13 +14,14 @@ from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
 NAME = "lives.npz"
 COLUMNS = ("player", "env_seed", "stage", "accuracy", "impaired")
-"""Those that a page draws."""
+"""Columns that a page draws."""
 Lives = Mapping[str, np.ndarray[Any, Any]]
-"""Column -> a value for each player, episode and step; of `stage` and `alpha` one for each slot as well."""
+"""Columns with a value for each player, episode and step; `stage` and `alpha` have one for each slot as well."""
 
 
 def write_lives(folder: Path, lives: Lives) -> None:
-    """Write them, whole or not at all."""
+    """Write the lives, whole or not at all."""
+    # Compressed in memory first, so that the file appears at once or not at all.
     content = io.BytesIO()
     columns: dict[str, Any] = {**lives}
     np.savez_compressed(content, **columns)
@@ -28,7 +29,7 @@ def write_lives(folder: Path, lives: Lives) -> None:
 
 
 def read_lives(folder: Path) -> Lives | None:
-    """What `write_lives` wrote; None where there is nothing.
+    """Return the lives that `write_lives` wrote; None where there is no file.
 
     Raises:
         RunError: the file is damaged. Nothing in it is executed: arrays of objects are refused.

@@ -26,11 +26,11 @@ from flatwater_watch.sanitize import short_repr
 
 
 def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
-    """What a run with this configuration will hold.
+    """Return the plan of a run with this configuration.
 
     Args:
-        config: the run's; `budget` is taken from it.
-        device: where the run will compute: its memory is what counts.
+        config: configuration of the run; `budget` is taken from it.
+        device: device of the run, whose memory counts.
     """
     setup, run = build_on_meta(config)
     owners, dealt, exchange = nbytes(run), environment_shares(config), {}
@@ -49,13 +49,14 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
     if plan.apart and dealt:
         plan = place_workers(plan, config)
         room = worker_capacity(plan.nodes)
+        # With `workers = auto` a cluster gets as many as fit, and the plan is made again for them.
         if not isinstance(config.workers, int) and room < len(dealt):
             return plan_grow(replace(config, workers=max(1, room)), device)
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other)[1]))
 
 
 def environment_shares(config: GrowRunConfig) -> list[Span]:
-    """The environments of each worker; empty where this process computes alone."""
+    """Return the environments of each worker; empty where this process computes alone."""
     workers = config.workers
     if not isinstance(workers, int):
         workers = len(config.groups) if config.cluster else free_cores()
@@ -64,23 +65,24 @@ def environment_shares(config: GrowRunConfig) -> list[Span]:
 
 
 def build_on_meta(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
-    """The run on the meta device."""
+    """Return the run on the meta device."""
     task = load_task(config.task, META)
     setup = build_setup(config, task.images, META)
     return setup, build_grow(setup, task)
 
 
 def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
-    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device.
+    """Return the bytes of tensors that each phase makes and frees again, at its highest, of a run on meta.
 
     Raises:
-        ConfigError: the host of the user's cannot leave the CPU.
+        ConfigError: the user's host cannot leave the CPU.
     """
+    # The largest group: groups are computed one after the other.
     group = sub_pool(run.envs, *max(setup.config.groups, key=lambda span: span[1] - span[0]))
     update_ = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}["update"]
 
     def train_and_measure() -> None:
-        """Training and validation: the rest of a step works in chunks or on a few numbers for each host."""
+        """Train and validate: the rest of a step works in chunks or on a few numbers for each host."""
         train_hosts_(group)
         measure_hosts_(group)
 
@@ -98,16 +100,16 @@ def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
 
 
 def message_bytes(run: GrowState) -> dict[str, int]:
-    """Bytes of the pool's rows that have come home in messages, before they are written into the state."""
+    """Return the bytes of the pool's rows that arrive in messages, before they are written into the state."""
     return {"exchange": sum(leaf.nbytes for _, leaf in env_rows(run.envs, run.memory))}
 
 
 TRIED = 8
-"""Updates of a step that are tried out at the most: they are alike, and thousands would take minutes."""
+"""Most updates of a step that are tried out: they are alike, and thousands would take minutes."""
 
 
 def _image_number_bytes(envs: GrowingEnvs) -> int:
-    """Bytes of the image numbers of a step with more updates than are tried out, which are limited to those."""
+    """Limit a step to `TRIED` updates; return the bytes of the image numbers of all of them, where they are more."""
     fit, images = envs.config.fit, len(envs.task.train_labels)
     if fit.updates <= TRIED:
         return 0
@@ -117,12 +119,13 @@ def _image_number_bytes(envs: GrowingEnvs) -> int:
 
 
 def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:
-    """What may make the largest owners smaller."""
+    """Yield changes that may make the largest owners smaller."""
     host, parts = config.env.host, config.learner.minibatches
     half = config.envs // 2 // parts * parts
     if half:
         yield f"envs = {half}", "envs", replace(config, envs=half)
     if config.host is None and host.kind == "conv" and min(host.channels) >= 4:  # noqa: PLR2004  (half of them are even, and two or more)
+        # Half, rounded down to an even number, as the norms have two groups.
         a, b, c = (width // 4 * 2 for width in host.channels)
         slimmer = replace(config.env, host=replace(host, channels=(a, b, c)))
         yield f"env.host.channels = [{a}, {b}, {c}]", "envs", replace(config, env=slimmer)

@@ -36,7 +36,7 @@ class GrowRun(CrewRun):
     """SHA-256 of the images and their order."""
 
     def describe(self) -> str:
-        """Hosts, their size, and their task."""
+        """Return hosts, their size, and their task in one line."""
         config, envs = self.config, self.trainer.run.envs
         weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
         seen = envs.task.images
@@ -50,28 +50,28 @@ class GrowRun(CrewRun):
         return f"{hosts} of up to {weights:,} weights, {task}, batches of one episode{workers}"
 
     def data(self) -> dict[str, Any]:
-        """The images, by their content."""
+        """Return the fingerprint of the images."""
         return {"fingerprint": self.fingerprint}
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Numbers and weights that are not finite, and updates that were not taken."""
+        """Return alarms about numbers and weights that are not finite, and about updates that were left out."""
         config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
         return learner_alarms(round_, "policy", largest, metrics, config.epochs * config.minibatches)
 
     def record(self) -> Mapping[str, Any]:
-        """What each environment's episode came to."""
+        """Return the numbers of each environment's episode."""
         return episodes_record(self.trainer.run)
 
     def live_envs(self) -> int:
-        """Pools alive in this process, times the hosts of one."""
+        """Return the pools alive in this process, times the hosts of one."""
         return live_pools() * self.config.envs
 
     def too_early(self) -> str:
-        """An untrained policy can be scored as well, but its score says nothing."""
+        """Return why a score would say nothing yet; empty once the policy has learned."""
         return "" if self.trainer.progress.round else "no batch has ended yet, so the policy has learned nothing"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """The policy against the baselines on held-out or holdout episodes."""
+        """Return the policy's score against the baselines, on held-out or holdout episodes."""
         split = "holdout" if holdout else "held-out"
         return as_json(self.trainer, score_policy(self.trainer, FIRST_SEEDS[split]), split, threads=self.config.threads)
 
@@ -100,5 +100,5 @@ def compose(config: GrowRunConfig) -> GrowRun:
 
 
 def plan(config: GrowRunConfig) -> Plan:
-    """What a run would hold."""
+    """Return the plan of a run."""
     return plan_grow(config, find_device(config.device))

@@ -1,4 +1,4 @@
-"""The policy against the baselines on episodes that nothing was trained on, and each slot's life in them."""
+"""The policy against the baselines on episodes that were never trained on, and each slot's life in them."""
 
 import json
 from collections.abc import Mapping
@@ -24,23 +24,24 @@ from flatwater_watch.files.directory import write_object
 
 @dataclass(frozen=True)
 class GrowScore:
-    """What the players reached, all on the same episodes."""
+    """Results of the players, all on the same episodes."""
 
     first_seed: int
     episodes: int
     players: Mapping[str, Mapping[str, float]]
-    """Player -> named numbers."""
+    """Named numbers of each player."""
     lives: Lives
-    """Columns of a table with a row for each player, episode and step: what was done, and where each slot is."""
+    """Columns of a table with a row for each player, episode and step: action, results, and stage of each slot."""
 
 
 def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
     """Let the policy and each baseline play the episodes of one evaluation in the run's own pool.
 
     Args:
-        trainer: between two rounds: what its pool, memory and held-out generator hold is lost.
-        first_seed: the episodes' env seeds begin here.
+        trainer: a trainer between two rounds: its pool and memory are overwritten.
+        first_seed: first of the episodes' env seeds.
     """
+    # A score must not change the run: the draws of the random baseline are taken back below.
     rng = trainer.run.generators["held out"]
     before = rng.get_state()
     tables = {player: play_lives(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
@@ -57,7 +58,7 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
 
 
 def play_lives(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """A player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
+    """Return a player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
     config, device = trainer.setup.config, trainer.setup.device
     crew = local_executor(trainer.setup, trainer.run)
     turns = []
@@ -88,11 +89,12 @@ def _step_(
         "blueprint": action[:, BLUEPRINT],
         **{name: found[name] for name in ("success", "reward", "accuracy", "impaired", "stage", "alpha")},
     }
+    # Copies: the columns of a step are views of the pool's state.
     return {name: column.cpu().numpy().copy() for name, column in columns.items()}
 
 
 def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
-    """Means over a player's episodes; accuracies after the last step, also of two kinds of hosts apart if there are."""
+    """Return means over a player's episodes; accuracies are those after the last step, also by kind of host."""
     steps = int(table["step"].max()) + 1
     returns = table["reward"].reshape(-1, steps).sum(1, dtype=np.float64)
     last = table["step"] == steps - 1
@@ -126,7 +128,7 @@ def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> No
 
 
 def as_json(trainer: GrowTrainer, score: GrowScore, split: str, *, threads: int) -> dict[str, Any]:
-    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite."""
     config = trainer.setup.config
     return {
         "trainer": "grow",

@@ -1,4 +1,4 @@
-"""What only growing networks have on their page and in their picture: what was learned, and each slot's life."""
+"""Sections of growing networks on their page and in their picture: learning, and each slot's life."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -32,27 +32,27 @@ STAGES = {
     "embargoed": "#fca5a5",
     "resetting": "#fecaca",
 }
-"""The stages of a slot's life as they are drawn, in the order of their numbers."""
+"""Colours of the stages of a slot's life, in the order of their numbers."""
 ACCURACY = "#0f172a"
-"""Dark in both themes: it crosses the stages, whose colours are bright in both."""
+"""Colour of the accuracy, dark in both themes: it crosses the stages, whose colours are bright in both."""
 LIVES = 8
-"""Episodes that are drawn."""
+"""Number of episodes that are drawn."""
 
 
 def growth_sections(run: RunRecords) -> Sections:
-    """Title -> blocks."""
+    """Return blocks by title."""
     return {"Learning": learning_section(run), "Growth": growth_section(run)}
 
 
 def growth_picture(run: RunRecords) -> Picture:
-    """Returns over the batches, accuracies against the baselines, and what became of each slot."""
+    """Return a picture: returns over the batches, accuracies against the baselines, and each slot's life."""
     above = [returns_chart(run), *([accuracy_chart(run.result)] if run.result is not None else [])]
     lives = read_lives(run.path)
     return [above] if lives is None or not len(lives["player"]) else [above, [lives_grid(lives)]]
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """Returns against the baselines, and what the policy does."""
+    """Yield returns against the baselines, and the policy's operations."""
     if not run.metrics.get("round"):
         yield missing_paragraph("batch", "metrics.jsonl", run.state, "after each batch")
         return
@@ -61,7 +61,7 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
 
 
 def growth_section(run: RunRecords) -> Iterator[Block]:
-    """The policy against the baselines, and its episodes slot by slot."""
+    """Yield the policy against the baselines, and its episodes slot by slot."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -76,7 +76,7 @@ def growth_section(run: RunRecords) -> Iterator[Block]:
 
 
 def returns_chart(run: RunRecords) -> Chart:
-    """Returns of training episodes and of held-out ones, against the baselines on the same held-out ones."""
+    """Return a chart of training and held-out returns, against the baselines' on the same held-out episodes."""
     metrics, marks = run.metrics, list[Mark]()
     if {"return/min", "return/max"} <= metrics.keys():
         low, high = metrics["return/min"], metrics["return/max"]
@@ -92,7 +92,7 @@ def returns_chart(run: RunRecords) -> Chart:
 
 
 def operations_chart(run: RunRecords) -> Chart:
-    """Share of each operation in the training episodes."""
+    """Return a chart of the share of each operation in the training episodes."""
     shown = {f"operation/{name}": (name.replace("_", " "), colour) for name, colour in OPERATIONS.items()}
     return Chart(
         title="What the policy does",
@@ -105,7 +105,7 @@ def operations_chart(run: RunRecords) -> Chart:
 
 
 def accuracy_chart(result: Mapping[str, Any]) -> Chart:
-    """Bars for the two kinds of hosts, or for all where there is one kind."""
+    """Return bars for the two kinds of hosts, or for all where there is one kind."""
     players = result["players"]
     both = ("accuracy_capable", "accuracy_impaired")
     kinds = [kind for kind in both if any(row.get(kind) is not None for row in players.values())] or ["accuracy"]
@@ -120,14 +120,16 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
         title=fill_form("Accuracy after the last step ({episodes} {split} {episodes:episode})", result),
         marks=marks,
         x=Axis(rows=places),
+        # To 112, so that the label above a bar of 100 has room.
         y=Axis(unit="%", span=(0, 112)),
         height=280,
     )
 
 
 def lives_grid(table: Lives) -> Grid:
-    """Each slot's life in the policy's first episodes."""
+    """Return each slot's life in the policy's first episodes."""
     of_policy, kinds = table["player"] == "policy", bool(table["impaired"].any())
+    # A dict keeps the order of the episodes, which a set would lose.
     seeds = list(dict.fromkeys(table["env_seed"][of_policy].tolist()))[:LIVES]
     episodes = [of_policy & (table["env_seed"] == seed) for seed in seeds]
     return Grid(
@@ -140,7 +142,7 @@ def lives_grid(table: Lives) -> Grid:
 
 
 def life_chart(episode: Lives, *, kinds: bool) -> Chart:
-    """One episode: its slots' stages by colour, and the host's accuracy.
+    """Return a chart of one episode: its slots' stages by colour, and the host's accuracy.
 
     Args:
         episode: rows in the order of steps, with `stage` (one number a slot), `accuracy` and `impaired`.
@@ -161,6 +163,7 @@ def life_chart(episode: Lives, *, kinds: bool) -> Chart:
         slots_of = [f"slot {row}" for row in rows]
         spans = Spans(name=name, rows=slots_of, starts=starts, ends=ends, colour=STAGES[name], said=said, thick=0.96)
         marks.append(spans)
+    # Rows of slots are centred on whole numbers, so the axis goes from -0.5 (0 %) to slots - 0.5 (100 %).
     x, y = [at + 0.5 for at in range(steps)], [slots * value - 0.5 for value in accuracy]
     said = [f"accuracy {value:.0%}" for value in accuracy]
     marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY, width=2, said=said))

@@ -1,7 +1,7 @@
 """A crew of processes for growing networks: each plays the episodes of a share of the environments.
 
 An episode begins with the policy and the seeds that workers are sent, goes on a step at a time, and ends with the rows
-of the pool brought home. What is lost in between is played again from there: everything that was drawn is known here.
+of the pool brought home. Steps that are lost in between are played again from there: all random numbers are known here.
 """
 
 import numpy as np
@@ -26,13 +26,13 @@ DESK = "flatwater.recipes.grow.workers:GrowService"
 
 
 class GrowService(WorkerService):
-    """A worker's side: the environments of its share, brought up to date by messages."""
+    """A worker's side, in its own process: the environments of its share, brought up to date by messages."""
 
     def __init__(self, given: Assignment) -> None:
         """Load the task and allocate the share.
 
         Raises:
-            RunError: the task, the host or the arithmetic is another than the run's.
+            RunError: the task, the host or the arithmetic differs from the run's.
         """
         super().__init__(given)
         config, here = given.config, torch.device("cpu")
@@ -46,23 +46,23 @@ class GrowService(WorkerService):
         self.hold_(share)
 
     def begin(self, policy: Arrays, alone: Arrays, seeds: np.ndarray) -> None:
-        """An episode of this policy on these seeds."""
+        """Begin an episode of this policy on these seeds."""
         self._receive_policy_(policy, alone)
         self._here.begin_(torch.from_numpy(seeds))
 
     def load(self, policy: Arrays, alone: Arrays, rows: Arrays) -> None:
-        """The episode has come to here."""
+        """Write the policy and the rows of a running episode into the share."""
         self._receive_policy_(policy, alone)
         for name, leaf in env_rows(self._share.envs, self._share.memory):
             leaf.copy_(torch.from_numpy(rows[name]))
 
     def step(self, player: str, noise: np.ndarray | None) -> Arrays:
-        """A player's next step in every environment of the share."""
+        """Take a player's next step in every environment of the share, and return its results."""
         found = self._here.step_(player, None if noise is None else torch.from_numpy(noise))
         return {name: column.numpy() for name, column in found.items()}
 
     def rows(self) -> Arrays:
-        """The environments as they are."""
+        """Return the rows of the environments."""
         return {name: leaf.numpy() for name, leaf in env_rows(self._share.envs, self._share.memory)}
 
     def _receive_policy_(self, policy: Arrays, alone: Arrays) -> None:
@@ -87,15 +87,15 @@ class GrowWorkers(WorkerPool):
         exchange: WireBytes,
         fingerprint: str,
     ) -> None:
-        """Nothing is started yet.
+        """Bind the run; no process is started yet.
 
         Args:
-            config: of the run.
-            setup: of all environments.
+            config: configuration of the run.
+            setup: constants of all environments.
             run: its state.
-            plan: how many workers, on which machines, what each holds and may have.
-            exchange: what crosses the wire.
-            fingerprint: of the task and the host.
+            plan: number of workers, their machines, their needs and budgets.
+            exchange: bytes on the wire.
+            fingerprint: fingerprint of the task and the host.
         """
         self._setup, self._run, self._exchange = setup, run, exchange
         self.shares = split_environments(config, len(plan.workers))
@@ -107,20 +107,22 @@ class GrowWorkers(WorkerPool):
         self._stale = True
 
     def expected_bytes(self) -> int:
-        """Of the batch that has ended."""
+        """Return the bytes of the batch that has ended, by the formula."""
         return self._exchange.round_bytes(self._run.progress.round, self._setup.config.evaluation.every)
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
-        """All shares at once."""
+        """Begin episodes in all shares at once."""
         self.ready_()
+        # A copy: the run draws its next seeds into the same tensor.
         self._seeds, self._played, self._stale = seeds.clone(), [], False
+        # All are asked before any is awaited, so that they compute side by side.
         for worker in self.workers:
             worker.post("begin", *self._known_arrays(), self._worker_rows(worker, seeds))
         for worker in self.workers:
             worker.take_answer()
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
-        """All shares at once; after the last step of an episode its environments come home."""
+        """Step all shares at once; after the last step of an episode its environments come home."""
         self.ready_()
         if self._stale:  # the run goes on within an episode
             for worker in self.workers:
@@ -129,13 +131,14 @@ class GrowWorkers(WorkerPool):
         for worker in self.workers:
             worker.post("step", player, self._worker_rows(worker, noise))
         found = [to_tensors(worker.take_answer()) for worker in self.workers]
+        # After all have answered: a worker that is replaced within the step plays only earlier ones again.
         self._played.append((player, noise))
         if self._progress_ends():
             self.gather_()
         return {name: torch.cat([each[name] for each in found]) for name in found[0]}
 
     def gather_(self) -> None:
-        """The environments, where they have been played in since."""
+        """Copy the workers' environments into the state tree, where they were played in since."""
         if self._seeds is None and not self._played:
             return
         found = self.ask_all("rows")
@@ -156,7 +159,7 @@ class GrowWorkers(WorkerPool):
         return None if values is None else values[slice(*self.shares[worker.number])].numpy()
 
     def _known_arrays(self) -> tuple[Arrays, Arrays]:
-        """The policy, and what hosts left alone reach."""
+        """Return the policy, and the accuracy of hosts that were left alone."""
         learner, alone = self._run.learner, self._run.envs.alone
         policy = {"block": learner.block, **learner.statistics}
         return (
@@ -170,7 +173,7 @@ class GrowWorkers(WorkerPool):
         worker.ask("load", *self._known_arrays(), rows)
 
     def restore_worker_(self, worker: Worker) -> None:
-        """Another process takes a dead one's place: the episode is played again from where the state tree has it."""
+        """Have another process take a dead one's place: it plays the episode again from where the state tree has it."""
         if self._seeds is None:
             self._load_(worker)
         else:

@@ -1,4 +1,4 @@
-"""The settings of a run of PPO on blocks of steps: what is learned, and what all runs are given."""
+"""Settings of a run of PPO on blocks of steps: those of the learner, and those of all runs."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -17,21 +17,21 @@ class BlocksRunConfig(RunConfig, BlocksConfig):
 
     open_ended: ClassVar = RunConfig.open_ended | {"allow_nan"}
     place: ClassVar[str]
-    """The setting that names the environment."""
+    """Name of the setting that names the environment."""
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Refuse settings that do not fit together."""
         BlocksConfig.__post_init__(self)
         check_run(self)
 
     @property
     def env_name(self) -> str:
-        """The environment, by its name."""
+        """Name of the environment."""
         return str(getattr(self, self.place))
 
     @property
     def first_measured(self) -> int:
-        """The first round with an evaluation."""
+        """First round with an evaluation."""
         return self.evaluation.every
 
 

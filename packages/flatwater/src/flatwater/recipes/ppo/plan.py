@@ -1,6 +1,6 @@
 """The plan of a run of PPO on blocks: its build and its phases on the meta device, and how to make it smaller.
 
-The worlds, one to learn in and one for held-out episodes, are built before: they say what is seen and done.
+The worlds, one to learn in and one for held-out episodes, are built before: they tell observations and actions.
 """
 
 from collections.abc import Iterator
@@ -23,15 +23,16 @@ from flatwater_watch.meters.torch_ops import peak_bytes
 
 @dataclass(frozen=True)
 class BlocksWorlds:
-    """What a run steps."""
+    """Both worlds of a run."""
 
     training: World
     held_out: World
 
 
 def build_worlds(config: BlocksRunConfig) -> BlocksWorlds:
-    """Both worlds, of the same kind; nothing is begun in them."""
+    """Return both worlds, of the same kind; nothing is begun in them."""
     training, held_out = (build_run_world(config, envs) for envs in (config.envs, config.evaluation.envs))
+    # Here and not with the settings: the number of agents is known from the world alone.
     agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
     sequences = agents * config.block // config.learner.unroll
     near = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
@@ -42,10 +43,10 @@ def build_worlds(config: BlocksRunConfig) -> BlocksWorlds:
 
 
 def build_run_world(config: BlocksRunConfig, envs: int) -> World:
-    """A world of this kind.
+    """Return a world of this kind.
 
     Raises:
-        ConfigError: there is none of the name, or it cannot be used.
+        ConfigError: there is no such world, or it cannot be used.
     """
     name = config.env_name
     try:
@@ -57,12 +58,12 @@ def build_run_world(config: BlocksRunConfig, envs: int) -> World:
 
 
 def plan_blocks(config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.device, *, taught: bool) -> Plan:
-    """What a run with this configuration will hold, besides its simulators: these are not ours to allocate.
+    """Return the plan of a run with this configuration, without its simulators, which are not ours to allocate.
 
     Args:
-        config: the run's; `budget` is taken from it.
-        worlds: built for it; they say what agents see and do.
-        device: where the run will compute: its memory is what counts.
+        config: configuration of the run; `budget` is taken from it.
+        worlds: worlds that were built for it; they tell observations and actions.
+        device: device of the run, whose memory counts.
         taught: whether there is a teacher.
     """
     setup, run = build_on_meta(config, worlds, taught=taught)
@@ -77,13 +78,13 @@ def plan_blocks(config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.dev
 
 
 def build_on_meta(config: BlocksRunConfig, worlds: BlocksWorlds, *, taught: bool) -> tuple[BlocksSetup, BlocksState]:
-    """The run on the meta device."""
+    """Return the run on the meta device."""
     setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, META, taught=taught)
     return setup, build_blocks(setup)
 
 
 def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
-    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+    """Return the bytes of tensors that each phase makes and frees again, at its highest, of a run on meta."""
 
     def step_student(obs: torch.Tensor, memory: torch.Tensor) -> None:
         starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
@@ -100,7 +101,8 @@ def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
 
 
 def _alternatives(config: BlocksRunConfig) -> Iterator[Alternative[BlocksRunConfig]]:
-    """What may make the largest owners smaller."""
+    """Yield changes that may make the largest owners smaller."""
+    # A multiple of the minibatches, so that the sequences are still dealt evenly.
     half = config.envs // 2 // config.learner.minibatches * config.learner.minibatches
     if half:
         yield f"envs = {half}", "rollout", replace(config, envs=half)

@@ -1,4 +1,4 @@
-"""What a run of PPO or of teaching has trained, to be used: observations in, actions out."""
+"""The trained policy of a run of PPO or of teaching, ready for use: observations in, actions out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ from flatwater_watch.files.content import convert_to
 
 
 def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> "TrainedPolicy":
-    """The policy of a run that was restored; it keeps a copy of the weights, and nothing else of the run."""
+    """Return the policy of a restored run; it keeps a copy of the weights, and nothing else of the run."""
     setup = run.trainer.setup
     weights = bound_weights(setup.student, run.trainer.run.learner)
     return TrainedPolicy(setup.student, setup.spaces, {name: weight.clone() for name, weight in weights.items()})
 
 
 class PolicyModule(nn.Module):
-    """Observations in, and what is remembered where there is a memory; likeliest actions, and what they follow from."""
+    """The policy as a module: observations and memory in; likeliest actions, their logits and the memory out."""
 
     def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
         """Keep weights and bounds as buffers."""
@@ -49,7 +49,7 @@ class PolicyModule(nn.Module):
         self.register_buffer("high", high.contiguous())
 
     def forward(self, obs: Tensor, memory: Tensor | None = None) -> tuple[Tensor, ...]:
-        """The action [B, *action], then the logits [B, R] of a list, then the memory [2, B, M] after the step."""
+        """Return actions [B, *action], then the logits [B, R] of a list, then the memory [2, B, M] after the step."""
         weights = {name: self.get_buffer(f"weight_{at}") for at, name in enumerate(self._names)}
         begun = torch.zeros(2, obs.shape[0], 0) if memory is None else memory
         starts = torch.zeros(obs.shape[0], dtype=torch.bool)
@@ -62,11 +62,12 @@ class PolicyModule(nn.Module):
         return action, choice.logits, *remembered
 
     def _read(self, weights: Weights, obs: Tensor) -> Tensor:
-        """What the network is shown [1, B, O]: of tokens the same sum, in operations that a program can hold."""
+        """Return the network's input [1, B, O]; tokens are summed in operations that an exported program can hold."""
         student = self._student
         if not student.sees_tokens:
             return student.embed_observation(weights, obs.unsqueeze(0))
         rows = token_rows(obs, student.config.rows, student.padding)
+        # The product leaves out padding, which `embedding_bag` does by its `padding_idx`.
         summed = (weights["tokens"][rows] * (rows != student.config.rows).unsqueeze(-1)).sum(1)
         return layer_norm(summed, summed.shape[-1:]).relu().unsqueeze(0)
 
@@ -74,34 +75,34 @@ class PolicyModule(nn.Module):
 class TrainedPolicy:
     """The policy of a run, with its likeliest actions. It remembers each agent where it was trained with a memory.
 
-    Observations are as the environment's agents see them: tokens [K, 3], or a vector [N]; one of them, or [B, ...] of
-    several agents side by side.
+    Observations are as the environment gives them: tokens [K, 3], or a vector [N]; of one agent, or [B, ...] of several
+    agents side by side.
     """
 
     def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
-        """Remember nothing yet."""
+        """Begin without a memory."""
         self._student, self._spaces = student, spaces
         self._weights = {name: weight for name, weight in weights.items() if name != COUNT}  # nothing is absorbed here
         self._device = student.device
         self._memory = torch.zeros(2, 0, student.policy.cells, device=self._device)
 
     def begin(self, which: Array | None = None) -> None:
-        """Forget what was seen: of all agents, or of those of `which`, bool [B]. Call it where an episode begins."""
+        """Forget all agents, or those of `which`, bool [B]. Call it where an episode begins."""
         if which is None or not self._memory.shape[1]:
+            # No agents at all: the next observations say how many there are.
             self._memory = self._memory[:, :0]
         else:
             self._memory[:, torch.from_numpy(np.asarray(which, np.bool_))] = 0
 
     def act(self, obs: Array, legal: Array | None = None) -> Array:
-        """The action on each observation: a position in the list, one of each list, or numbers within their bounds.
+        """Return the action on each observation: a position in the list, one of each list, or numbers within bounds.
 
         Args:
-            obs: one, or [B, ...].
-            legal: where actions have masks, what may be chosen: [R], or [B, R]. Left out: everything.
+            obs: observation of one agent, or [B, ...] of several.
+            legal: mask of legal actions, where there are masks: [R], or [B, R]. By default everything is legal.
 
         Raises:
-            ConfigError: an observation has another shape than those that were learned from, or there are other agents
-                than before.
+            ConfigError: an observation has another shape than in training, or there are other agents than before.
         """
         rows, alone = observation_rows(obs, self._spaces.obs, "several agents")
         if self._memory.shape[1] == 0:
@@ -110,6 +111,7 @@ class TrainedPolicy:
             raise ConfigError(
                 f"obs = those of {len(rows)} agents: {self._memory.shape[1]} are remembered. Call begin() before others"
             )
+        # The type of training: Gymnasium gives float64 where its space says so.
         kind = np.uint8 if self._spaces.form == "tokens" else np.float32
         shown = torch.from_numpy(np.ascontiguousarray(rows, kind)).to(self._device)
         starts = torch.zeros(len(rows), dtype=torch.bool, device=self._device)
@@ -122,7 +124,7 @@ class TrainedPolicy:
         return found
 
     def _mask(self, legal: Array | None, rows: int) -> Tensor | None:
-        """What may be chosen, [B, R]."""
+        """Return the mask of legal actions, [B, R]."""
         if legal is None:
             return None
         given, wanted = np.asarray(legal, np.bool_), (rows, self._student.actions.outputs)
@@ -133,7 +135,7 @@ class TrainedPolicy:
         return torch.from_numpy(given.reshape(wanted)).to(self._device)
 
     def portable(self) -> Portable:
-        """The policy without its run, to be exported.
+        """Return the policy without its run, to be exported.
 
         Raises:
             ConfigError: its actions have masks, which no exported program is given.
@@ -187,7 +189,7 @@ def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True)
 class _PolicyHeader:
-    """What an exported policy says besides its weights."""
+    """Facts of an exported policy besides its weights."""
 
     form: Literal["tokens", "vector"]
     obs: tuple[int, ...]
@@ -199,13 +201,14 @@ class _PolicyHeader:
 
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
-    """The policy of a .safetensors file."""
+    """Return the policy of a .safetensors file."""
     said = convert_to(dict(header), _PolicyHeader)
     config = from_mapping(StudentConfig, said.student, "student")
     acts = (said.actions, 1, said.bounds, said.choices)
     spaces = Spaces(1, 1, said.form, said.obs, *acts, measures=said.measures)
     student = build_student(spaces, config, torch.device("cpu"))
     statistics = build_statistics(spaces.obs[0], student.measures, torch.device("cpu")) if student.measures else {}
+    # Mean and variance are in the file beside the weights; the count is not, as nothing is merged any more.
     moments = {name: Weight(spaces.obs, 0) for name in (MEAN, VARIANCE) if statistics}
     layout = Layout(dict(student.layout.weights) | moments)
     named = views(join_weights(tensors, layout), layout)

@@ -35,11 +35,11 @@ class BlocksRun(WorldRun):
     trainer: BlocksTrainer
 
     def describe(self) -> str:
-        """The world and its agents."""
+        """Return the world and its agents in one line."""
         return f"{self.config.env_name}: {describe_spaces(self.trainer.setup.spaces)}"
 
     def data(self) -> dict[str, Any]:
-        """What agents see and do: a world of another version may differ."""
+        """Return the agents' observations and actions: a world of another version may differ."""
         spaces = self.trainer.setup.spaces
         found = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
         if spaces.choices is not None:
@@ -50,39 +50,40 @@ class BlocksRun(WorldRun):
 
     @property
     def world_name(self) -> str:
-        """Of the setting."""
+        """Name of the environment, from the settings."""
         return self.config.env_name
 
     def build_world(self, envs: int) -> World:
-        """With its settings."""
+        """Return a world of so many environments, with the run's settings."""
         return build_run_world(self.config, envs)
 
     def keep_worlds_(self) -> str:
-        """Of both worlds."""
+        """Write the states of both worlds before a checkpoint; return why that cannot be, or nothing."""
         return keep_worlds_(self.trainer)
 
     def come_back_(self, *, exact: bool) -> str:
-        """Both worlds and their teachers."""
+        """Bring both worlds and their teachers back; return why the run does not go on bit for bit, or nothing."""
         return rebuild_(self.trainer, exact=exact)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Numbers and weights that are not finite, and updates that were not taken."""
+        """Return alarms about numbers and weights that are not finite, and about updates that were left out."""
         config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
+        # Evaluations may be NaN by right: before the first one there is no score.
         numbers = {name: value for name, value in metrics.items() if not name.startswith("evaluation/")}
         return learner_alarms(
             round_, self.trainer.setup.players[0], largest, numbers, config.epochs * config.minibatches
         )
 
     def parts(self) -> Mapping[str, Effort]:
-        """Of a step of this round."""
+        """Return the effort of each part of a step of this round."""
         return part_efforts(self.trainer.profile)
 
     def pace(self, efforts: Mapping[str, Effort]) -> Mapping[str, float]:  # noqa: ARG002  (the trainer has its own)
-        """Steps of agents are counted by the trainer, where they are known."""
+        """Return nothing: the trainer counts agents' steps itself, as `train/sps`."""
         return {}
 
     def record(self) -> Mapping[str, Any]:
-        """Where each environment is: episode's seed and steps, and what its agents were paid so far."""
+        """Return each environment's episode: its seed, its steps, and its agents' mean return so far."""
         episodes = self.trainer.run.episodes
         return {
             "seed": episodes.seeds.tolist(),
@@ -91,17 +92,17 @@ class BlocksRun(WorldRun):
         }
 
     def live_envs(self) -> int:
-        """Environments of both worlds."""
+        """Return the number of environments of both worlds."""
         setup = self.trainer.setup
         return setup.spaces.envs + setup.held_out.envs
 
     def too_early(self) -> str:
-        """An untrained policy can be scored as well, but its score says nothing."""
+        """Return why a score would say nothing yet; empty once the policy has learned."""
         trained = self.trainer.setup.players[0]
         return "" if self.trainer.progress.round else f"no block has ended yet, so the {trained} has learned nothing"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """What was trained against random actions, and a teacher, on held-out or holdout episodes."""
+        """Return the trained policy's score against random actions, and a teacher, on held-out or holdout episodes."""
         split = "holdout" if holdout else "held-out"
         score = score_policy(self.trainer, FIRST_SEEDS[split])
         return as_json(self.config, self.trainer, score, split)
@@ -110,7 +111,7 @@ class BlocksRun(WorldRun):
 def allocate(
     config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.device, *, taught: bool
 ) -> tuple[Plan, BlocksSetup, BlocksState]:
-    """The plan of a run that fits, what never changes in it, and its state, allocated whole."""
+    """Return the plan of a run that fits, its constants, and its state, allocated whole."""
     plan = plan_blocks(config, worlds, device, taught=taught)
     if not config.start_over_budget:
         refuse(plan)
@@ -121,7 +122,7 @@ def allocate(
 def bind(
     setup: BlocksSetup, run: BlocksState, worlds: BlocksWorlds, teacher: Teacher | None, others: dict[str, Teacher]
 ) -> BlocksTrainer:
-    """The trainer of a state."""
+    """Return the trainer of a state."""
     profile = Profile([part for part in PARTS if part != "teacher" or setup.taught])
     collector = Collector(setup, run, worlds.training, teacher, profile)
     return build_trainer(setup, run, collector, HeldOutEvaluator(setup, run, worlds.held_out, others), profile)
@@ -136,5 +137,5 @@ def compose(config: PpoRunConfig) -> BlocksRun:
 
 
 def plan(config: PpoRunConfig) -> Plan:
-    """What a run would hold."""
+    """Return the plan of a run."""
     return plan_blocks(config, build_worlds(config), find_device(config.device), taught=False)

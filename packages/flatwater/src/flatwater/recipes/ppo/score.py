@@ -1,4 +1,4 @@
-"""What was trained against random actions, and against a teacher, on episodes that nothing was learned from."""
+"""The trained policy against random actions, and a teacher, on episodes that were never trained on."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +15,14 @@ from flatwater.trainers.blocks.state import RANDOM, TEACHER
 
 @dataclass(frozen=True)
 class PlayersScore:
-    """What the players were paid, all on the same episodes."""
+    """Returns of the players, all on the same episodes."""
 
     first_seed: int
     players: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]
-    """Player -> what each agent was paid."""
+    """Return of each agent, by player."""
 
     def rows(self) -> dict[str, dict[str, float]]:
-        """Player -> named numbers: of a result, and of what was trained against the others."""
+        """Return named numbers by player: its returns, and the trained policy's as shares of the others'."""
         trained, *_ = self.players
         rows = {}
         for name, paid in self.players.items():
@@ -39,11 +39,12 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> PlayersScore:
     """Let each player play the held-out world's episodes.
 
     Args:
-        trainer: between two rounds: what its held-out world, memory and generators hold is put back, apart from the
-            scores themselves.
-        first_seed: the episodes' seeds begin here.
+        trainer: a trainer between two rounds: its generators and scores are put back; its held-out world and memory
+            begin anew with each evaluation.
+        first_seed: first of the episodes' seeds.
     """
     run, stage = trainer.run, trainer.stage
+    # A score must not change the run: all draws are taken back below.
     before = {name: rng.get_state() for name, rng in run.generators.items()}
     scores = {name: scored.clone() for name, scored in run.held_out.scores.items()}
     stage.first_seed = first_seed
@@ -51,6 +52,7 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> PlayersScore:
         for number in range(trainer.setup.held_out.steps):
             stage.play_(player, number)
     stage.first_seed = HELD_OUT
+    # Copies: the scores of the run are put back below.
     players = {name: run.held_out.scores[name].double().numpy().copy() for name in trainer.setup.players}
     for name, state in before.items():
         run.generators[name].set_state(state)
@@ -60,7 +62,7 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> PlayersScore:
 
 
 def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: PlayersScore, split: str) -> dict[str, Any]:
-    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite."""
     spaces = trainer.setup.held_out
     rows = score.rows()
     return {

@@ -1,4 +1,4 @@
-"""The settings of a run of teaching: what is learned, and what all runs are given."""
+"""Settings of a run of teaching: those of the learner, and those of all runs."""
 
 from typing import Annotated, ClassVar, Literal
 

@@ -36,11 +36,11 @@ class TeachRun(BlocksRun):
     config: TeachRunConfig
 
     def describe(self) -> str:
-        """The world, its agents, and who teaches."""
+        """Return the world, its agents, and the teacher in one line."""
         return f"{super().describe()}, taught by {self.config.teacher}"
 
     def about(self) -> Sequence[str]:
-        """That PPO has no weight in the whole run, where it is so."""
+        """Return notes about the run; one says if PPO has no weight in all of it."""
         spaces, config = self.trainer.setup.spaces, self.config
         steps = config.rounds * config.block * spaces.envs * spaces.agents
         if config.learner.reinforcement.value_at(steps):
@@ -49,7 +49,10 @@ class TeachRun(BlocksRun):
         return (*super().about(), f"{alone}. learner.reinforcement.begins says when that ends.")
 
     def build_player(self, beside: int) -> tuple[World, WorldPlayer]:
-        """With the teacher, where it is the user's: what ships forgets an episode, and draws what is saved."""
+        """Return a world and a player with the user's teacher.
+
+        Teachers that ship forget an episode, and their draws are saved, so they are not tested.
+        """
         world, name = self.build_world(2), self.config.teacher
         if ":" not in name or name.startswith(OF_A_RUN):
             return world, WorldPlayer(world, beside)
@@ -58,7 +61,7 @@ class TeachRun(BlocksRun):
         )
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """The student against the teacher and random actions."""
+        """Return the student's score against the teacher and random actions."""
         found = super().score(holdout=holdout) | {"teacher": self.config.teacher}
         if self.config.teacher == RANDOM:
             found["players"]["student"].pop("of_teacher")
@@ -80,14 +83,15 @@ def compose(config: TeachRunConfig) -> TeachRun:
 
 
 def plan(config: TeachRunConfig) -> Plan:
-    """What a run would hold."""
+    """Return the plan of a run."""
     device, worlds = find_device(config.device), build_teach_worlds(config)
+    # Found here as well: a teacher that cannot be used is refused with the plan.
     find_teacher(config.teacher, worlds.training, generator(config.seed, "teacher", torch.device("cpu")), device)
     return plan_blocks(config, worlds, device, taught=True)
 
 
 def build_teach_worlds(config: TeachRunConfig) -> BlocksWorlds:
-    """The worlds to learn in and to be judged in.
+    """Return the worlds to learn in and to be judged in.
 
     Raises:
         ConfigError: there is no such world, or an action is more than a choice from a list.
@@ -106,29 +110,30 @@ OF_A_RUN = "run:"
 
 
 def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.device) -> Teacher:
-    """The teacher of a name, as in `TeachRunConfig.teacher`."""
+    """Return the teacher of a name, as in `TeachRunConfig.teacher`."""
     if not name.startswith(OF_A_RUN):
         return build_teacher(name, world, rng)
     return StudentTeacher(Path(name.removeprefix(OF_A_RUN)), world, device)
 
 
 class StudentTeacher:
-    """A network of our own: the student of a run of teaching, as it was at its last checkpoint, without gradient.
+    """A network as a teacher: the student of a run of teaching, as it was at its last checkpoint, without gradient.
 
-    It shows the action that it thinks likeliest.
+    Its action is the likeliest one.
     """
 
     def __init__(self, run: Path, world: World, device: torch.device) -> None:
         """Read the checkpoint.
 
         Raises:
-            ConfigError: the folder is none of a run of teaching.
-            CheckpointError: there is no intact checkpoint, or it is of a world with others to see or to do.
+            ConfigError: the folder has no run of teaching.
+            CheckpointError: there is no intact checkpoint, or its world has other observations or actions.
         """
         folder = open_folder(run)
         config = load_config(TeachRunConfig, folder.config)
         self._agents = world.spaces.agents
         student = build_student(world.spaces, config.student, device)
+        # A learner for its storage alone: the checkpoint is read into it by the leaves' names.
         learner = build(student, sequences=1, rng=generator(0, "unused", device), device=device)
         intact = newest_intact(folder.checkpoints, say=lambda _: None)
         if intact is None:
@@ -137,7 +142,7 @@ class StudentTeacher:
         self._policy = TrainedPolicy(student, world.spaces, bound_weights(student, learner))
 
     def begin_(self, which: Array) -> None:
-        """Forget what was seen in these environments."""
+        """Forget these environments' agents."""
         self._policy.begin(which.repeat(self._agents))
 
     def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:

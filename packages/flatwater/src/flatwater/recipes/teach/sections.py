@@ -1,4 +1,4 @@
-"""What only teaching has on its page and in its picture: what the student learned, and where a step's time goes."""
+"""Sections of teaching on its page and in its picture: learning, and the time of a step."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
@@ -34,18 +34,18 @@ TITLES = ("part of a step", "µs an agent step", "share")
 
 
 def teaching_sections(run: RunRecords) -> Sections:
-    """Title -> blocks."""
+    """Return blocks by title."""
     return {"Learning": learning_section(run), "Profile": profile_section(run)}
 
 
 def teaching_picture(run: RunRecords) -> Picture:
-    """Returns and the hand-over over the blocks, what each agent is paid, and where the time of a step goes."""
+    """Return a picture: returns and the hand-over over the blocks, each player's return, and the time of a step."""
     paid = [] if run.result is None else [players_chart(run.result)]
     return [[learned_chart(run), handover_chart(run)], [*paid, profile_chart(run)]]
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """Returns against teacher and random actions, and the hand-over."""
+    """Yield returns against teacher and random actions, and the hand-over."""
     if not run.metrics.get("round"):
         yield missing_paragraph("block", "metrics.jsonl", run.state, "after each block")
         return
@@ -64,7 +64,7 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
 
 
 def profile_section(run: RunRecords) -> Iterator[Block]:
-    """The parts of a step: medians over the run, and their course."""
+    """Yield the parts of a step: medians over the run, and their course."""
     rows = profile_rows(run.metrics)
     if not rows:
         yield missing_paragraph("profile", "metrics.jsonl", run.state, "after each block")
@@ -74,7 +74,7 @@ def profile_section(run: RunRecords) -> Iterator[Block]:
 
 
 def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str, str]]:
-    """Part of a step, microseconds of an agent's step, share: medians over the blocks. Empty where nothing is known."""
+    """Return part of a step, microseconds, share: medians over the blocks; empty where no block was measured."""
     found = {part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
     medians = {part: median(values) for part, values in found.items() if values}
     whole = sum(medians.values())
@@ -83,13 +83,13 @@ def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str,
 
 
 def profile_tables(metrics: Mapping[str, Sequence[float]]) -> list[ShownTable]:
-    """Where the time of a step went; nothing where that is not known."""
+    """Return the time of a step by its parts; nothing where it was not measured."""
     rows = profile_rows(metrics)
     return [ShownTable(TITLES, rows)] if rows else []
 
 
 def learned_chart(run: RunRecords) -> Chart:
-    """Returns of training episodes and of held-out ones, against the teacher's and random actions."""
+    """Return a chart of training and held-out returns, against the teacher's and random actions."""
     return Chart(
         title="What an agent is paid in an episode",
         reading="Training episodes are led by the teacher in part, the more the earlier. The held-out episodes are "
@@ -101,7 +101,7 @@ def learned_chart(run: RunRecords) -> Chart:
 
 
 def handover_chart(run: RunRecords) -> Chart:
-    """How much the teacher leads, how often the student agrees with it, and what it is trained by."""
+    """Return a chart of the teacher's lead, the student's agreement with it, and the weights of both losses."""
     return Chart(
         title="From the teacher to the student",
         reading="Shares of steps, and weights of the two losses, in percent. The hand-over is where they cross.",
@@ -112,7 +112,7 @@ def handover_chart(run: RunRecords) -> Chart:
 
 
 def players_chart(result: Mapping[str, Any]) -> Chart:
-    """What each player's agents are paid: their mean, and from the worst to the best of them."""
+    """Return a chart of each player's returns: the mean of its agents, and the worst to the best of them."""
     rows = dict(reversed(result["players"].items()))
     low, mean, high = ([row.get(name) for row in rows.values()] for name in ("worst", "return", "best"))
     bars = Bars(
@@ -132,7 +132,7 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
 
 
 def profile_chart(run: RunRecords) -> Chart:
-    """Microseconds of an agent's step, by part."""
+    """Return a chart of the microseconds of an agent's step, by part."""
     metrics, rounds = run.metrics, run.metrics["round"]
     return Chart(
         title="Where the time of a step goes",

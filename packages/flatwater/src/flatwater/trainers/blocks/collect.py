@@ -15,9 +15,9 @@ from flatwater.trainers.profile import Profile
 from flatwater_watch.errors import RunError
 
 POISON = -(1 << 40)
-"""Stands in every slot of the teacher's actions before it is asked: what it does not write is seen."""
+"""Mark in every slot of the teacher's actions before it is asked: a slot that it does not write shows it."""
 TRUNCATED = 2
-"""Place in a row of what the world writes."""
+"""Place of `truncated` among the three outcomes that the world writes."""
 
 
 class Collector:
@@ -26,7 +26,7 @@ class Collector:
     def __init__(
         self, setup: BlocksSetup, run: BlocksState, world: World, teacher: Teacher | None, profile: Profile
     ) -> None:
-        """Bind views; nothing is begun. Where the run is in an episode, the world has to be as well (`play_again_`)."""
+        """Bind views; begin nothing. Where the run is in an episode, the world must be as well (`play_again_`)."""
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
@@ -36,6 +36,7 @@ class Collector:
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
+        # Views of the state tree: the world writes its observations and outcomes into the rollout itself.
         seen = [*run.rollout["obs"], run.coming]
         self._seen: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in seen]
         masks = [*run.rollout["legal"], run.legal[COMING]] if setup.spaces.masked else [None] * len(seen)
@@ -49,13 +50,13 @@ class Collector:
 
     @property
     def seen_now(self) -> Array:
-        """[E, A, *obs], where the next step looks."""
+        """The next step's observations, [E, A, *obs]."""
         progress = self._run.progress
         collecting = progress.phase == COLLECT and progress.step > 0
         return self._seen[progress.step if collecting else -1]
 
     def step_(self, t: int) -> None:
-        """Step `t` of the block: teacher and policy act, one of them is executed, and the step goes to row `t`."""
+        """Take step `t` of the block: teacher and policy act, one action is executed, and the step goes to row `t`."""
         run, profile = self._run, self._profile
         profile.begin_()
         if t == 0:
@@ -69,23 +70,26 @@ class Collector:
         chosen = action.reshape(*self._grid, *action.shape[1:])
         if (legal := self._legal[t]) is not None:
             check_actions(self._setup.spaces, legal, chosen, of="the policy")
+        # The world writes the next observation into the next row; `coming` is the row after the last.
         coming = self._seen[t + 1], self._outcomes[t]
         ended = step_(self.world, run.episodes, chosen, *coming, legal=self._legal[t + 1])
         profile.end_part_("env")
         self._starts[...] = False
         run.agent_steps += len(action)
         profile.steps += len(action)
+        # Other steps have their next value in the next row, or none where the episode terminated.
         last = t == len(self._outcomes) - 1
         if last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
             self._write_next_value_(t)
         if last:
             self._end_block_()
+        # Last: a new episode's first observation is written over the one that ended the old.
         if np.count_nonzero(ended):
             self._end_(ended, t + 1)
         profile.end_part_("store")
 
     def _teacher_actions_(self, t: int) -> Tensor | None:
-        """What the teacher would do in step `t`."""
+        """Return the teacher's actions in step `t`; None without a teacher."""
         if self.teacher is None:
             return None
         taught = ask_teacher_(self.teacher, self._seen[t], self._taught, legal=self._legal[t]).flatten()
@@ -95,10 +99,12 @@ class Collector:
         return taught
 
     def _act_(self, t: int, taught: Tensor | None) -> Array:
-        """Write what the policy, or its teacher, does in step `t`, [B, *action]."""
+        """Write the executed actions of step `t`, [B, *action], the policy's or its teacher's."""
         run, student, device = self._run, self._setup.student, self._setup.device
+        # Before the step, as a sequence is learned from with the memory before its first step.
         if student.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
             run.begun[t // unroll].copy_(run.memory)
+        # For all agents, led or not: how far the generator moves follows from the step alone.
         noise = student.actions.noise_(self._noise, run.generators["actions"])
         teacher = {} if taught is None else {"led": run.led.to(device), "taught": taught.to(device)}
         obs, begins = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
@@ -114,10 +120,11 @@ class Collector:
         return action
 
     def _begin_block_(self) -> None:
-        """The first row is what the last block ended with, and some agents are led."""
+        """Copy the last block's end to the first row, and draw which agents are led."""
         run, config = self._run, self._setup.config
         if run.agent_steps == 0:
             self._end_(np.ones(self._grid[0], np.bool_), -1)
+            # Beginning counts the episodes before as ended, and there were none.
             run.ended.zero_()
         run.rollout["obs"][0].copy_(run.coming)
         if self._setup.spaces.masked:
@@ -127,7 +134,7 @@ class Collector:
             torch.lt(drawn, config.learner.lead.value_at(run.agent_steps), out=run.led)
 
     def _write_next_value_(self, t: int) -> None:
-        """What follows step `t`, before any episode begins anew."""
+        """Write the value of the observation after step `t`, before any episode begins anew."""
         run, setup = self._run, self._setup
         following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
         none = torch.zeros(len(following), dtype=torch.bool, device=setup.device)
@@ -135,8 +142,9 @@ class Collector:
         run.rollout["next_value"][t].copy_(seen.value[0])
 
     def _end_block_(self) -> None:
-        """What follows a step is worth what the next one saw, but where an agent was over: that is there already."""
+        """Write each step's next value: the next step's value, but where an agent was over, which has it already."""
         run, rollout, student = self._run, self._run.rollout, self._setup.student
+        # Without a memory, one pass over the block gives what a pass a step would give.
         if not student.policy.cells:
             self._judge_()
         over = rollout["terminated"][:-1] | rollout["truncated"][:-1]
@@ -146,7 +154,7 @@ class Collector:
             run.ended[2].add_((rollout["led"] & rollout["alive"]).sum())
 
     def restart_episodes_(self) -> None:
-        """Begin new episodes where the run is, because its world cannot come back: those under way are cut there."""
+        """Begin new episodes where the run is, because its world cannot come back: running episodes are cut there."""
         run, progress = self._run, self._run.progress
         collecting = progress.phase == COLLECT and progress.step > 0
         if collecting:
@@ -159,11 +167,12 @@ class Collector:
         run.ended.copy_(counted)
 
     def _end_(self, ended: Array, row: int) -> None:
-        """Count the episodes of `ended`, bool [E], and begin new ones, which are seen in a row of the block."""
+        """Count the episodes of `ended`, bool [E], and begin new ones, whose observations go to a row of the block."""
         run, episodes = self._run, self._run.episodes
         which = torch.from_numpy(ended)
         run.ended[0].add_(int(ended.sum()) * self._grid[1])
         run.ended[1].add_(episodes.returns[which].double().sum())
+        # A seed for every environment, ended or not: the generator moves alike.
         seeds = torch.randint(HELD_OUT, (len(ended),), generator=run.generators["world seeds"]).numpy()
         begin_(self.world, episodes, ended, seeds, self._seen[row], legal=self._legal[row])
         if self.teacher is not None:
@@ -176,10 +185,10 @@ COLLECT = 1
 
 
 def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
-    """What a teacher would do, written into `actions` [E, A, *action]; `legal` says what it may.
+    """Write a teacher's actions into `actions` [E, A, *action]; `legal` is the mask of legal actions.
 
     Raises:
-        RunError: it left slots unwritten; an array that is used again would show an older action there.
+        RunError: the teacher left slots unwritten; an array that is used again would show an older action there.
     """
     actions.fill_(POISON)
     show_teacher_(teacher, obs, actions.numpy(), legal)

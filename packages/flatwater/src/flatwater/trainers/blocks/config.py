@@ -1,4 +1,4 @@
-"""What PPO on blocks is made of, with a teacher or without, apart from its world and its machine."""
+"""Settings of PPO on blocks, with a teacher or without, apart from its world and its machine."""
 
 from dataclasses import field
 from typing import Annotated
@@ -42,6 +42,6 @@ class BlocksConfig:
     evaluation: ComparisonConfig = field(default_factory=ComparisonConfig)
 
     def __post_init__(self) -> None:
-        """Check what must fit together."""
+        """Refuse a block that is not cut into whole sequences."""
         unroll = self.learner.unroll
         require(self.block % unroll == 0, "block", self.block, f"a multiple of learner.unroll ({unroll})")

@@ -13,10 +13,10 @@ from flatwater.trainers.episodes import begin_, build_outcome, step_counted_
 
 
 class HeldOutEvaluator:
-    """The world of the held-out episodes, and who can play them."""
+    """The world of the held-out episodes, and its players."""
 
     def __init__(self, setup: BlocksSetup, run: BlocksState, world: World, teachers: dict[str, Teacher]) -> None:
-        """Bind views."""
+        """Bind views of the state."""
         self._setup, self._run = setup, run
         self._weights = bound_weights(setup.student, run.learner)
         self.world, self.teachers = world, teachers
@@ -33,7 +33,7 @@ class HeldOutEvaluator:
         self.first_seed = HELD_OUT
 
     def play_(self, player: str, number: int) -> None:
-        """Step `number` of a player's episodes. An environment whose episode has ended plays on uncounted."""
+        """Take step `number` of a player's episodes. An environment whose episode has ended plays on uncounted."""
         held = self._run.held_out
         if number == 0:
             self._begin_(np.ones(self._grid[0], np.bool_))
@@ -48,9 +48,9 @@ class HeldOutEvaluator:
             self._begin_(ended)
 
     def _act_(self, player: str, *, first: bool) -> Array:
-        """Actions [E, A, *action]; whose episode has ended plays its seed again, with what it remembers of it.
+        """Return actions [E, A, *action]. An ended episode is played again from its seed, its memory not cleared.
 
-        A student draws, as its teacher's action is one of several. A policy of its own takes the likeliest.
+        A student's action is drawn, as its teacher's is one of several. A policy without a teacher takes the likeliest.
         """
         held = self._run.held_out
         if player in self.teachers:
@@ -58,6 +58,7 @@ class HeldOutEvaluator:
         if first:
             held.memory.zero_()
         obs = held.obs.to(self._setup.device)
+        # Memory is cleared at the first step alone: what comes after an episode's end is not counted.
         starts = torch.zeros(len(held.obs), dtype=torch.bool, device=self._setup.device)
         with torch.no_grad():
             choice = self._setup.student.choose(self._weights, obs, held.memory, starts)
@@ -73,6 +74,7 @@ class HeldOutEvaluator:
         return self._setup.student.actions.noise_(self._noise, self._run.generators["held out actions"])
 
     def _begin_(self, which: Array) -> None:
+        # The same seed for an environment each time: all players and all evaluations play the same episodes.
         seeds = self.first_seed + np.arange(self._grid[0], dtype=np.int64)
         begin_(self.world, self._run.held_out.episodes, which, seeds, self.obs, legal=self._legal)
         for teacher in self.teachers.values():

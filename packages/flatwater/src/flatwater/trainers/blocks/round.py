@@ -1,4 +1,4 @@
-"""One round: let those play that do not learn (once), collect a block, update, evaluate (now and then)."""
+"""One round: baselines play (once), collect a block, update, evaluate (now and then)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from flatwater.trainers.profile import Profile
 
 @dataclass(frozen=True)
 class BlocksTrainer:
-    """The phases of a round over a run's state; what the loop drives."""
+    """The phases of a round over a run's state, as the loop drives them."""
 
     setup: BlocksSetup
     run: BlocksState
@@ -31,11 +31,11 @@ class BlocksTrainer:
 
     @property
     def progress(self) -> Progress:
-        """Where the run is."""
+        """Place of the run in its rounds."""
         return self.run.progress
 
     def settle_(self) -> dict[str, float]:
-        """The round's numbers."""
+        """Return the round's numbers."""
         return read_numbers_(self.setup, self.run, self.profile)
 
 
@@ -70,7 +70,10 @@ def build_trainer(
 
 
 def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]:
-    """The update by its number in the round; the first one assesses the block, after the last one it is absorbed."""
+    """Return the update by its number in the round.
+
+    The first update computes the block's advantages; after the last one, observations are merged into the statistics.
+    """
     config, rollout = setup.config.learner, run.rollout
     weighing = loss_weights(setup.device)
     update_ = make_update(config, setup.student, run.learner, rollout=rollout, begun=run.begun, weighing=weighing)
@@ -79,9 +82,11 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
         if number == 0:
             compute_advantages_(rollout, config)
         if isinstance(config, TeachingConfig):
+            # In place: the bound update reads these very tensors.
             weighing.supervision.fill_(config.supervision.value_at(run.agent_steps))
             weighing.reinforcement.fill_(config.reinforcement.value_at(run.agent_steps))
         update_(number)
+        # After the last update: other statistics in between would make another policy of the one that acted.
         if number == config.epochs * config.minibatches - 1 and setup.student.measures:
             parts = (rollout[name].flatten(0, 1).chunk(config.minibatches) for name in ("obs", "alive"))
             for obs, alive in zip(*parts, strict=True):  # no more room than an update takes
@@ -93,11 +98,11 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
 
 
 PARTS = ("env", "teacher", "student", "store", "update")
-"""Of a step, in the order in which the profile shows them."""
+"""Parts of a step, in the order in which the profile shows them."""
 
 
 def read_numbers_(setup: BlocksSetup, run: BlocksState, profile: Profile) -> dict[str, float]:
-    """Named numbers of the round that is complete. Clears what the run sums up over a round."""
+    """Return named numbers of the round that is complete, and clear the sums of the round."""
     config = setup.config
     episodes, paid, led = run.ended.tolist()
     run.ended.zero_()
@@ -122,13 +127,14 @@ def read_numbers_(setup: BlocksSetup, run: BlocksState, profile: Profile) -> dic
 def _explained_variance(run: BlocksState) -> float:
     rollout = run.rollout
     target, missed = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
+    # 1e-12 where all returns are equal, as before anything is ever paid.
     return 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12))
 
 
 def _profile(profile: Profile, steps: int) -> dict[str, float]:
-    """Microseconds of an agent's step, by part, and agent steps per second: of a block that was taken here whole.
+    """Return microseconds of an agent's step, by part, and agent steps per second, of a block taken whole here.
 
-    Of any other nothing is known: its update is of steps that another process took.
+    Of any other block nothing is known: its update covers steps that another process took.
     """
     if profile.steps < steps:
         return {}
@@ -137,7 +143,7 @@ def _profile(profile: Profile, steps: int) -> dict[str, float]:
 
 
 def keep_worlds_(trainer: BlocksTrainer) -> str:
-    """Write down what both worlds keep over episodes, before a checkpoint. Returns why that cannot be, or nothing."""
+    """Write both worlds' states over episodes, before a checkpoint; return why that cannot be, or nothing."""
     run = trainer.run
     return save_world_state_(trainer.collector.world, run.episodes) or save_world_state_(
         trainer.stage.world, run.held_out.episodes
@@ -145,10 +151,10 @@ def keep_worlds_(trainer: BlocksTrainer) -> str:
 
 
 def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
-    """Play the episodes again that are under way, in worlds that were just built.
+    """Play the running episodes again, in worlds that were just built.
 
     Args:
-        trainer: restored.
+        trainer: a restored trainer.
         exact: whether they can be; otherwise, and where it turns out that they cannot, new ones begin.
 
     Returns:
@@ -161,6 +167,7 @@ def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
         if exact:
             given = collector.world, collector.teacher, run.episodes, collector.seen_now
             why = _bring_(*given, run.generators["teacher"])
+        # New episodes also where `exact` was wanted and a difference was found on the way.
         if why or not exact:
             give_back_(collector.world, run.episodes)
             collector.restart_episodes_()
@@ -181,7 +188,10 @@ def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
 
 
 def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> str:
-    """Arrive where `saved` is what is seen. A teacher that draws has drawn already what it draws on the way."""
+    """Play to where `saved` is the observation; the teacher's generator stays as it was saved.
+
+    The saved generator has made the draws of these steps already.
+    """
     drawn = rng.get_state()
     why = replay_episodes_(world, teacher, episodes, saved)
     rng.set_state(drawn)

@@ -1,4 +1,4 @@
-"""Everything that PPO on blocks keeps between steps, with a teacher or without, and how it is built."""
+"""The state that PPO on blocks keeps between steps, with a teacher or without, and how it is built."""
 
 from dataclasses import dataclass, replace
 
@@ -20,12 +20,12 @@ from flatwater.trainers.loop import Progress
 
 CPU = torch.device("cpu")
 POLICY, STUDENT, TEACHER, RANDOM = ("policy", "student", "teacher", "random")
-"""Who plays the held-out episodes: what is trained (a policy, or the student of a teacher), and what does not learn."""
+"""Players of the held-out episodes: the trained one (a policy, or the student of a teacher), and others."""
 COMING, HELD = "coming", "held out"
 CONSUMERS = ("world seeds", "lead", "teacher", "held out teacher", "random")
-"""Who draws on the CPU, where worlds and teachers are ..."""
+"""Consumers of random numbers on the CPU, where worlds and teachers are."""
 DRAWERS = ("actions", "held out actions")
-"""... and on the device of the student."""
+"""Consumers of random numbers on the student's device."""
 
 
 @state
@@ -34,12 +34,12 @@ class HeldOutEpisodes:
 
     episodes: Episodes
     obs: Tensor
-    """[B, *obs]: what is seen now."""
+    """Present observations, [B, *obs]."""
     memory: Float[Tensor, "2 B M"]
     done: Bool[Tensor, "E"]
-    """Environments whose one episode has ended; what they do after that does not count."""
+    """Environments whose one episode has ended; later steps do not count."""
     scores: dict[str, Float[Tensor, "B"]]
-    """By player: what each agent was paid in the last evaluation; NaN before it."""
+    """Return of each agent in the last evaluation, by player; NaN before it."""
 
 
 @state
@@ -49,23 +49,23 @@ class BlocksState:
     progress: Progress
     learner: Learner
     rollout: Rollout
-    """The block that is learned from; `obs`, `reward`, `terminated` and `truncated` are the world's to write."""
+    """The block that is learned from; the world writes `obs`, `reward`, `terminated` and `truncated`."""
     coming: Tensor
-    """[B, *obs]: what is seen after the block's last step, and in the next block's first."""
+    """Observations after the block's last step, and in the next block's first, [B, *obs]."""
     legal: dict[str, Bool[Tensor, "B R"]]
-    """Where actions have masks: what may be done then (`coming`), and now in the held-out episodes (`held out`)."""
+    """Masks of legal actions, where there are masks: after the block (`coming`), and in the held-out episodes."""
     starts: Bool[Tensor, "B"]
     """Whether the next step is the first of an episode."""
     led: Bool[Tensor, "B"]
     """For each agent, whether the teacher's actions are executed in this block; all False without a teacher."""
     memory: Float[Tensor, "2 B M"]
-    """What the student remembers, on its device, ..."""
+    """Memory of the student, on its device."""
     begun: Float[Tensor, "C 2 B M"]
-    """... and what it did before the first step of each of the block's sequences."""
+    """Memory before the first step of each of the block's sequences."""
     episodes: Episodes
     held_out: HeldOutEpisodes
     ended: Float[Tensor, "3"]
-    """Since they were last read, float64: agents' episodes that ended, what they were paid, steps that were led."""
+    """Sums since the last reading, float64: agents' episodes that ended, their returns, steps that were led."""
     generators: dict[str, torch.Generator]
     agent_steps: int = 0
     """Steps of single agents since the run began."""
@@ -73,12 +73,12 @@ class BlocksState:
 
 @dataclass(frozen=True)
 class BlocksSetup:
-    """What never changes during a run, and is not state: configuration, the student as functions."""
+    """Constants of a run, which are not state: configuration, the student as functions."""
 
     config: BlocksConfig
     spaces: Spaces
     held_out: Spaces
-    """Of the world of held-out episodes."""
+    """Spaces of the world of held-out episodes."""
     student: Student
     device: torch.device
     taught: bool
@@ -86,31 +86,31 @@ class BlocksSetup:
 
     @property
     def players(self) -> tuple[str, ...]:
-        """Who plays the held-out episodes, what is trained first."""
+        """Players of the held-out episodes, the trained one first."""
         return (STUDENT, TEACHER, RANDOM) if self.taught else (POLICY, RANDOM)
 
     @property
     def agents(self) -> int:
-        """B, of all environments together."""
+        """Agents of all environments together, B."""
         return self.spaces.envs * self.spaces.agents
 
 
 def build_setup(
     config: BlocksConfig, spaces: Spaces, held_out: Spaces, device: torch.device, *, taught: bool = True
 ) -> BlocksSetup:
-    """The policy for what the world's agents see and do."""
+    """Return the constants of a run, with a policy for the world's spaces."""
     student = replace(build_student(spaces, config.student, device), lowered=config.learner.autocast == "bf16")
     return BlocksSetup(config, spaces, held_out, student, device, taught)
 
 
 def build_student(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
-    """The network for what a world's agents see and do."""
+    """Return the network for a world's observations and actions."""
     measures = spaces.measures if config.observations == "stretched" else ()
     return Student(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures)
 
 
 def policy_actions(spaces: Spaces, device: torch.device) -> Actions:
-    """What the policy's numbers say."""
+    """Return the kind of actions that the policy's outputs describe."""
     if spaces.bounds is not None:
         return ContinuousActions(spaces.bounds, device)
     return DiscreteActions(len(spaces.actions)) if spaces.choices is None else MultiDiscreteActions(spaces.choices)
@@ -169,7 +169,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
 
 
 def rollout_columns(setup: BlocksSetup) -> dict[str, ColumnSpec]:
-    """What is kept of each step: what the world writes, what the policy did, and what is made of both."""
+    """Return the columns of a step: those that the world writes, the policy's, and those made of both."""
     spaces = setup.spaces
     written = {
         "obs": ColumnSpec(spaces.obs, torch.uint8 if spaces.form == "tokens" else torch.float32),

@@ -1,4 +1,4 @@
-"""What evolving in any environment is made of, apart from its machine."""
+"""Settings of evolution in any environment, apart from its machine."""
 
 from dataclasses import field
 from typing import Annotated, Literal

@@ -18,11 +18,11 @@ from flatwater.trainers.evolve.state import EvolveSetup, Population
 from flatwater.trainers.profile import Profile
 
 PARTS = ("actor", "env", "store", "update")
-"""Of a step, in the order in which the profile shows them."""
+"""Parts of a step, in the order in which the profile shows them."""
 
 
 class ActionScale:
-    """From actions in [-1, 1] to those of a world."""
+    """The map from actions in [-1, 1] to those of a world."""
 
     def __init__(self, spaces: Spaces) -> None:
         low, high = np.array(spaces.bounds, np.float32).T
@@ -30,7 +30,7 @@ class ActionScale:
         self._middle, self._half = (low + high) / 2, (high - low) / 2
 
     def __call__(self, action: Float[Tensor, "*any A"]) -> Array:
-        """Within the bounds, also where rounding would leave them."""
+        """Return actions within the bounds, also where rounding would leave them."""
         found: Array = np.clip(action.cpu().numpy() * self._half + self._middle, self._low, self._high)
         return found
 
@@ -39,9 +39,10 @@ class PopulationCollector:
     """The world that a population learns in, with the arrays that it writes into, bound once."""
 
     def __init__(self, setup: EvolveSetup, run: Population, world: World, profile: Profile) -> None:
-        """Bind views; nothing is begun. Where the run is in an episode, the world has to be as well (`rebuild_`)."""
+        """Bind views; begin nothing. Where the run is in an episode, the world must be as well (`rebuild_`)."""
         self._setup, self._run, self._profile = setup, run, profile
         self.world = world
+        # A view with an axis of one agent: the world writes its observations into the state tree.
         self.seen: Array = run.coming.numpy()[:, None]
         self._outcome = build_outcome(setup.spaces.envs, 1)
         self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
@@ -49,7 +50,7 @@ class PopulationCollector:
         self._learn_ = bind_learning(setup, run)
 
     def step_(self, number: int) -> None:
-        """Step `number` of the generation."""
+        """Take step `number` of the generation."""
         run, config, profile = self._run, self._setup.config, self._profile
         if number == 0:
             profile.clear_()
@@ -61,12 +62,14 @@ class PopulationCollector:
         ended = step_(self.world, run.episodes, self._scale(action)[:, None], self.seen, self._outcome)
         profile.end_part_("env")
         reward, terminated, truncated = (torch.from_numpy(each[:, 0]) for each in self._outcome)
+        # `coming` holds the next observation already: `seen`, which the world has just written, is the same memory.
         append_(run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming)
         run.transitions += len(action)
         if ended.any():
             which = torch.from_numpy(ended)
             run.ended[0].add_(int(ended.sum()))
             run.ended[1].add_(run.episodes.returns[which].double().sum())
+            # After the append: a new episode's first observation is written over the old one's last.
             self._begin_(ended)
         profile.steps += len(action)
         profile.end_part_("store")
@@ -76,13 +79,15 @@ class PopulationCollector:
         profile.end_part_("update")
 
     def _act(self) -> Float[Tensor, "N A"]:
-        """What members do, so that something can be learned from it; any action before the first update."""
+        """Return the members' exploring actions; random ones before the first update."""
         setup, run = self._setup, self._run
         config, device = setup.config, setup.device
         if run.transitions < config.replay.warmup:
             shape = (len(run.coming), len(setup.spaces.actions))
+            # A generator of its own: a longer warm-up does not move the draws of exploration.
             return torch.rand(shape, generator=run.generators["warmup"], device=device).mul_(2).sub_(1)
         obs = run.coming.to(device).view(config.population.size, config.population.envs, -1)
+        # Anew for each step: the deviation of its noise follows from the count of updates.
         explore = setup.algorithm.explorer(config.learner, run.learner, perturb)
         with torch.no_grad():
             action = explore(setup.nets.actor, self._actors, obs, run.generators["exploration"])
@@ -90,11 +95,12 @@ class PopulationCollector:
         return action.flatten(0, 1)
 
     def restart_episodes_(self) -> None:
-        """Begin new episodes everywhere, because the world cannot come back: those under way are cut there."""
+        """Begin new episodes everywhere, because the world cannot come back: running episodes are cut there."""
         self._begin_(np.ones(len(self._run.coming), np.bool_))
 
     def _begin_(self, which: Array) -> None:
         run = self._run
+        # A seed for every environment, ended or not: the generator moves alike.
         seeds = torch.randint(HELD_OUT, (len(which),), generator=run.generators["world seeds"]).numpy()
         begin_(self.world, run.episodes, which, seeds, self.seen)
         envs = torch.from_numpy(which).nonzero().squeeze(1)
@@ -102,7 +108,7 @@ class PopulationCollector:
 
 
 def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
-    """One update of every member, each from a draw of its own from what all have played."""
+    """Bind one update of every member, each from its own draw from the transitions of all."""
     config = setup.config
     update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, config.population.size)])
     shape = (config.population.size, config.learner.micro_batches, config.learner.own.batch_size)
@@ -115,6 +121,7 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
         return gather_rows
 
     def learn_() -> None:
+        # One draw for all members and micro-batches: each member's rows are its own.
         drawn = draw(run.ring, shape, run.generators["replay"])
         td_error = update_([micro_batch(drawn, g) for g in range(shape[1])])
         if config.replay.prioritised and td_error is not None:

@@ -16,7 +16,7 @@ from flatwater.trainers.profile import Profile
 
 @dataclass(frozen=True)
 class EvolveTrainer:
-    """The phases of a generation over a run's state; what the loop drives."""
+    """The phases of a generation over a run's state, as the loop drives them."""
 
     setup: EvolveSetup
     run: Population
@@ -27,18 +27,18 @@ class EvolveTrainer:
 
     @property
     def progress(self) -> Progress:
-        """Where the run is."""
+        """Place of the run in its generations."""
         return self.run.progress
 
     def settle_(self) -> dict[str, float]:
-        """The generation's numbers."""
+        """Return the generation's numbers."""
         return read_numbers_(self.setup, self.run, self.profile)
 
 
 def build_trainer(
     setup: EvolveSetup, run: Population, player: PopulationCollector, stage: MemberEvaluator, profile: Profile
 ) -> EvolveTrainer:
-    """Bind the phases to the state. Fitness is that of members that have learned, before others replace them."""
+    """Bind the phases to the state. Fitness is measured after members have learned, before others replace them."""
     phases = (
         Phase("train", lambda: setup.config.steps, player.step_),
         Phase("evaluate", lambda: setup.trial.steps, stage.fitness_step_),
@@ -48,10 +48,11 @@ def build_trainer(
 
 
 def select_(setup: EvolveSetup, run: Population) -> None:
-    """The best member is crowned where it beats the champion on the same episodes; the next generation is made."""
+    """Crown the best member where it beats the champion on the same episodes, and make the next generation."""
     scores, values = run.scores, run.scores.values
     values.copy_(run.trial.paid.view(len(values), -1).mean(1))
     fitness = values[:-1].clone()
+    # Before the next generation is made, which may write over the best member.
     scores.crowned = crown_best_(run.learner, run.lineage, values) >= 0
     scores.plateau = evolve_(
         setup.config.evolution,
@@ -66,7 +67,7 @@ def select_(setup: EvolveSetup, run: Population) -> None:
 
 
 def keep_worlds_(trainer: EvolveTrainer) -> str:
-    """Write down what both worlds keep over episodes, before a checkpoint. Returns why that cannot be, or nothing."""
+    """Write both worlds' states over episodes, before a checkpoint; return why that cannot be, or nothing."""
     run = trainer.run
     return save_world_state_(trainer.player.world, run.episodes) or save_world_state_(
         trainer.stage.world, run.trial.episodes
@@ -74,10 +75,10 @@ def keep_worlds_(trainer: EvolveTrainer) -> str:
 
 
 def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
-    """Play the episodes again that are under way, in worlds that were just built.
+    """Play the running episodes again, in worlds that were just built.
 
     Args:
-        trainer: restored.
+        trainer: a restored trainer.
         exact: whether they can be; otherwise, and where it turns out that they cannot, new ones begin.
 
     Returns:
@@ -93,6 +94,7 @@ def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
     between = progress.step == 0 or trainer.phases[progress.phase].name != "evaluate"
     if between and not is_begun(run.trial.episodes):
         return why
+    # One failure is enough: the run is not the same any more, so new episodes do.
     exact = exact and not why
     why = replay_episodes_(stage.world, None, run.trial.episodes, stage.seen) if exact else why
     if why or not exact:
@@ -102,7 +104,7 @@ def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
 
 
 def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict[str, float]:
-    """Named numbers of the round. Clears what the run sums up over a round."""
+    """Return named numbers of the round, and clear the sums of the round."""
     values = run.scores.values.double()
     fitness, (episodes, paid) = values[:-1], run.ended.tolist()
     run.ended.zero_()
@@ -133,7 +135,7 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
 
 
 def lineage_record(run: Population) -> dict[str, Any]:
-    """Who is in each slot after this generation; the champion's is the last."""
+    """Return the member in each slot after this generation; the champion's slot is the last."""
     lineage = run.lineage
     return {
         "ids": lineage.ids.tolist(),

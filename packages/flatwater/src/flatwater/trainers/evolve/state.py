@@ -1,4 +1,4 @@
-"""Everything that a population in an environment keeps between steps, and how it is built."""
+"""The state that a population in an environment keeps between steps, and how it is built."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 class VectorSpace(NamedTuple):
-    """Numbers in a row, as the replay stores them."""
+    """A space of numbers in a row, as the replay stores them."""
 
     shape: tuple[int, ...]
     dtype: Any = np.float32
@@ -36,23 +36,23 @@ class EvaluationEpisodes:
 
     episodes: Episodes
     obs: Float[Tensor, "N O"]
-    """What is seen now."""
+    """Present observations."""
     done: Bool[Tensor, "N"]
-    """Environments whose one episode has ended; what they do after that does not count."""
+    """Environments whose one episode has ended; later steps do not count."""
     paid: Float[Tensor, "N"]
-    """In these episodes so far."""
+    """Rewards in these episodes so far, summed."""
 
 
 @state
 class GenerationScores:
-    """What this generation's members reached."""
+    """Returns of this generation's members."""
 
     values: Float[Tensor, "P+1"]
     """Mean return without noise; the champion's, on the same episodes, is the last."""
     crowned: bool
     """Whether this generation brought a new champion."""
     plateau: bool
-    """Whether the best return stands still."""
+    """Whether the best return is on a plateau."""
 
 
 @state
@@ -62,37 +62,37 @@ class Population:
     progress: Progress
     learner: Members
     ring: Ring
-    """What all members have played, a stream for each environment."""
+    """Transitions of all members, a stream for each environment."""
     coming: Float[Tensor, "N O"]
-    """What is seen now, member by member."""
+    """Present observations, member by member."""
     episodes: Episodes
     trial: EvaluationEpisodes
     schedule: MutationSchedule
     lineage: Lineage
     scores: GenerationScores
     ended: Float[Tensor, "2"]
-    """Since they were last read, float64: episodes that ended, and what they were paid."""
+    """Sums since the last reading, float64: episodes that ended, and their returns."""
     generators: dict[str, torch.Generator]
     transitions: int = 0
-    """Played since the run began."""
+    """Transitions since the run began."""
 
 
 @dataclass(frozen=True)
 class EvolveSetup:
-    """What never changes during a run, and is not state: configuration, networks as functions, spaces."""
+    """Constants of a run, which are not state: configuration, networks as functions, spaces."""
 
     config: EvolveConfig
     spaces: Spaces
-    """Of the world that is learned in: population.size x population.envs environments."""
+    """Spaces of the world to learn in: population.size x population.envs environments."""
     trial: Spaces
-    """Of the world of the episodes without noise."""
+    """Spaces of the world of the episodes without noise."""
     nets: Networks
     algorithm: Algorithm
     device: torch.device
 
 
 def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: torch.device) -> EvolveSetup:
-    """The networks for what the world's agents see and do."""
+    """Return the constants of a run, with networks for the world's spaces."""
     algorithm = find_algorithm(config.learner)
     require(
         config.learner.own.replays,
@@ -107,15 +107,15 @@ def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: tor
 
 
 WORLDS = ("world seeds", "trial seeds", "random")
-"""Who draws on the CPU, where worlds are ..."""
+"""Consumers of random numbers on the CPU, where worlds are."""
 DRAWERS = ("exploration", "warmup", "replay", "evolution")
-"""... and on the device of the networks."""
+"""Consumers of random numbers on the networks' device."""
 
 
 def build_population(setup: EvolveSetup) -> Population:
     """Allocate a run whole. On the meta device this is its plan.
 
-    What worlds write lies on the CPU; networks, moments and replay on the device.
+    Arrays that worlds write lie on the CPU; networks, moments and replay on the device.
     """
     config, device, members = setup.config, setup.device, setup.config.population.size
     host = device if device.type == "meta" else CPU

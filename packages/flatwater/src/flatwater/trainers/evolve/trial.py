@@ -13,12 +13,13 @@ from flatwater.trainers.evolve.state import EvolveSetup, Population
 
 
 class MemberEvaluator:
-    """The world of these episodes."""
+    """The world of the episodes without noise, and its players."""
 
     def __init__(self, setup: EvolveSetup, run: Population, world: World) -> None:
-        """Bind views."""
+        """Bind views of the state."""
         self._setup, self._run = setup, run
         self.world = world
+        # A view with an axis of one agent: the world writes its observations into the state tree.
         self.seen: Array = run.trial.obs.numpy()[:, None]
         self._outcome = build_outcome(setup.trial.envs, 1)
         self._actors = views(run.learner.actor, setup.nets.actor.layout)
@@ -26,7 +27,7 @@ class MemberEvaluator:
         self._random = np.zeros((setup.trial.envs, 1, *setup.trial.action_shape), np.float32)
 
     def fitness_step_(self, number: int) -> None:
-        """Step `number` of every member's episodes and the champion's, all on the same seeds."""
+        """Take step `number` of every member's episodes and the champion's, all on the same seeds."""
         run, episodes = self._run, self._setup.config.evaluation.episodes
         if number == 0:
             seeds = torch.randint(HELD_OUT, (episodes,), generator=run.generators["trial seeds"])
@@ -34,16 +35,16 @@ class MemberEvaluator:
         self._play_(self._act(self._setup.nets.actor, self._actors))
 
     def champion_step_(self) -> None:
-        """The champion acts in all environments."""
+        """Take one step of the champion in all environments."""
         self._play_(self._act(self._setup.nets.actor, {name: weight[-1:] for name, weight in self._actors.items()}))
 
     def random_step_(self, teacher: Teacher) -> None:
-        """Any action in all environments."""
+        """Take one step of any action in all environments."""
         teacher.step_batch(self.seen, self._random)
         self._play_(self._random)
 
     def begin_(self, seeds: Array) -> None:
-        """Begin an episode in every environment."""
+        """Begin an episode of its seed in every environment."""
         trial = self._run.trial
         trial.done.zero_()
         trial.paid.zero_()
@@ -57,7 +58,7 @@ class MemberEvaluator:
         return self._scale(action.flatten(0, 1))[:, None]
 
     def _play_(self, action: Array) -> None:
-        """One step; nothing where all episodes have ended. One that has ended alone plays on uncounted."""
+        """Take one step; do nothing where all episodes have ended. A single ended episode plays on uncounted."""
         trial = self._run.trial
         if bool(trial.done.all()):
             return
@@ -65,4 +66,5 @@ class MemberEvaluator:
             self.world, trial.episodes, action, self.seen, self._outcome, done=trial.done, paid=trial.paid
         )
         if ended.any() and not bool(trial.done.all()):
+            # A copy: `begin_` writes the seeds into the very array that they come from.
             begin_(self.world, trial.episodes, ended, trial.episodes.seeds.numpy().copy(), self.seen)

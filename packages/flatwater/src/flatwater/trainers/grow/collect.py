@@ -20,7 +20,7 @@ from flatwater.trainers.grow.state import GrowSetup, GrowState
 
 
 def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> None:
-    """Step `t` of this round's episodes: the policy acts, with its floor, and the step goes to row `t`.
+    """Take step `t` of this round's episodes: the policy acts, with its floor, and the step goes to row `t`.
 
     An episode ends with step T - 1 because its time is over. The observation shows the time, so the critic knows that
     nothing follows: the last step terminates, and is not truncated.
@@ -30,6 +30,7 @@ def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> N
         rng = run.generators["env seeds"]
         torch.randint(HELD_OUT, (config.envs,), generator=rng, out=run.seeds)
         crew.begin_(run.seeds)
+    # Drawn for all environments at once and dealt by rows: groups and workers do not change the numbers.
     noise = actions.noise_(run.memory.new_empty(config.envs, actions.noise), run.generators["actions"])
     found = crew.step_(EXPLORER, noise)
     rollout, last = run.rollout, t == config.env.steps - 1
@@ -37,6 +38,7 @@ def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> N
     rollout["starts"][t].fill_(t == 0)
     rollout["alive"][t].fill_(1)
     rollout["terminated"][t].fill_(last)
+    # Observed one step later: the value of an observation is the next value of the step before.
     if t > 0:
         rollout["next_value"][t - 1].copy_(rollout["value"][t])
     if last:
@@ -44,7 +46,7 @@ def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> N
 
 
 def noise_for(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor, "E N"] | None:
-    """What a player of held-out episodes draws from in a step: the policy's likeliest action needs nothing."""
+    """Return a player's random numbers for a step of held-out episodes; None where it draws nothing."""
     if player not in DRAWS:
         return None
     choices = head_sizes(setup.config.env.lifecycle, len(setup.net.seeds))
@@ -52,15 +54,16 @@ def noise_for(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor, "E
 
 
 def steps_of_all(setup: GrowSetup) -> int:
-    """Steps of the pool for one player's held-out episodes."""
+    """Return the number of steps of the pool for one player's held-out episodes."""
     return setup.config.held_out_turns * setup.config.env.steps
 
 
 def play_held_out_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, player: str, number: int) -> None:
-    """Step `number` of a player's held-out episodes; its rewards are added to their returns."""
+    """Take step `number` of a player's held-out episodes; its rewards are added to their returns."""
     returns = run.scores.policy if player == POLICY else run.scores.baselines[player]
     turn, t = divmod(number, setup.config.env.steps)
     first, envs = turn * setup.config.envs, setup.config.envs
+    # A view: adding to it adds to the scores in the state tree.
     mine = returns[first : first + envs]
     if t == 0:
         crew.begin_(torch.arange(HELD_OUT + first, HELD_OUT + first + envs, device=setup.device))
@@ -69,7 +72,7 @@ def play_held_out_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, player
 
 
 def leave_alone_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
-    """Step `number` of as many episodes, on the first seeds of those trained on, in which nothing is grown."""
+    """Take step `number` of as many episodes, on the first training seeds, in which nothing is grown."""
     turn, t = divmod(number, setup.config.env.steps)
     first, envs = turn * setup.config.envs, setup.config.envs
     if t == 0:

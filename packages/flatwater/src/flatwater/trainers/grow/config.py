@@ -1,4 +1,4 @@
-"""What a run of growing networks is made of, apart from its data and its machine."""
+"""Settings of a run of growing networks, apart from its data and its machine."""
 
 from dataclasses import field
 from typing import Annotated
@@ -25,7 +25,7 @@ class HeldOutConfig:
 
 
 SHIPPED_ONLY = ("kind", "channels", "hidden", "impaired")
-"""Settings of `env.host` that say nothing of a host of the user's."""
+"""Settings of `env.host` that a host of the user's ignores."""
 
 
 @config
@@ -51,7 +51,7 @@ class GrowConfig:
     evaluation: HeldOutConfig = field(default_factory=HeldOutConfig)
 
     def __post_init__(self) -> None:
-        """Check what must fit together."""
+        """Refuse settings that do not fit together."""
         parts = self.learner.minibatches
         require(self.envs % parts == 0, "envs", self.envs, f"a multiple of learner.minibatches ({parts})")
         shipped = self.env.host
@@ -63,10 +63,10 @@ class GrowConfig:
 
     @property
     def groups(self) -> list[Span]:
-        """First environment and end of each."""
+        """First environment and end of each group."""
         return split_spans(self.envs, self.group)
 
     @property
     def held_out_turns(self) -> int:
-        """Times that the pool plays for one evaluation."""
+        """Number of times that the pool plays for one evaluation."""
         return -(-self.evaluation.episodes // self.envs)

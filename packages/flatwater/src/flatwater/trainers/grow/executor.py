@@ -1,7 +1,7 @@
 """A crew plays episodes in the pool, a step of all environments at a time: this process, or workers that do the same.
 
 Environments are computed in groups, of a size that follows from the configuration alone: every batched call sees one
-group. What is drawn for a step is drawn whole, and each environment is handed its row. So an environment's numbers
+group. Random numbers of a step are drawn whole, and each environment is handed its row. So an environment's numbers
 depend neither on the process that computes it nor on how groups are dealt.
 """
 
@@ -26,37 +26,40 @@ from flatwater.trainers.grow.state import GrowSetup
 EXPLORER, POLICY = "explorer", "policy"
 """Players besides the baselines: the policy with the draws and the floor that it learns with, and without them."""
 EXPLORED = ("obs", "legal", "action", "log_prob", "value", "reward", "stage", "accuracy", "rolled_back")
-"""What a step of the explorer comes to: columns of the rollout."""
+"""Columns of the rollout that a step of the explorer gives."""
 Columns = Mapping[str, Tensor]
-"""What a step comes to, by name, each [E, ...]."""
+"""Results of a step, by name, each [E, ...]."""
 
 
 class GroupExecutor(executor.Executor, Protocol):
-    """Every crew comes to the same numbers. It may keep newer environments elsewhere until an episode's end."""
+    """A crew for a pool of hosts; every crew gives the same numbers.
+
+    It may keep newer environments elsewhere until an episode's end.
+    """
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
-        """Start an episode in every environment, with nothing to remember."""
+        """Start an episode in every environment, with an empty memory."""
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
-        """A player's next step in every environment.
+        """Take a player's next step in every environment, and return its results.
 
         Args:
             player: `EXPLORER`, `POLICY`, or the name of a baseline.
-            noise: what it draws from, where it draws.
+            noise: its random numbers, where it draws.
         """
         ...
 
 
 @dataclass(frozen=True)
 class HostGroup:
-    """Environments that are computed at once."""
+    """Environments that are computed together."""
 
     envs: GrowingEnvs
     memory: Float[Tensor, "2 g M"]
 
 
 def split_groups(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Sequence[Span]) -> list[HostGroup]:
-    """The groups of a pool, in its storage."""
+    """Return the groups of a pool, in its storage."""
     if len(spans) == 1:
         return [HostGroup(envs, memory)]
     return [HostGroup(sub_pool(envs, *span), memory[:, slice(*span)]) for span in spans]
@@ -76,10 +79,10 @@ class LocalGroupExecutor(executor.LocalExecutor):
         """Bind the state.
 
         Args:
-            setup: of the run.
-            policy: what acts.
+            setup: constants of the run.
+            policy: the weights that act.
             envs: the pool.
-            memory: what the policy remembers of its episodes.
+            memory: the policy's memory of its episodes.
             spans: the groups.
         """
         self._setup, self._spans, self._groups = setup, spans, split_groups(envs, memory, spans)
@@ -87,13 +90,13 @@ class LocalGroupExecutor(executor.LocalExecutor):
         self._act = make_act(setup.config.learner, setup.student, policy, masked=True)
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
-        """In place."""
+        """Reset the pool and its memory in place."""
         for span, group in zip(self._spans, self._groups, strict=True):
             reset_(group.envs, seeds[slice(*span)])
             group.memory.zero_()
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
-        """In place."""
+        """Step the pool in place."""
         found = [
             self._step_(player, group, None if noise is None else noise[slice(*span)])
             for span, group in zip(self._spans, self._groups, strict=True)
@@ -108,6 +111,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
         else:
             action = BASELINES[player](group.envs, masks(group.envs), noise)
         reward = step_(group.envs, action)
+        # Views of the state: a caller that keeps them over a step must copy.
         measures, slots = group.envs.measures, group.envs.slots
         return {
             "action": action,
@@ -125,6 +129,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
         acted = self._act(obs=obs, memory=memory, starts=envs.step == 0, noise=noise, legal=legal)
         assert acted.log_prob is not None  # noqa: S101  (the policy remembers)
         assert acted.value is not None  # noqa: S101  (same)
+        # In place: the groups are views of the run's memory.
         memory.copy_(acted.memory)
         reward = step_(envs, acted.action)
         return {
@@ -140,7 +145,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
         }
 
     def _likeliest_(self, group: HostGroup) -> Int[Tensor, "g A"]:
-        """What the policy takes for best, without the draws and the floor that it learns with."""
+        """Return the policy's best action, without the draws and the floor that it learns with."""
         student, envs, memory = self._setup.student, group.envs, group.memory
         starts = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
         with torch.no_grad():
@@ -150,5 +155,5 @@ class LocalGroupExecutor(executor.LocalExecutor):
 
 
 def legal_rows(found: OperationMasks) -> Bool[Tensor, "E R"]:
-    """What is legal, in the form of the policy's rows of logits (`nets.actions`)."""
+    """Return the mask of legal actions, in the form of the policy's rows of logits (`nets.actions`)."""
     return torch.cat([found.operation, *(found.given[head].flatten(1) for head in HEADS[1:])], dim=1)

@@ -20,7 +20,7 @@ from flatwater.trainers.loop import Phase, Progress
 
 @dataclass(frozen=True)
 class GrowTrainer:
-    """The phases of a round over a run's state; what the loop drives."""
+    """The phases of a round over a run's state, as the loop drives them."""
 
     setup: GrowSetup
     run: GrowState
@@ -29,16 +29,16 @@ class GrowTrainer:
 
     @property
     def progress(self) -> Progress:
-        """Where the run is."""
+        """Place of the run in its rounds."""
         return self.run.progress
 
     def settle_(self) -> dict[str, float]:
-        """The round's numbers."""
+        """Return the round's numbers."""
         return read_numbers_(self.setup, self.run)
 
 
 def local_executor(setup: GrowSetup, run: GrowState) -> LocalGroupExecutor:
-    """This process as the crew of a run."""
+    """Return this process as the crew of a run."""
     return LocalGroupExecutor(setup, run.learner, run.envs, run.memory, setup.config.groups)
 
 
@@ -46,9 +46,9 @@ def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None =
     """Bind the phases to the state.
 
     Args:
-        setup: of the run.
+        setup: constants of the run.
         run: its state.
-        crew: plays its episodes; this process where left out.
+        crew: processes that play its episodes; this process by default.
     """
     config, whole = setup.config, steps_of_all(setup)
     crew = crew or local_executor(setup, run)
@@ -72,9 +72,10 @@ def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None =
 
 
 def play_baselines_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
-    """One step of what growing is compared with: hosts left alone, by which it is paid, then baseline by baseline."""
+    """Take one step of the baselines: hosts left alone first, whose accuracy enters the reward, then each baseline."""
     turn, step = divmod(number, steps_of_all(setup))
     if turn == 0:
+        # First: the reward of every later episode compares a host with these.
         leave_alone_(setup, run, crew, step)
         return
     name = list(BASELINES)[turn - 1]
@@ -82,22 +83,23 @@ def play_baselines_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, numbe
 
 
 def learn_(setup: GrowSetup, run: GrowState, update_: Callable[[int], None], number: int) -> None:
-    """One update. Advantages are taken before the first one; observations are absorbed after the last one."""
+    """Update once. Advantages are computed before the first update; observations are merged after the last."""
     config = setup.config.learner
     if number == 0:
         compute_advantages_(run.rollout, config)
     update_(number)
+    # After the last update: other statistics in between would make another policy of the one that acted.
     if number == config.epochs * config.minibatches - 1:
         update_running_stats_(run.learner.statistics, run.rollout["obs"])
 
 
 def evaluate_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
-    """One step of the policy's held-out episodes."""
+    """Take one step of the policy's held-out episodes."""
     play_held_out_(setup, run, crew, POLICY, number)
 
 
 def read_numbers_(setup: GrowSetup, run: GrowState) -> dict[str, float]:
-    """Named numbers of the round that is complete. Clears the sums that the learner keeps over a round."""
+    """Return named numbers of the round that is complete, and clear the learner's sums."""
     numbers = _training(run.rollout) | read_learner_(run.learner) | {"updates": float(run.learner.updates)}
     numbers |= {f"evaluation/{name}": float(returns.double().mean()) for name, returns in run.scores.baselines.items()}
     if run.progress.round % setup.config.evaluation.every == 0:
@@ -107,7 +109,7 @@ def read_numbers_(setup: GrowSetup, run: GrowState) -> dict[str, float]:
 
 
 def _training(rollout: Rollout) -> dict[str, float]:
-    """The round's episodes, as they were explored."""
+    """Return numbers of the round's training episodes."""
     returns = rollout["reward"].sum(0).double().cpu()
     operation = rollout["action"][..., 0].flatten().cpu()
     shares = torch.bincount(operation, minlength=len(Operation)) / len(operation)
@@ -121,12 +123,13 @@ def _training(rollout: Rollout) -> dict[str, float]:
         "host/fossilised": float((rollout["stage"][-1] == SlotStage.FOSSILISED).double().sum(1).mean()),
         "host/rollbacks": float(rollout["rolled_back"].sum()),
         **{f"operation/{op.name.lower()}": float(share) for op, share in zip(Operation, shares, strict=True)},
+        # 1e-12 where all returns are equal.
         "critic/explained": 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12)),
     }
 
 
 def episodes_record(run: GrowState) -> dict[str, Any]:
-    """The round's episodes, a number for each environment: seed, return, accuracy at the end, operations."""
+    """Return the round's episodes, a number per environment: seed, return, accuracy at the end, operations."""
     rollout = run.rollout
     operation = rollout["action"][..., 0]
     return {

@@ -1,4 +1,4 @@
-"""Everything that a run of growing networks keeps between steps, and how it is built."""
+"""The state that a run of growing networks keeps between steps, and how it is built."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class HeldOutScores:
     """Returns of the held-out episodes, on the device until the round is settled."""
 
     policy: Float[Tensor, "K"]
-    """Of the policy, in the last evaluation; NaN before the first."""
+    """Returns of the policy in the last evaluation; NaN before the first."""
     baselines: dict[str, Float[Tensor, "K"]]
     """Returns of each baseline on the same held-out episodes; played once, before training."""
 
@@ -44,22 +44,22 @@ class GrowState:
     progress: Progress
     learner: Learner
     rollout: Rollout
-    """One episode of every environment: what PPO learns from, and the lives of the hosts' slots."""
+    """One episode of every environment, for PPO to learn from, and the lives of the hosts' slots."""
     seeds: Int[Tensor, "E"]
     """The env seeds of these episodes. An impaired host or a capable one follows from its seed."""
     envs: GrowingEnvs
     """The pool: it plays the training episodes and, between rounds, the held-out ones."""
     memory: Float[Tensor, "2 E M"]
-    """What the policy remembers of the episodes being played, ..."""
+    """Memory of the policy in the running episodes."""
     begun: Float[Tensor, "1 2 E M"]
-    """... and what it did before their first step: nothing."""
+    """Memory before their first step: zeros."""
     scores: HeldOutScores
     generators: dict[str, torch.Generator]
 
 
 @state
 class ActingWeights:
-    """A copy of what a learner acts with."""
+    """A copy of a learner's weights to act with."""
 
     block: Float[Tensor, "1 n"]
     statistics: dict[str, Tensor]
@@ -67,7 +67,7 @@ class ActingWeights:
 
 @state
 class WorkerShare:
-    """What a worker holds: some of the environments, and the policy that acts in them."""
+    """State of a worker: some of the environments, and the policy that acts in them."""
 
     policy: ActingWeights
     envs: GrowingEnvs
@@ -76,12 +76,12 @@ class WorkerShare:
 
 @dataclass(frozen=True)
 class GrowSetup:
-    """What never changes during a run, and is not state: configuration, the policy as functions."""
+    """Constants of a run, which are not state: configuration, the policy as functions."""
 
     config: GrowConfig
     student: Student
     net: Host
-    """What computes with the hosts' weights."""
+    """Host that computes with the hosts' weights."""
     device: torch.device
 
 
@@ -89,7 +89,7 @@ CONSUMERS = ("env seeds", "actions", "held out")
 
 
 def build_setup(config: GrowConfig, images: Images, device: torch.device) -> GrowSetup:
-    """The hosts for images of such sizes, and the policy for their observations and actions."""
+    """Return the constants of a run: hosts for images of such sizes, and the policy for them."""
     net = find_host(config.host, config.env.host, images, device)
     _, *choices = head_sizes(config.env.lifecycle, len(net.seeds))
     relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
@@ -102,7 +102,7 @@ def build_setup(config: GrowConfig, images: Images, device: torch.device) -> Gro
 
 
 def host_columns(setup: GrowSetup) -> dict[str, ColumnSpec]:
-    """What a rollout keeps of the hosts: what is seen of them, and what a step did to them."""
+    """Return the rollout's columns about the hosts: observations, and results of a step."""
     slots = len(setup.net.seeds)
     return {
         "obs": ColumnSpec(setup.student.obs),
@@ -145,7 +145,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
 
 
 def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
-    """Allocate a share of so many environments. On the meta device this is its plan."""
+    """Return a share of so many environments, allocated whole. On the meta device this is its plan."""
     config, student, device = setup.config, setup.student, setup.device
     return WorkerShare(
         policy=ActingWeights(
@@ -158,17 +158,19 @@ def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
 
 
 def env_rows(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tuple[str, Tensor]]:
-    """What belongs to one environment each, by path: [E, ...]."""
+    """Yield the tensors with a row for each environment, by path: [E, ...]."""
     for name in OF_EACH:
         branch = getattr(envs, name)
         for leaf in [Leaf("", envs, name, branch, derived=False)] if isinstance(branch, Tensor) else leaves(branch):
             if isinstance(leaf.value, Tensor) and not leaf.derived:
                 yield f"{name}.{leaf.path}", leaf.value
+    # [2, E, M] -> [E, 2, M], a view: all others have the environments first.
     yield "memory", memory.transpose(0, 1)
 
 
 def init_action_bias_(setup: GrowSetup, learner: Learner) -> None:
-    """Have a new policy do each operation as often as its prior says: the logits' biases, which learning moves on."""
+    """Give a new policy's logits biases of its prior; learning moves them on."""
     if not learner.block.is_meta:
+        # A view, so the block itself is written. softmax(log p) is p, scaled to a sum of 1.
         bias = bound_weights(setup.student, learner)["action.bias"]
         bias[: len(Operation)].copy_(torch.tensor(setup.config.policy.prior).log())
