@@ -201,6 +201,7 @@ def test_the_platform_alone(wheels: Path, trading: tuple[Path, Path], tmp_path: 
         "import importlib.util as u; assert not any(map(u.find_spec, ('polars', 'talib', 'arch', 'flatwater_trading')))"
     )
     called(python, "-c", absent, cwd=tmp_path)
+    called(python, "-c", "import flatwater as fw; fw.recipes.Recipe, fw.envs.growing.Operation", cwd=tmp_path)
 
     for run in ("one", "two"):
         called(command, "train", "ppo", *PPO, "--rounds", "2", "--run", f"runs/{run}", cwd=tmp_path)
