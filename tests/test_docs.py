@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import flatwater_watch
 from flatwater.cli.main import (
     INTERRUPTED,
     NO_READER,
@@ -263,6 +265,14 @@ def test_every_dependency_has_its_reason() -> None:
     wanted = {re.split(r"[^A-Za-z0-9_-]", text)[0] for text in asked} - {"flatwater", "flatwater-watch"}
     page = (ROOT / "docs" / "adr" / "0007-dependencies.md").read_text()
     assert set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) == wanted
+
+
+def test_the_leaking_example_is_found(tmp_path: Path) -> None:
+    program, told = ROOT / "examples" / "watch" / "service.py", tmp_path / "told.json"
+    assert flatwater_watch.main(["run", "--json", str(told), "--", sys.executable, str(program)]) == 0
+    (found,) = json.loads(told.read_text())["findings"]
+    line = next(at for at, text in enumerate(program.read_text().splitlines(), 1) if "ANSWERS[request]" in text)
+    assert (found["verdict"], found["owner"], found["made_at"]["line"]) == ("leak", "service.ANSWERS", line)
 
 
 def test_the_pendulum_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
