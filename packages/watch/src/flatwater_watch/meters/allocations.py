@@ -1,9 +1,9 @@
-"""Where an object was allocated, as far as tracemalloc remembers.
+"""The lines that allocated an object, as far as tracemalloc remembers.
 
-Two places are looked at that `tracemalloc.get_object_traceback` leaves out. Python 3.11 allocates an object with a
+Two addresses are looked up that `tracemalloc.get_object_traceback` leaves out. Python 3.11 allocates an object with a
 `__dict__` two pointers further in front than it looks for it afterwards (3.12 looks at the right place), so that no
-such object has a line there. And what grows is a block of its own: the table of a list or a dict, which may also have
-waited on a free list, or the buffer of what is written to.
+such object has a line there. And the part of a container that grows is a block of its own: the table of a list or a
+dict, which may also have waited on a free list, or the buffer of a file in memory.
 """
 
 import array
@@ -30,8 +30,8 @@ _BLOCKS: dict[int, _Places] = {
     id(io.BytesIO): ((2,),),
     id(io.StringIO): ((2,), (7,)) if sys.version_info >= (3, 12) else ((2,), (8, 3)),  # it is a list of texts at first
 }
-"""Where in an object the address of its block stands, in pointers from its beginning; two numbers lead on by way of
-another object. It is within the object in every version that is supported, if not the block."""
+"""Offset of the block's address in an object, in pointers; two numbers lead on by way of another object. The first
+offset lies within the object in every supported version, so that reading it is safe even if it is no block there."""
 
 
 def _lookup() -> "ctypes._FuncPointer | None":
@@ -47,7 +47,7 @@ _traceback_at = _lookup()
 
 
 def allocation_frames(item: object) -> Frames:
-    """The lines that allocated an object, or the block of what it holds; nothing where it is not known."""
+    """The lines that allocated an object or its block, innermost first; empty if they are not known."""
     known = tracemalloc.get_object_traceback(item)
     if known is not None:
         return tuple((frame.filename, frame.lineno) for frame in reversed(known))
@@ -65,5 +65,6 @@ def _addresses(item: object) -> Iterator[int]:
     for way in _BLOCKS.get(id(kind), ()):
         address = id(item)
         for pointers in way:
+            # A null pointer ends the way: an empty container has no block.
             address = address and ctypes.c_size_t.from_address(address + pointers * _POINTER).value
         yield address

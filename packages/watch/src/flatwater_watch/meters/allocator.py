@@ -1,4 +1,4 @@
-"""What the C allocator holds: bytes that the program uses, and bytes that it freed and glibc keeps."""
+"""Totals of the C allocator: bytes that the program uses, and bytes that it freed and glibc keeps."""
 
 import ctypes
 import functools
@@ -13,20 +13,19 @@ from flatwater_watch.meters.system_calls import read_text, thread_seconds
 
 @dataclass(frozen=True)
 class AllocatorTotals:
-    """Over all arenas of glibc's malloc. Python's own small objects live outside of it."""
+    """Totals over all arenas of glibc's malloc. Python's own small objects live outside of it."""
 
     in_use: int
     """Bytes handed out and not freed."""
     free: int
-    """Bytes freed and kept, without the pages at the end of the heap that nothing has touched yet. After a trim the
-    whole pages among them are not resident either, and glibc does not say how many these are: `used` asks the kernel.
+    """Bytes freed and kept, without untouched pages at the end of the heap. After a trim whole pages among them are not
+    resident either, and glibc does not say how many these are: `used_bytes` asks the kernel.
     """
 
     def kept_bytes(self, anonymous: int) -> int:
-        """Freed bytes that may be resident: what is resident and not handed out bounds them.
+        """Freed bytes that may be resident: at most the resident bytes that are not handed out.
 
-        What was handed out and never touched makes that bound too low, so it holds where there is more of both than of
-        pages.
+        Blocks that were handed out and never touched make this bound too low.
 
         Args:
             anonymous: resident bytes that belong to no file.
@@ -36,14 +35,14 @@ class AllocatorTotals:
 
 @dataclass(frozen=True)
 class AllocatorPages(AllocatorTotals):
-    """The same, by pages."""
+    """Totals with the free bytes whose pages stay resident."""
 
     kept: int
     """Estimate of the free bytes that stay resident after a trim: those that share a page with bytes in use."""
 
 
 class Mallinfo2(ctypes.Structure):
-    """malloc.h, glibc 2.33 or later."""
+    """`struct mallinfo2` of malloc.h, glibc 2.33 or later."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -63,26 +62,26 @@ class Mallinfo2(ctypes.Structure):
 
 
 def allocator_totals() -> AllocatorTotals | None:
-    """Totals now; None where there is no glibc 2.33.
+    """The totals now; None without glibc 2.33.
 
-    Takes 0.5 ms or less, but glibc visits every free chunk: 600,000 take it a tenth of a second and more.
+    The call takes 0.5 ms or less with few free chunks. glibc visits each: 600,000 take a tenth of a second and more.
     """
     libc = _libc()
     return None if libc is None else _ask_mallinfo(libc)[0]
 
 
 SLOWEST = 0.25 / (1 << 30)
-"""CPU seconds of an answer for a byte of heap, at most: 600,000 holes in 0.9 GiB take 0.13 to 0.2 s."""
+"""Maximum CPU seconds of a query per byte of heap: 600,000 holes in 0.9 GiB take 0.13 to 0.2 s."""
 _took: float | None = None
 
 
 def last_seconds() -> float | None:
-    """CPU seconds that the last answer took; None before the first."""
+    """CPU seconds of the last query; None before the first one."""
     return _took
 
 
 def expected_seconds() -> float:
-    """CPU seconds that an answer takes: as the last one did, or before it, as one of a heap that is full of holes."""
+    """CPU seconds of the next query: those of the last one, or before it, those for a heap that is full of holes."""
     heap = main_heap()
     if _took is not None or heap is None:
         return _took or 0.0
@@ -91,7 +90,7 @@ def expected_seconds() -> float:
 
 
 def note_seconds(took: float) -> None:
-    """Have an answer taken so long: another process gave it."""
+    """Record the CPU seconds of a query that another process has made."""
     global _took  # noqa: PLW0603  (of this process, as its heap is)
     _took = took
 
@@ -102,15 +101,15 @@ def _ask_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
     found = libc.mallinfo2()
     note_seconds(thread_seconds() - began)
     top: int = found.keepcost
-    end = libc.sbrk(0) - top
+    end = libc.sbrk(0) - top  # the heap's last chunk ends at the program break
     return totals_from_mallinfo(found, touched_bytes(end, top)), end
 
 
 def totals_from_mallinfo(found: Mallinfo2, touched: int) -> AllocatorTotals:
-    """The totals by an answer of glibc's.
+    """The totals from a result of `mallinfo2`.
 
     Args:
-        found: the answer.
+        found: result of glibc.
         touched: bytes of the last free chunk of the heap, `keepcost`, that have a page in RAM.
     """
     free = max(0, found.fordblks - found.keepcost + touched)
@@ -120,22 +119,23 @@ def totals_from_mallinfo(found: Mallinfo2, touched: int) -> AllocatorTotals:
 class _TrimmedPages:
     """Pages of the main heap that were resident and are not any more: a trim gave them back to the system.
 
-    Those that nothing has touched yet, such as of a large block that was handed out just now, are none of them.
+    Pages that nothing has touched yet, such as those of a large block that was just handed out, are not among them.
     """
 
     def __init__(self) -> None:
         self._touched = 0
-        """A byte for each page from the beginning of the heap, 1 where it was seen resident."""
+        """A number with a byte for each page from the beginning of the heap: 1 if the page was seen resident."""
         self.elsewhere = False
-        """Whether threads' heaps were once free of more than all that is resident: nobody says which pages these were,
-        so none of them count as kept from then on.
+        """Whether other threads' heaps once had more free bytes than all resident ones. The kernel cannot say which of
+        their pages were given back, so none of their bytes count as kept from then on.
         """
 
     def bytes(self, first: int, size: int) -> int:
-        """How much of so many bytes from the beginning of the heap on was given back."""
+        """Bytes that were given back, of the first `size` bytes of the heap."""
         told = present_pages(first, size)
         if told is None:
             return 0
+        # One number instead of a list: its operators run in C over all pages of the heap.
         present, within = int.from_bytes(told, "little"), (1 << 8 * len(told)) - 1
         self._touched = self._touched & within | present  # what lay behind its end was cut off
         return (self._touched & ~present).bit_count() * mmap.PAGESIZE
@@ -147,8 +147,8 @@ _returned = _TrimmedPages()
 def used_bytes() -> int:
     """Anonymous resident bytes now, without those that the allocator has freed and keeps resident.
 
-    Takes 20 µs, and a millisecond for each GiB of heap. Of the heaps of threads other than the main one all freed bytes
-    count as resident, until they are more than all resident ones: none do then, and it takes three times as long.
+    The call takes 20 µs, and a millisecond for each GiB of heap. All freed bytes in heaps of other threads count as
+    resident until they are more than all resident bytes; none do from then on, and the call takes three times as long.
 
     Raises:
         OSError: there is no /proc.
@@ -165,25 +165,25 @@ def used_bytes() -> int:
 
 
 def main_heap() -> tuple[int, int] | None:
-    """The addresses at which the heap of the main thread begins and ends; None where there is no glibc 2.33."""
+    """The addresses at which the heap of the main thread begins and ends; None without glibc 2.33."""
     libc = _libc()
     return None if libc is None else (_beginning_of_heap(), libc.sbrk(0))
 
 
 @functools.cache
 def _beginning_of_heap() -> int:
-    """The address; it is the same for as long as a process lives, and in its forks."""
+    """Address at which the heap begins; it is the same as long as a process lives, and in its forks."""
     return int(read_text("/proc/self/stat").rpartition(")")[2].split()[_START_BRK])
 
 
 _START_BRK = 44
-"""Where proc(5) has it, behind the name of the program."""
+"""Index of the field `start_brk` in /proc/PID/stat (proc(5)), counted behind the program's name."""
 
 
 def allocator_pages() -> AllocatorPages | None:
-    """The allocator's totals with the freed bytes whose pages are resident (`malloc_info`).
+    """The allocator's totals with the freed bytes whose pages stay resident (`malloc_info`); None without glibc 2.33.
 
-    Takes twice as long as `totals`.
+    The call takes twice as long as `allocator_totals`.
     """
     libc, now = _libc(), allocator_totals()
     return (
@@ -192,18 +192,18 @@ def allocator_pages() -> AllocatorPages | None:
 
 
 def _kept_bytes(report: bytes) -> int:
-    """From malloc_info's XML: free chunks, in bins of like size.
+    """Free bytes that stay resident after a trim, from malloc_info's XML, which lists free chunks by size.
 
-    The two ends of a free chunk lie anywhere in their pages, so of a large one a page's worth stays on average.
+    The two ends of a free chunk lie anywhere in their pages, so a large chunk keeps a page's worth on average.
     """
     bins = re.findall(rb'<(?:size|unsorted) from="\d+" to="\d+" total="(\d+)" count="(\d+)"/>', report)
     return sum(min(int(total), int(count) * mmap.PAGESIZE) for total, count in bins)
 
 
 def _free_elsewhere(report: bytes) -> int:
-    """From malloc_info's XML: freed bytes in the heaps of threads other than the main one.
+    """Freed bytes in the heaps of threads other than the main one, from malloc_info's XML.
 
-    Each heap tells its two sums, the main one first; those of all heaps together come last.
+    The XML has two sums for each heap, the main one first, and at the end two for all heaps together.
     """
     sums = [int(size) for size in re.findall(rb'<total type="(?:fast|rest)" count="\d+" size="(\d+)"/>', report)]
     return sum(sums[-2:]) - sum(sums[:2])
@@ -211,6 +211,7 @@ def _free_elsewhere(report: bytes) -> int:
 
 def _malloc_info(libc: ctypes.CDLL) -> bytes:
     text, size = ctypes.c_void_p(), ctypes.c_size_t()
+    # malloc_info writes to a FILE only: a stream in memory needs no file of the program's file system.
     stream = libc.open_memstream(ctypes.byref(text), ctypes.byref(size))
     libc.malloc_info(0, ctypes.c_void_p(stream))
     libc.fclose(ctypes.c_void_p(stream))

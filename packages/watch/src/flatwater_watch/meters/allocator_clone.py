@@ -1,4 +1,4 @@
-"""The allocator's totals, from a copy of this process that asks for them and ends: no Python runs in it.
+"""The allocator's totals from a copy of this process, in which no Python runs.
 
 clone(2) begins with a function of one argument, here glibc's own `mallinfo2`: on x86-64 a function that returns a large
 struct is handed the address to put it at as a hidden first argument (System V AMD64 ABI, 3.2.3). That address is in
@@ -26,8 +26,8 @@ ROOM = 1 << 18
 """Bytes of shared memory for the answer, at their beginning, and for the copy's stack, which begins at their end.
 Behind it comes a byte for each page of the heap, which stays as it was found: none of this is in it."""
 PATIENCE, TIMES = 5.0, 20
-"""Seconds after which a copy is killed whatever it does, at least, and as a multiple of the CPU seconds that an answer
-takes."""
+"""Age at which a copy is killed, whatever it does: at least so many seconds, or so many times the CPU seconds of a
+query."""
 
 
 class _Signals(ctypes.Structure):
@@ -40,18 +40,19 @@ _EVERY_SIGNAL = _Signals((ctypes.c_ulong(-1).value,) * 16)
 
 
 class ProcessCopy:
-    """A copy of this process, a child that only who asks for children of any kind sees, as `ps` does.
+    """A copy of this process; `wait` for children of the usual kind does not see it, `ps` does.
 
-    It hears no signal that can be blocked. If another thread held a lock of malloc when it was made, it waits for ever,
-    and is killed by the next call of `ended` or `stop`: ask for its end now and then, as it would outlive this process.
+    The copy receives no signal that can be blocked. If another thread held a lock of malloc when it was made, it waits
+    for ever, and is killed by the next call of `is_done` or `stop`: call one now and then, as the copy would outlive
+    this process.
     """
 
     def __init__(self) -> None:
-        """Begin it: that is the pause.
+        """Start the copy; the program pauses for it.
 
         Raises:
-            OSError: there is no memory for it, the system forbids it, a driver does not bear it, or this is no glibc on
-                x86-64.
+            OSError: there is no memory for a copy, the system forbids it, a driver does not bear it, or this is no
+                glibc on x86-64.
         """
         if (driver := copy_unsafe_driver()) is not None:
             raise OSError(f"no copy beside {driver}")
@@ -64,21 +65,22 @@ class ProcessCopy:
         self._first, self._end = heap
         self._shared = mmap.mmap(-1, ROOM + page_count(self._first, self._end - self._first))
         shared = ctypes.addressof(ctypes.c_char.from_buffer(self._shared))
+        # Before the copy is made: the answer is about the heap of this moment, and the program goes on meanwhile.
         self._noted = write_page_presence(self._first, self._end - self._first, shared + ROOM)
         self._pid = _start_copy(libc, shared)
 
     def is_done(self) -> bool:
-        """Whether it is over; one that waits for a lock or takes far too long is killed."""
+        """Whether the copy has ended; a copy that waits for a lock or takes far too long is killed."""
         self._look()
         if self._pid and (is_waiting(self._pid) or monotonic() >= self._until):
             self.stop()
         return not self._pid
 
     def answer(self) -> tuple[int, int, float]:
-        """Bytes in use and free when it began, and the CPU seconds that it took; call it when it has ended.
+        """Bytes in use and free when the copy began, and the CPU seconds of its query; to be called after its end.
 
         Raises:
-            RuntimeError: it was killed, or somebody else has waited for it.
+            RuntimeError: the copy was killed, or somebody else has waited for it.
         """
         if self._seconds is None:
             raise RuntimeError("a copy of this process ended without an answer")
@@ -87,7 +89,7 @@ class ProcessCopy:
         return totals.in_use, totals.free, self._seconds
 
     def stop(self) -> None:
-        """End it, done or not. In a fork of the process that began it, only forget it."""
+        """End the copy, done or not; in a fork of the process that started it, only forget it."""
         self._look()
         if self._pid:
             system.kill(self._pid, signal.SIGKILL)
@@ -96,8 +98,8 @@ class ProcessCopy:
             self._pid = 0
 
     def _look(self) -> None:
-        """See whether it has ended, and if so, how."""
-        if system.getpid() != self._owner:
+        """Note whether and how the copy has ended."""
+        if system.getpid() != self._owner:  # in a fork: the copy is the parent's child
             self._pid = 0
         if not self._pid:
             return
@@ -111,7 +113,7 @@ class ProcessCopy:
             self._seconds = None if status else spent.ru_utime + spent.ru_stime
 
     def _touched_bytes(self, top: int) -> int:
-        """How much of so many bytes at the end of the heap had a page in RAM."""
+        """Bytes that had a page in RAM, of the last `top` bytes of the heap."""
         if not self._noted:
             return top
         pages = page_count(max(self._first, self._end - top), min(top, self._end - self._first))
@@ -119,12 +121,13 @@ class ProcessCopy:
 
 
 def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
-    """The id of a copy that has begun, all signals blocked: a handler of the program's would run in it too.
+    """Start a copy and return its process id.
 
     Args:
-        libc: whose functions keep the interpreter's lock, so that no thread that has it is within malloc.
-        shared: address of the memory for its answer. Its lowest byte, which is 0, is also the code it ends with.
+        libc: C library whose functions keep the interpreter's lock, so that no thread that has it is within malloc.
+        shared: address of the memory for the answer. Its lowest byte, which is 0, is also the copy's exit code.
     """
+    # All signals are blocked in the copy: a handler of the program would run in it too.
     before = _Signals()
     libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(_EVERY_SIGNAL), ctypes.byref(before))
     try:
@@ -137,13 +140,13 @@ def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
 
 
 def _asks(libc: ctypes.PyDLL) -> Any:  # noqa: ANN401  (a function of C)
-    """What a copy runs."""
+    """The function that a copy runs."""
     return libc.mallinfo2
 
 
 @functools.cache
 def _libc() -> ctypes.PyDLL | None:
-    """The C library, where it is known how its functions take arguments; `main_heap` says that it is glibc."""
+    """The C library, if the calling convention is known; `main_heap` says whether it is glibc."""
     if system.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
         return None
     return ctypes.PyDLL(None, use_errno=True)

@@ -1,7 +1,7 @@
-"""The allocator's totals, again and again, without a long stop: where an answer takes long, another process gives it.
+"""The allocator's totals, again and again, without a long pause: if a query takes long, another process makes it.
 
-glibc visits each free chunk to answer, and holds the lock of the heap meanwhile: a thread would stop the program too.
-A copy of the process stops it for as long as its page tables are copied.
+glibc visits each free chunk for a query, and holds the lock of the heap meanwhile: a thread would stop the program too.
+A copy of the process stops it only while the page tables are copied.
 """
 
 from collections.abc import Callable
@@ -14,33 +14,32 @@ from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.meters.system_calls import monotonic
 
 SLOW = 0.02
-"""CPU seconds from which on an answer is dear, ..."""
+"""CPU seconds from which on a query is costly."""
 SHARE = 0.02
-"""... so that it is asked for again when it is that part of the time."""
+"""Share of the time that costly queries may take."""
 CLONING = 0.02 / (1 << 30)
-"""Seconds for which a program stands still to be copied once, for each anonymous byte that is resident: of a GiB 9 to
-13 ms on idle cores, 14 to 27 where two other processes keep both busy."""
+"""Seconds for each anonymous resident byte that a program pauses to be copied: for a GiB 9 to 13 ms on idle cores, 14
+to 27 ms if two other processes keep both cores busy."""
 FORKING = 0.08 / (1 << 30)
-"""Seconds for each resident byte that a program pauses when it forks twice instead: for a GiB 26 ms to copy the page
-tables once, and 80 ms in all on idle cores."""
+"""Seconds for each resident byte that a program pauses to fork twice instead: for a GiB 26 ms to copy the page tables
+once, and 80 ms in total on idle cores."""
 
 
 class AllocatorMeter:
-    """What `totals` says, of now or of lately."""
+    """The newest totals of the allocator, from a query of now or of lately."""
 
     def __init__(self) -> None:
-        """Ask nothing yet."""
         self._last: AllocatorTotals | None = None
         self._due = 0.0
         self._apart: ProcessCopy | DetachedFork | None = None
 
     @property
     def pending(self) -> bool:
-        """Whether the first answer is not there yet: ask again."""
+        """Whether the first query is still under way in another process."""
         return self._last is None and self.newest_totals_() is None and self._apart is not None
 
     def newest_totals_(self) -> AllocatorTotals | None:
-        """The newest answer; None where the C library has none, or the first one is not there yet."""
+        """The newest totals; None if the C library has none, or the first query is still under way."""
         if self._apart is not None:
             self.take_answer_()
         elif monotonic() >= self._due and not self._ask_apart(expected_seconds()):
@@ -49,18 +48,18 @@ class AllocatorMeter:
         return self._last
 
     def take_answer_(self) -> None:
-        """Take note of an answer that has come meanwhile, so that the process that gave it is gone. Asks for none."""
+        """Take an answer that has come meanwhile, so that the process that gave it is gone; make no new query."""
         if self._apart is not None and self._apart.is_done():
             self._hear(self._apart)
 
     def close(self) -> None:
-        """Wait for no answer any more."""
+        """End a query that is under way."""
         if self._apart is not None:
             self._apart.stop()
             self._apart = None
 
     def _ask_apart(self, took: float) -> bool:
-        """Ask in another process, if that takes less of the program's time than the answer."""
+        """Start the query in another process, if that stops the program for a shorter time than the query itself."""
         if took <= SLOW:
             return False
         anonymous = footprint().anonymous
@@ -96,6 +95,6 @@ def _start_fork() -> DetachedFork:
 
 
 def _answer() -> tuple[int, int, float] | None:
-    """In the fork: the totals, and what they took."""
+    """The totals and the CPU seconds of the query, as JSON can hold them; runs in the fork."""
     found = allocator_totals()
     return None if found is None else (found.in_use, found.free, expected_seconds())

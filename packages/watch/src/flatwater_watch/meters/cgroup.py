@@ -1,4 +1,4 @@
-"""What the control groups above this process allow it: CPU time and memory, under version 1 and version 2."""
+"""CPU time and memory that the control groups above this process allow it, under version 1 and version 2."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -10,7 +10,7 @@ _NO_LIMIT = 1 << 60
 
 
 def quota_cores(mount: Path = _MOUNT, membership: Path = _SELF) -> float:
-    """Cores that the tightest control group above this process pays for; infinity where none sets a quota.
+    """Cores that the tightest control group above this process pays for; infinity if none sets a quota.
 
     Args:
         mount: where the control groups are mounted.
@@ -20,7 +20,7 @@ def quota_cores(mount: Path = _MOUNT, membership: Path = _SELF) -> float:
 
 
 def memory_headroom(mount: Path = _MOUNT, membership: Path = _SELF) -> int | None:
-    """Bytes that the tightest control group above this process still gives; None where none sets a limit."""
+    """Bytes that the tightest control group above this process still gives; None if none sets a limit."""
     free = [_headroom(folder) for folder in _groups("memory", mount, membership)]
     return min((size for size in free if size is not None), default=None)
 
@@ -51,7 +51,7 @@ def _quota(group: Path) -> float:
 
 
 def _headroom(group: Path) -> int | None:
-    """What one group leaves (`memory.max` in version 2, `memory.limit_in_bytes` in version 1); None without a limit."""
+    """Bytes that a group leaves (`memory.max` or, in version 1, `memory.limit_in_bytes`); None without a limit."""
     for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
         if (group / limit).is_file() and (group / used).is_file():
             text = (group / limit).read_text().strip()

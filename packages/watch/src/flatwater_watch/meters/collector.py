@@ -1,6 +1,6 @@
-"""What full collections free: two readings around each, taken where the collector tells of itself.
+"""Bytes that full collections free, from a reading before and after each, taken in a callback of the collector.
 
-The callback is a C function. Most collections are of young objects, and end there; no tracer sees a frame for them.
+The callback is a C function: most collections are of young objects and end there, without a frame for a tracer to see.
 """
 
 import ctypes
@@ -20,9 +20,9 @@ from flatwater_watch.meters.suspended_tracing import run_each_turn, untraced_cal
 from flatwater_watch.meters.system_calls import monotonic
 
 KEPT = 16
-"""Collections that are remembered: the newest, as those of a phase that is over say nothing of the next one."""
+"""Number of newest collections that are remembered: a phase of the program that is over says nothing of the next."""
 SHARE = 0.005
-"""Part of the time that readings may take: a program that collects all the time has few of its collections read."""
+"""Share of the time that readings may take: few collections are read in a program that collects all the time."""
 DEAR = 0.05
 """CPU seconds of a reading from which on none is taken: the program stands still for it."""
 FULL = 2
@@ -36,62 +36,62 @@ class Collection:
     """One full collection."""
 
     number: int
-    """Of all full ones since the beginning, with those that were not read."""
+    """Number of the collection among all full ones since the beginning, unread ones included."""
     seconds: float
     """Monotonic time at which it began."""
     before: int
     """Anonymous resident bytes then, without those that the allocator has freed and kept."""
     after: int
-    """The same at its end."""
+    """Such bytes at its end."""
 
 
 @dataclass(frozen=True)
 class GcSawtooth:
-    """Memory that rises from one full collection to the next, and falls at each: medians."""
+    """Memory that rises between full collections and falls at each; all figures but `since` are medians."""
 
     freed: float
     """Bytes that a collection frees."""
     rise: float
-    """Bytes that come from the end of one to the beginning of the next; infinite where no two in a row were read."""
+    """Bytes that come between two collections; infinite if no two in a row were read."""
     held: float
-    """Bytes that are there when one begins."""
+    """Bytes in use when a collection begins."""
     since: float
-    """Bytes that have come since the last one: no median."""
+    """Bytes that have come since the last collection."""
     seconds: float
-    """From one to the next."""
+    """Seconds from one collection to the next."""
 
 
 class CollectionListener:
-    """Hears of the full collections of this process, whichever thread makes them."""
+    """Reads memory around the full collections of this process, in whichever thread they run."""
 
     def __init__(self, run: Callable[[Callable[[], None]], None], read: Callable[[], int] = used_bytes) -> None:
-        """Hear nothing yet.
+        """Prepare without listening.
 
         Args:
-            run: does what it is given, and lets pass only what signal handlers of the program raise.
-            read: says how many bytes are in use.
+            run: calls a function, and lets only exceptions of the program's signal handlers pass.
+            read: returns the bytes in use.
         """
         self._run, self._read = run, read
         self._heard: deque[Collection] = deque(maxlen=KEPT)
         self._open: tuple[int, float, int] | None = None
-        """Full collections before the one that goes on, when it began, and the bytes then."""
+        """The collection under way: number of full ones before it, when it began, and the bytes in use then."""
         self._first = self._count()
         self._start: tuple[Collection, ...] = ()
-        """What was in use at the mark, as if a collection had freed nothing then."""
+        """The baseline: a collection that freed nothing; empty if there is none."""
         self._due = 0.0
         self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
         self._turns = run_each_turn(self._tell, _raise_later)
         next(self._turns)
         self._callback = _of_full(untraced_callable(partial(next, self._turns), _request_all))
         self.over = False
-        """Whether it hears no more."""
+        """Whether listening has ended."""
 
     def start_listening(self) -> None:
-        """Begin, after all callbacks that there are."""
+        """Begin, behind all callbacks that the program has."""
         self._callbacks.append(self._callback)
 
     def reset_baseline(self) -> None:
-        """Read what is in use now, with which the next collection is compared. Those before are forgotten."""
+        """Read the bytes in use now as the baseline of the next collection; earlier collections are forgotten."""
         self._run(self._mark)
 
     def _mark(self) -> None:
@@ -102,8 +102,9 @@ class CollectionListener:
         self._start = (Collection(self._count() - self._first, monotonic(), now, now),)
 
     def close(self) -> None:
-        """Hear no more. Callbacks are compared by identity: those of the program may compare as they like."""
+        """Stop listening."""
         self.over = True
+        # By identity, not `list.remove`: callbacks of the program may compare as they like.
         for place, callback in enumerate(self._callbacks):
             if callback is self._callback:
                 del self._callbacks[place]
@@ -113,11 +114,11 @@ class CollectionListener:
 
     @staticmethod
     def _count() -> int:
-        """Full collections of the process that have ended; when the collector tells of an end, that one has."""
+        """Full collections of the process that have ended; in the callback at an end, that one has."""
         return int(gc.get_stats()[FULL]["collections"])
 
     def _tell(self) -> None:
-        """A full collection begins or ends."""
+        """Take note that a full collection begins or ends; runs within the collector, in any thread."""
         if not self.over:
             self._run(self._hear)
 
@@ -135,10 +136,10 @@ class CollectionListener:
         self._due = max(self._due, now + (monotonic() - now) / SHARE)
 
     def median_sawtooth(self, fewest: int) -> GcSawtooth | None:
-        """What collections free; None where fewer were seen, nothing is known before one, or it takes long to see.
+        """Medians over the collections; None if fewer were read, there is no baseline, or readings take too long.
 
         Args:
-            fewest: collections, one at least.
+            fewest: minimum number of collections, at least 1.
 
         Raises:
             OSError: there is no /proc.
@@ -168,11 +169,11 @@ def _is_costly() -> bool:
 
 
 def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:
-    """A callback of the collector's, of C functions alone, that acts where a full collection begins or ends.
+    """A callback of the collector, made of C functions alone, that calls `act` when a full collection begins or ends.
 
     It formats an object by the word `start` or `stop` and the generation; a dict knows those of young collections, and
     asks `act` for the others. The generation is a character, and no function is `str`: to write a number, or to ask an
-    object for its text, Python runs signal handlers, and what they raise would be lost here.
+    object for its text, Python runs signal handlers, and their exceptions would be lost here.
     """
     acting = map({False: ""}.__getitem__, iter(act, None))  # formatting must give a text
     known = type("Known", (dict,), {"__missing__": staticmethod(partial(next, acting))})(_YOUNG)
@@ -181,11 +182,11 @@ def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]
 
 
 class _DeferredRaise:
-    """Raises in the main thread, between two instructions of the program, what a signal handler of its own has raised.
+    """Raises an exception of the program's signal handler in the main thread, between two instructions of the program.
 
-    The interpreter asks whether it is true, as soon as it may. While a callback of the collector is on the stack, it
-    is false: what is raised below the collector is lost. It is requested again at the end of ours, and at once below
-    one of the program's.
+    The interpreter asks this object for its truth as soon as it may. While a callback of the collector is on the stack,
+    it is false: an exception below the collector is lost. It is requested again at the end of our callback, and at once
+    below one of the program's.
     """
 
     def __init__(self, fault: BaseException) -> None:
@@ -215,20 +216,21 @@ _request = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object)(("
 """The interpreter holds no reference to the object."""
 _waiting = list[_DeferredRaise]()
 _over = deque[_DeferredRaise](maxlen=300)
-"""Another request of theirs may be left, before 32 later ones (300 in Python 3.13)."""
+"""Objects that are done, kept alive: the interpreter's queue, of 32 requests (300 in 3.13), may still have theirs."""
 _request_all: Callable[[], None] = partial(
     next, map(deque[int](maxlen=0).extend, map(map, repeat(partial(_request, _ASK)), repeat(_waiting)))
 )
-"""Of C functions alone, as no handler may run after the last turn."""
+"""Function that requests all waiting objects, made of C functions alone, as no handler may run after the last turn."""
 
 
 def _raise_later(fault: BaseException) -> None:
-    """Raise it as soon as no callback of the collector is on the stack."""
+    """Raise an exception as soon as no callback of the collector is on the stack."""
     _waiting.append(_DeferredRaise(fault))
 
 
 def _code_of(callback: object) -> CodeType | None:
-    """Of a function or a method; no attribute of the program's own classes is asked for."""
+    """The code of a function or a method; None for other callables."""
+    # No attribute of the program's own classes is asked for, which could run its code within the collector.
     function = callback.__func__ if type(callback) is MethodType else callback
     return function.__code__ if type(function) is FunctionType else None
 

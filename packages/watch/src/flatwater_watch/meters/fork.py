@@ -1,4 +1,4 @@
-"""Work in a fork of this process: what it imports and allocates is gone when it ends."""
+"""Work in a fork of this process, so that its imports and allocations are gone when it ends."""
 
 import ctypes
 import json
@@ -19,14 +19,15 @@ from flatwater_watch.meters.system_calls import end_process, fork, monotonic, re
 LONGEST = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
 BUSY = 3.0
-"""Times as long as its work takes that a fork is waited for: others want the cores too."""
+"""Maximum wait for a fork, as a multiple of its CPU seconds: other processes want the cores too."""
 PAUSE = 0.1
-"""Seconds between two looks at how much it has worked."""
+"""Seconds between two looks at its CPU time."""
 CHUNK = 1 << 16
+"""Maximum bytes of one read."""
 ID = 4
-"""Bytes in which a fork tells its process id."""
+"""Bytes in which a fork writes its process id."""
 FIRST, MOST = 3, 1 << 16
-"""Descriptors that it closes: all after stderr."""
+"""Range of the descriptors that a fork closes: all after stderr."""
 
 LIBRARIES = {
     "jaxlib": "JAX",  # warns at each fork, and hangs in some
@@ -34,35 +35,36 @@ LIBRARIES = {
     "grpc": "gRPC",
     "cupy": "CUDA",
 }
-"""Module -> library that does not bear a fork, ..."""
+"""Libraries that do not bear a fork, by module."""
 DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
-"""... and drivers, by a file that is mapped. Devices write to pages of the process by themselves: once a copy of it was
-made, what the process writes may go to another page than what the device reads."""
+"""Drivers that do not bear a copy, by mapped file. Devices read and write pages of the process by themselves: after a
+copy the process may write to another page than the device reads."""
 
 _as_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode
 """Bound here: a program may replace `json.dumps` and `json.loads`."""
 _UNHEARD: Any = ("ignore", None, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
 
 Work = Callable[[], Any]
-"""Returns whatever JSON can hold."""
+"""A function without arguments that returns a value for JSON."""
 
 
 def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
-    """Run `work` in a fork and return what it returned, by way of JSON.
+    """Run `work` in a fork and return its result, by way of JSON.
 
     The fork has one thread and must not wait for another one's lock: no parallel kernels, no backward pass on data.
 
     Raises:
-        RuntimeError: it raised or was killed; its traceback is on stderr.
+        RuntimeError: the work raised, and its traceback is on stderr, or the fork was killed.
     """
     reads, writes = system.pipe()
+    # Before the fork: it inherits the buffers, and would write them a second time with its own output.
     sys.stdout.flush()
     sys.stderr.flush()
     child = _fork_quietly()
     if child == 0:
         system.close(reads)
         _answer(work, writes)
-    system.close(writes)
+    system.close(writes)  # else the pipe never ends: this process would hold it open itself
     try:
         answer = read_to_end(reads)
     finally:
@@ -74,14 +76,15 @@ def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
 
 
 class DetachedFork:
-    """Work in a fork that this process does not wait for.
+    """A fork that works while this process goes on.
 
     The fork is no child of this process, which may wait for its own or count them: a fork between the two ends at once.
-    It holds no file of the process open, prints nothing, and hears no Ctrl-C of its terminal. Work as for `in_fork`.
+    It holds no file of the process open, prints nothing, and gets no Ctrl-C of its terminal. The limits of work are
+    those of `run_in_fork`.
     """
 
     def __init__(self, work: Work) -> None:
-        """Fork twice, and go on: that is the pause.
+        """Fork twice; the program pauses for it.
 
         Raises:
             OSError: there is no memory for a fork, or a library of the program does not bear one.
@@ -107,7 +110,7 @@ class DetachedFork:
             raise OSError("a fork of this process could not fork")
 
     def is_done(self, seconds: float = 0.0) -> bool:
-        """Whether the work is done, waiting for it so long at most."""
+        """Whether the work is done, after waiting for at most so many seconds."""
         until = monotonic() + seconds
         while self._reads >= 0:
             if not _readable(self._reads, max(0.0, until - monotonic())):
@@ -119,7 +122,7 @@ class DetachedFork:
         return True
 
     def is_done_within_cpu(self, seconds: float) -> bool:
-        """Whether the work is done, waiting until it has had so many CPU seconds, and three times as many at most."""
+        """Whether the work is done, after a wait until it has had so many CPU seconds, or thrice as many are over."""
         until = monotonic() + BUSY * seconds
         while not self.is_done(PAUSE):
             if monotonic() >= until or process_cpu_seconds(self._pid) >= seconds:
@@ -127,22 +130,22 @@ class DetachedFork:
         return True
 
     def answer(self) -> Any:  # noqa: ANN401  (whatever JSON can hold)
-        """What the work returned; call it when it has ended.
+        """The result of the work; to be called after its end.
 
         Raises:
-            RuntimeError: it raised, was killed or stopped.
+            RuntimeError: the work raised, was killed or stopped.
         """
         if not self.is_done() or not self._answer:
             raise RuntimeError("a fork of this process ended without an answer")
         return _from_json(self._answer.decode())
 
     def stop(self) -> None:
-        """End the work, done or not. In a fork of the process that began it, only forget it."""
+        """End the work, done or not; in a fork of the process that started it, only forget it."""
         if system.getpid() != self._owner:
             self._leave()
         elif not self.is_done():
             with suppress(ProcessLookupError):
-                system.killpg(self._pid, signal.SIGKILL)  # the forks of its own are in its group
+                system.killpg(self._pid, signal.SIGKILL)  # the group, as the work may have forked as well
             self._leave()
         self._answer = b""
 
@@ -150,11 +153,11 @@ class DetachedFork:
         if self._reads >= 0:
             system.close(self._reads)
             self._reads = -1
-            _reap(self._pid)  # where this is process 1, as in a container, it is a child after all
+            _reap(self._pid)  # process 1, as in a container, inherits it as a child after all
 
 
 def fork_unsafe_library() -> str | None:
-    """A library in this process whose threads make a fork hang or its driver fail; None where none is known."""
+    """Name of a library in this process whose threads make a fork hang or its driver fail; None if none is known."""
     for module, library in LIBRARIES.items():
         if module in sys.modules:
             return library
@@ -162,18 +165,18 @@ def fork_unsafe_library() -> str | None:
 
 
 def copy_unsafe_driver() -> str | None:
-    """A driver in this process that bears no copy of it, whatever runs in that; None where none is known."""
+    """Name of a driver in this process that bears no copy of it, whatever runs there; None if none is known."""
     mapped = read_file("/proc/self/maps")
     return next((driver for file, driver in DRIVERS.items() if file in mapped), None)
 
 
 def _fork_quietly() -> int:
-    """Fork in one call of C: 0 in the child.
+    """Fork in one call of C, without a warning; return 0 in the child.
 
-    Python 3.12 and later warn there of locks that other threads hold; `work` takes none of theirs. The list of filters
-    is changed alone: `warnings.simplefilter` would have each module forget what it has warned of, and the program would
-    show warnings of its own again.
+    Python 3.12 and later warn of locks that other threads hold; `work` takes none of them.
     """
+    # Only the list of filters is changed: `warnings.simplefilter` would have each module forget what it has warned of,
+    # and the program would show its own warnings again.
     filters = cast("list[Any]", warnings.filters)
     filters.insert(0, _UNHEARD)
     try:
@@ -187,7 +190,7 @@ def _fork_quietly() -> int:
 
 
 def _fork_at_the_end() -> int:
-    """Fork as `os.fork` does (Modules/posixmodule.c, `os_fork_impl`), in a process that ends: 0 in the child."""
+    """Fork as `os.fork` does (Modules/posixmodule.c, `os_fork_impl`), in a process that ends; return 0 in the child."""
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
     child: int = ctypes.PyDLL(None).fork()  # it keeps the interpreter's lock
@@ -201,7 +204,7 @@ def _fork_at_the_end() -> int:
 
 
 def _reap(child: int) -> None:
-    """Wait for a process that ends, unless it is no child, or the program has said that its children be forgotten."""
+    """Wait for a process that ends, unless it is no child, or the program ignores SIGCHLD."""
     with suppress(ChildProcessError):
         system.waitpid(child, 0)
 
@@ -213,7 +216,7 @@ def _readable(pipe: int, seconds: float) -> bool:
 
 
 def _detach(work: Work, pipe: int) -> None:
-    """In the first fork: make the one that works, tell its id before it can answer, and end."""
+    """Make the fork that works, and end; runs in the first fork."""
     code = 1
     try:
         child = _fork_quietly()
@@ -225,11 +228,12 @@ def _detach(work: Work, pipe: int) -> None:
 
 
 def _work_apart(work: Work, pipe: int) -> None:
-    """In the second fork: let go of the terminal and of the program's files, tell the id, work."""
-    system.setsid()
+    """Leave the terminal and the program's files, write the process id, work; runs in the second fork."""
+    system.setsid()  # a session of its own: Ctrl-C goes to the terminal's process group
+    # By the kernel, not by Python: the fork must end even if it waits for a lock that another thread held.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(LONGEST)
-    system.write(pipe, system.getpid().to_bytes(ID))
+    system.write(pipe, system.getpid().to_bytes(ID))  # before the answer: the parent reads the id first
     nothing = system.open(os.devnull, system.O_RDWR)
     for standard in (0, 1, 2):
         system.dup2(nothing, standard)
@@ -240,7 +244,8 @@ def _work_apart(work: Work, pipe: int) -> None:
 
 
 def _answer(work: Work, pipe: int) -> None:
-    """In the fork: work, write, end, without running what the parent has registered for its own end."""
+    """Work, write the result, and end the process; runs in the fork."""
+    # By `_exit`: callbacks that the parent has registered for its own end must not run here.
     code = 1
     try:
         system.write(pipe, _as_json(work()).encode())

@@ -1,4 +1,4 @@
-"""A program that forks beside a thread of the watch is not warned of it.
+"""A filter so that a program which forks beside a thread of the watch is not warned of that thread.
 
 Python 3.12 and later warn at each fork of a process that has several threads (Modules/posixmodule.c,
 `warn_about_fork_with_threads`). A program whose only other thread is the watch's would be warned of nothing of its own.
@@ -19,15 +19,16 @@ from flatwater_watch.meters.system_calls import monotonic, process_id
 _WARNED = re.compile(r"This process \(pid=\d+\) is multi-threaded, use of fork")
 _UNHEARD: Any = ("ignore", _WARNED, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
 LONGEST = 1.0
-"""Seconds after which the warning of a fork has come, if it comes."""
+"""Seconds after a fork within which its warning comes, if it comes."""
 _owners = list[int]()
-"""The process of each thread of the watch; a fork has none of them."""
+"""Process id for each thread of the watch: a fork inherits the list, and none of the threads."""
 _since: float | None = None
+"""Time at which the filter was set; None while it is not."""
 _hooked = False
 
 
 def warning_free_work(work: Callable[[], object]) -> Callable[[], None]:
-    """Work for a thread that is about to start, of which forks of the program do not warn until it is done."""
+    """Wrap the work of a thread that is about to start, so that forks do not warn of the thread until it is done."""
     owner = process_id()
     _owners.append(owner)  # here: the program may fork before the thread has its turn
 
@@ -41,7 +42,7 @@ def warning_free_work(work: Callable[[], object]) -> Callable[[], None]:
 
 
 def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
-    """From now on, let no fork warn of threads of the watch alone; `run` calls what may not raise."""
+    """Filter the warnings of all forks from now on beside threads of the watch alone; `run` calls without raising."""
     global _hooked  # noqa: PLW0603  (hooks at forks stay for the life of the process)
     version = tuple(sys.version_info)
     if _hooked or version < (3, 12):
@@ -54,16 +55,14 @@ def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
 
 
 def remove_filter_later() -> None:
-    """Take the filter out where its warning has come."""
+    """Take the filter out once the warning must have come."""
     if _since is not None and monotonic() - _since > LONGEST:
         remove_filter()
 
 
 def remove_filter() -> None:
-    """Take the filter out.
-
-    The list of filters is changed alone: `warnings.filterwarnings` would have each module forget what it warned of.
-    """
+    """Take the filter out."""
+    # Only the list of filters is changed: `warnings.filterwarnings` would have each module forget what it warned of.
     global _since  # noqa: PLW0603
     if _since is not None:
         _since = None
@@ -72,6 +71,7 @@ def remove_filter() -> None:
 
 
 def _hear_nothing() -> None:
+    # Runs before each fork, in the thread that makes it.
     global _since  # noqa: PLW0603
     remove_filter()
     own = _owners.count(process_id())

@@ -1,4 +1,4 @@
-"""How much memory this process can come to: by the machine, by its container, and by the shell's limits."""
+"""Limits on the memory of this process: those of the machine, its container, and the shell."""
 
 import resource
 
@@ -8,10 +8,11 @@ from flatwater_watch.meters.process import resident_bytes
 
 
 def memory_limits() -> dict[str, int]:
-    """Resident bytes at which this process would meet each limit there is, if nothing else on the machine changed.
+    """Resident bytes at which this process would meet each limit, if nothing else on the machine changed.
 
-    `RAM` is what it has now and what the system has free. `cgroup` is the tightest control group above it, and
-    `ulimit -v` and `ulimit -d` are the shell's limits on addresses and data; each is left out where nothing is set.
+    `RAM` is the sum of its resident bytes and the memory that the system has free. `cgroup` is the tightest control
+    group above it. `ulimit -v` and `ulimit -d` are the shell's limits on addresses and data. Limits that are not set
+    are left out.
     """
     resident = resident_bytes()
     found = {"RAM": resident + available_bytes()}

@@ -1,4 +1,4 @@
-"""What is mapped into a process: pages of its own and pages of files, peaks, and the sum over worker processes."""
+"""Memory that is mapped into a process: its own pages and pages of files, peaks, and the sum over worker processes."""
 
 import ctypes
 import functools
@@ -14,7 +14,7 @@ from flatwater_watch.meters.system_calls import monotonic, names_in, process_id,
 T = TypeVar("T")
 
 _RESET_PEAK = "5"
-"""proc(5), clear_refs: set VmHWM to what is resident now."""
+"""Command to /proc/PID/clear_refs (proc(5)) that sets VmHWM to the bytes that are resident now."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,16 @@ class Footprint:
 
     resident: int
     file_mapped: int
-    """Pages of files (libraries, mapped panels) and shared memory."""
+    """Bytes in pages of files (libraries, mapped panels) and shared memory."""
 
     @property
     def anonymous(self) -> int:
-        """Pages that belong to no file: heaps, stacks, tensors."""
+        """Bytes in pages that belong to no file: heaps, stacks, tensors."""
         return self.resident - self.file_mapped
 
 
 def footprint(pid: int | None = None) -> Footprint:
-    """Of this process by default, now, in a few microseconds.
+    """The resident bytes of a process now, by default of this one; takes a few microseconds.
 
     Raises:
         OSError: the process has ended.
@@ -43,24 +43,24 @@ def footprint(pid: int | None = None) -> Footprint:
 
 @dataclass(frozen=True)
 class FamilyMemory:
-    """This process and its descendants, pages that they share counted once."""
+    """Memory of several processes, with shared pages counted once."""
 
     count: int
     private: int
-    """Bytes that ending all of them would free for sure."""
+    """Bytes that no other process shares: ending all of them would free these for sure."""
     proportional: int
-    """Private bytes and a fair part of the shared ones."""
+    """Private bytes, and each shared page divided by the number of processes that share it."""
 
 
 def family_memory() -> FamilyMemory:
-    """The sum over this process and its workers. Takes 11 to 17 ms per resident GB of each: not for every step."""
+    """Memory of this process and its descendants; takes 11 to 17 ms per resident GB of each: not for every step."""
     return _sum_family([process_id(), *descendant_pids()])
 
 
 def descendant_memory(pid: int | None = None) -> FamilyMemory:
     """Memory of the descendants of a process (by default this one), without the process itself.
 
-    As costly as `processes`.
+    The call is as costly as `family_memory`.
     """
     if pid is None and not has_children():
         return FamilyMemory(0, 0, 0)
@@ -81,16 +81,16 @@ def _sum_family(family: list[int]) -> FamilyMemory:
 
 @dataclass
 class CostlyMeter(Generic[T]):
-    """A meter that costs time: read again where that is a small part of the time since."""
+    """A meter that is read again only when a reading is a small share of the time since the last one."""
 
     read: Callable[[], T]
     share: float
-    """Of the time."""
+    """Maximum share of the time that readings may take."""
     due: float = 0.0
     last: T | None = None
 
     def read_if_due_(self) -> T:
-        """The last reading."""
+        """The newest reading, which is taken now if the time since the last one allows it."""
         began = monotonic()
         if self.last is None or began >= self.due:
             self.last = self.read()
@@ -100,22 +100,22 @@ class CostlyMeter(Generic[T]):
 
 
 def open_files() -> int:
-    """Descriptors that this process holds."""
+    """Number of descriptors that this process holds."""
     return len(names_in("/proc/self/fd"))
 
 
 def threads() -> int:
-    """Threads of this process, native ones too."""
+    """Number of threads of this process, native ones included."""
     return len(names_in("/proc/self/task"))
 
 
 def peak_bytes() -> int | None:
-    """The largest resident memory since the process began or `reset_peak` was called; None where nobody counts it."""
+    """The most resident bytes since the process began or `reset_peak` was called; None if the system has no count."""
     return read_kib_counters("/proc/self/status").get("VmHWM")
 
 
 def reset_peak() -> bool:
-    """Let `peak_bytes` begin anew. What /usr/bin/time and getrusage tell begins anew with it. False: not permitted."""
+    """Let `peak_bytes` begin anew, and with it the peaks of /usr/bin/time and getrusage; False if not permitted."""
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
     except OSError:
@@ -124,18 +124,18 @@ def reset_peak() -> bool:
 
 
 def touched_bytes(address: int, size: int) -> int:
-    """Bytes of a block of memory that have a page in RAM; all of them where the kernel does not tell.
+    """Bytes of a block of memory that have a page in RAM; all of them if the kernel does not say.
 
     Args:
-        address: of its first byte.
-        size: its bytes.
+        address: address of the first byte.
+        size: bytes of the block.
     """
     pages = present_pages(address, size)
     return size if pages is None else min(size, pages.count(1) * mmap.PAGESIZE)
 
 
 def present_pages(address: int, size: int) -> bytes | None:
-    """For each page of a block of memory 1 if it is in RAM, else 0; None where the kernel does not tell."""
+    """A byte for each page of a block of memory, 1 if it is in RAM, else 0; None if the kernel does not say."""
     if size == 0:
         return b""
     first, pages = address // mmap.PAGESIZE, page_count(address, size)
@@ -150,25 +150,25 @@ def present_pages(address: int, size: int) -> bytes | None:
 
 
 def page_count(address: int, size: int) -> int:
-    """Pages that a block of memory lies in."""
+    """Number of pages in which a block of memory lies, those at its ends included."""
     return -(-(address + size) // mmap.PAGESIZE) - address // mmap.PAGESIZE
 
 
 def write_page_presence(address: int, size: int, into: int) -> bool:
-    """Write a byte for each page of a block of memory to an address, for `in_ram`; False: the kernel does not tell."""
+    """Write a byte for each page of a block to an address, for `decode_page_presence`; False if the kernel refuses."""
     first = address // mmap.PAGESIZE * mmap.PAGESIZE
     return not _mincore()(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), ctypes.c_void_p(into))
 
 
 def decode_page_presence(noted: bytes) -> bytes:
-    """1 for each page that is in RAM, else 0, by what was noted."""
+    """A byte for each page, 1 if it is in RAM, else 0, from the bytes of `write_page_presence`."""
     return noted.translate(_LOWEST_BIT)
 
 
 _AT_ONCE = 1 << 16
-"""Pages that are asked for in one call: an answer takes a byte each, and a terabyte may be reserved."""
+"""Maximum pages in one call: an answer takes a byte for each, and a program may have reserved a terabyte."""
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
-"""Of mincore's bytes the lowest bit says that the page is there; the others are not defined."""
+"""Table that keeps the lowest bit of mincore's bytes: it says that the page is there; the others are not defined."""
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What Linux tells of processes in `/proc`, read without any library: the watch runs in interpreters that have none."""
+"""Figures of processes from `/proc`, read without any library: the watch runs in interpreters that have none."""
 
 from collections import defaultdict
 
@@ -8,13 +8,13 @@ KIB = 1024
 ANY_KIND = 0x40000000
 """wait(2), `__WALL`: children of any kind."""
 _PARENT, _EXIT_SIGNAL = 1, 35
-"""Where `/proc/PID/stat` (proc(5)) has them, behind the name of the program, ..."""
+"""Indexes of fields in `/proc/PID/stat` (proc(5)), counted behind the program's name."""
 _NONE = "0"
-"""... and no signal, ..."""
+"""The exit signal of a process that sends none."""
 _USER_TICKS, _FOREIGN_TICKS = 11, 15
-"""... and from where to where the ticks of CPU time, utime, stime, cutime and cstime, ..."""
+"""Index of the first ticks of CPU time, and the one behind the last: utime, stime, cutime and cstime."""
 _THREADS = 17
-"""... and how many threads there are."""
+"""Index of the number of threads."""
 
 
 def read_kib_counters(path: str) -> dict[str, int]:
@@ -33,14 +33,15 @@ def read_kib_counters(path: str) -> dict[str, int]:
 
 
 def available_bytes() -> int:
-    """What the machine can give without swapping."""
+    """Bytes that the machine can give without swapping."""
     return read_kib_counters("/proc/meminfo")["MemAvailable"]
 
 
 def descendant_pids(pid: int | None = None) -> list[int]:
-    """The processes that one has started, this one by default, and those that these have started; in that order.
+    """Ids of the descendants of a process, by default of this one; children first, then theirs.
 
-    Without those whose end sends no signal: they are copies that answer for a watched process (`allocator_clone`).
+    Processes whose end sends no signal are left out: they are copies that make a query for a watched process
+    (`allocator_clone`).
     """
     children = defaultdict[int, list[int]](list)
     for name in names_in("/proc"):
@@ -52,13 +53,14 @@ def descendant_pids(pid: int | None = None) -> list[int]:
             if status[_EXIT_SIGNAL] != _NONE:
                 children[int(status[_PARENT])].append(int(name))
     found = [process_id() if pid is None else pid]
-    for process in found:
+    for process in found:  # the list grows on the way: each process that is found is asked for its own children
         found += children[process]
     return found[1:]
 
 
 def has_children() -> bool:
-    """Whether this process has any, in a microsecond. Nothing is waited for: one that has ended stays to be asked."""
+    """Whether this process has any children; takes a microsecond."""
+    # WNOWAIT: a child that has ended stays a zombie, and the program can still wait for it.
     try:
         system.waitid(system.P_ALL, 0, system.WEXITED | system.WNOHANG | system.WNOWAIT | ANY_KIND)
     except ChildProcessError:
@@ -67,7 +69,7 @@ def has_children() -> bool:
 
 
 def context_switches(pid: int) -> int | None:
-    """How often the main thread of a process has given its core away; None while it has one, or if nothing tells."""
+    """How often the main thread of a process has left its core; None while it runs, or if the system does not say."""
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
         own, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
@@ -77,12 +79,12 @@ def context_switches(pid: int) -> int | None:
 
 
 def threads_here() -> int:
-    """Threads of this process, also those that Python has not started."""
+    """Number of threads of this process, those that Python has not started included."""
     return int(_status(process_id())[_THREADS])
 
 
 def is_waiting(pid: int) -> bool:
-    """Whether the main thread of a process waits for something other than a disk; False where it has ended."""
+    """Whether the main thread of a process waits for something other than a disk; False if it has ended."""
     try:
         return _status(pid)[0] == "S"
     except OSError:
@@ -90,7 +92,7 @@ def is_waiting(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process; False where it has ended."""
+    """Whether a signal has stopped the process; False if it has ended."""
     try:
         return _status(pid)[0] == "T"
     except OSError:
@@ -98,7 +100,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """CPU seconds that a process has had, with those of its own that have ended; 0 where it has ended itself."""
+    """CPU seconds of a process and of its children that have ended; 0 if it has ended itself."""
     try:
         ticks = sum(map(int, _status(pid)[_USER_TICKS:_FOREIGN_TICKS]))
     except OSError:
@@ -107,33 +109,34 @@ def process_cpu_seconds(pid: int) -> float:
 
 
 def _status(pid: int) -> list[str]:
-    """State, parent and what follows them in `/proc/PID/stat`."""
+    """The fields of `/proc/PID/stat` from the state on."""
     # The name of a program comes before them, in parentheses, and may have spaces and parentheses.
     return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def process_command(pid: int) -> list[str]:
-    """The words of its command line; of a process without one its name in brackets, as `ps` shows it.
+    """The words of a process's command line; without one, its name in brackets, as `ps` shows it.
 
     Raises:
-        OSError: it has ended.
+        OSError: the process has ended.
     """
     words = read_text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
     return words if words != [""] else [f"[{read_text(f'/proc/{pid}/comm').strip()}]"]
 
 
 def process_owner(pid: int) -> tuple[int, int]:
-    """The user and the group that a process acts as. `/proc/PID` itself is root's where it may not be dumped.
+    """The effective user and group of a process.
 
     Raises:
-        OSError: it has ended.
+        OSError: the process has ended.
     """
+    # Not the owner of `/proc/PID`: that is root for a process that may not be dumped.
     lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/status").splitlines())
     return int(lines["Uid"].split()[1]), int(lines["Gid"].split()[1])
 
 
 def busy_core_ticks() -> dict[int, int]:
-    """Ticks since boot that each core was not idle, by its number. Waiting for a disk leaves a core free."""
+    """Ticks since boot in which each core was busy, by its number; a core that waits for a disk is free."""
     busy = {}
     for line in read_text("/proc/stat").splitlines():
         name, *numbers = line.split()

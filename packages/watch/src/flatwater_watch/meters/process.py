@@ -1,4 +1,4 @@
-"""What the operating system says of this process: resident bytes, and the cores that are really free for it.
+"""Figures of this process from the operating system: resident bytes, and the cores that are really free for it.
 
 Cores are fewer than the machine has where an affinity mask or a container's quota says so, and again where other
 processes are busy: with two torch threads beside one busy process, tiny networks fell from 542 to 4 updates a second.
@@ -18,12 +18,12 @@ from flatwater_watch.meters.proc import busy_core_ticks
 
 
 def resident_bytes() -> int:
-    """Bytes of memory that this process has in RAM now, shared pages included. Takes a few microseconds."""
+    """Bytes of this process that are in RAM now, shared pages included; takes a few microseconds."""
     return footprint().resident
 
 
 def private_bytes(pids: Iterable[int]) -> int:
-    """Bytes in RAM that belong to other processes alone; a process that has ended has 0. A few microseconds each."""
+    """Anonymous resident bytes of other processes together; a process that has ended has 0."""
     total = 0
     for pid in pids:
         with suppress(OSError):
@@ -43,10 +43,8 @@ def free_cores(window: float = 0.2) -> int:
 
 
 def whole_cores(allowed: int, load: float, quota: float) -> int:
-    """Cores to use, at least 1, of those `allowed`, where others take `load` and a quota pays for `quota`.
-
-    Idle cores are a measurement, so they are rounded; a quota is a law, and running past it means being stopped.
-    """
+    """Number of cores to use, at least 1: the `allowed` ones without the `load` of others, and no more than `quota`."""
+    # Idle cores are a measurement, so they are rounded; a quota is a law, and running past it means being stopped.
     return max(1, int(min(round(allowed - load), quota)))
 
 
@@ -56,7 +54,7 @@ def allowed_cores() -> set[int]:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor as it calls itself; where it has no name, its architecture."""
+    """The processor's name for itself, or its architecture if it has none."""
     names = ("model name", "cpu model", "Hardware", "Processor")  # x86; MIPS; ARM boards
     try:
         pairs = [
@@ -70,13 +68,13 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 @dataclass(frozen=True)
 class CpuSample:
-    """Clocks of one moment, in seconds from some beginning."""
+    """Clocks of one moment, in seconds."""
 
     wall: float
     busy: float
-    """Work done by all processes on the cores allowed to this one."""
+    """CPU seconds of all processes on the cores allowed to this one."""
     own: float
-    """Work done by this process."""
+    """CPU seconds of this process."""
 
 
 def read_cpu_sample() -> CpuSample:
@@ -90,6 +88,6 @@ def load_elsewhere(before: CpuSample, after: CpuSample) -> float:
 
 
 def _busy_seconds() -> float:
-    """Seconds since boot that the allowed cores were not idle."""
+    """Seconds since boot in which the allowed cores were busy, summed over them."""
     cores, ticks = allowed_cores(), os.sysconf("SC_CLK_TCK")
     return sum(busy for core, busy in busy_core_ticks().items() if core in cores) / ticks

@@ -1,14 +1,15 @@
-"""Which line runs while memory rises: what C code allocates has no other trace in Python.
+"""The lines at which memory rises: allocations of C code leave no other trace in Python.
 
-The interpreter calls a trace function at each line. What the process has gained since the last line of the user's
-belongs to that one, whatever it called meanwhile. What is given back was gained last, so a buffer that is freed again
-leaves nothing. Short calls are seen as well as long ones; samples in time would put them down to what waits longest. It
-is on for some steps only: a program of many short lines is several times slower meanwhile.
+The interpreter calls a trace function at each line. Bytes that the process has gained since the last line of the user's
+belong to that line, whatever it called meanwhile. Bytes that are given back are taken from the latest gains, so that a
+buffer that is freed again leaves nothing. Short calls are seen as well as long ones; samples in time would blame the
+line that waits longest. The trace is on for some steps only: a program of many short lines is several times slower
+meanwhile.
 
-Memory is what glibc's allocator has handed out, so that what it keeps of freed blocks hides nothing, and what is
-resident beside it: other allocators, and pages that C code maps itself.
+Memory is the bytes that glibc's allocator has handed out, so that freed blocks which it keeps hide nothing, and the
+resident bytes beside it: other allocators, and pages that C code maps itself.
 
-The function is handed over below `sys.settrace`, which would copy the variables of each frame into a dict and keep it.
+The function is set below `sys.settrace`, which would copy the variables of each frame into a dict and keep it.
 """
 
 import ctypes
@@ -26,37 +27,38 @@ Place = tuple[str, int, str]
 """File, line, and qualified name of the function."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RETURN = 3
-"""How the interpreter calls the event."""
+"""Number of the event of a return (`PyTrace_RETURN`)."""
 _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 _set = ctypes.PYFUNCTYPE(None, _Function, ctypes.py_object)(("PyEval_SetTrace", ctypes.pythonapi))
 
 
 class RiseRecorder:
-    """Notes the lines at which memory rises, in the thread that begins it."""
+    """Records the lines at which memory rises, in the thread that begins it."""
 
     def __init__(self, is_users: Callable[[str], bool], *, seconds: float, quick: float) -> None:
-        """Note nothing yet.
+        """Prepare without recording.
 
         Args:
             is_users: whether the code of a file is the user's.
-            seconds: that the notes may take.
-            quick: seconds above which the allocator is not asked at each line, as its answer takes as long as it has
-                holes.
+            seconds: maximum seconds of all recorded events together.
+            quick: maximum seconds of a query to the allocator at each line; it takes longer the more holes a heap has.
         """
         self._is_users, self._seconds, self._quick = is_users, seconds, quick
         self._files: dict[str, bool] = {}
         self._kept: list[tuple[Place | None, int, bool]] = []
         """Line and bytes of each rise that was not given back, and whether it came early; the latest last."""
         self._line: Place | None = None
-        """The one that runs."""
+        """The user's line that runs."""
         self._end: tuple[str, int] | None = None
         """The line up to which a rise is early."""
         self._has_end: dict[CodeType, bool] = {}
+        """Whether that line is in a function, by the function's code."""
         self._stands: int | None = None
-        """The line at which the function with that one stands; None while it does not run."""
+        """The line at which the function with that line stands; None while it does not run."""
         self._file: int | None = None
+        """Descriptor of /proc/self/statm, which stays open: a read costs less than an open."""
         self._beside: int | None = None
-        """What was resident beside the allocator's at the beginning."""
+        """Resident bytes beside the allocator's at the beginning."""
         self._before = self._events = self._most = 0
         self._asks = True
         """Whether the allocator answers quickly enough to be asked at each line."""
@@ -64,15 +66,15 @@ class RiseRecorder:
 
     @property
     def running(self) -> bool:
-        """Whether it is noted."""
+        """Whether lines are recorded."""
         return self._file is not None
 
     def begin(self, end: tuple[str, int] | None = None) -> bool:
-        """Begin, unless the program is traced already. Returns whether it has begun.
+        """Begin, unless the program is traced already; return whether lines are recorded.
 
         Args:
-            end: file and line of the user's. Rises are early until its function comes to the line after it, and what
-                is told is early.
+            end: file and line of the user's. Rises are early until its function comes to the line after it, and only
+                lines of early rises are reported.
         """
         if self.running or sys.gettrace() is not None:
             return self.running
@@ -90,35 +92,35 @@ class RiseRecorder:
         return True
 
     def skip_current_gain(self) -> None:
-        """What was gained since the last line is not the program's."""
+        """Leave out the bytes gained since the last line: they are not the program's."""
         if self._file is not None:
             self._before = self._bytes(self._file)
 
     def end(self) -> None:
-        """Note nothing more, in the thread that began; what was noted stays."""
+        """Stop recording, in the thread that began; the records stay."""
         if self._file is not None:
             tracer: object = sys.gettrace()
-            if tracer is self:
+            if tracer is self:  # the program may have set a tracer of its own meanwhile
                 sys.settrace(None)
             close_file(self._file)
             self._file = None
 
     @property
     def kept_count(self) -> int:
-        """Rises that were not given back."""
+        """Number of rises that were not given back."""
         return len(self._kept)
 
     @property
     def is_over_budget(self) -> bool:
-        """Whether lines have taken as long as they may."""
+        """Whether recording has taken as long as it may."""
         return self._events >= self._most
 
     def main_line(self, *, mostly: float, fewest: int) -> Place | None:
-        """The line at which most of the memory came; None if there is none, or it came too late.
+        """The line at which most of the memory came; None if there is no such line, or its rises were not early.
 
         Args:
-            mostly: part of all that came that it must have.
-            fewest: rises that it must have.
+            mostly: minimum share of all bytes for the line.
+            fewest: minimum number of rises for the line.
         """
         sizes, times = Counter[Place | None](), Counter[Place | None]()
         early = Counter[Place | None]()
@@ -133,7 +135,8 @@ class RiseRecorder:
         return place if known and early[place] >= mostly * size else None
 
     def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
-        """One event of the interpreter: a call, a line, a return, an exception."""
+        """Record one event of the interpreter: a call, a line, a return, an exception."""
+        # Runs at every line of the program: little may be done, and no file of a library is looked at twice.
         code = frame.f_code
         users = self._files.get(code.co_filename)
         if users is None:
@@ -151,7 +154,7 @@ class RiseRecorder:
         return 0
 
     def _note(self, now: int) -> None:
-        """Put what has come since the last event down to the line that ran; what has gone, to what came last."""
+        """Assign bytes gained since the last event to the line that ran; take lost bytes from the latest rises."""
         self._events += 1
         gained, self._before = now - self._before, now
         if gained > 0:
@@ -166,7 +169,7 @@ class RiseRecorder:
         return self._end is None or (self._stands is not None and self._stands <= self._end[1])
 
     def _holds_end(self, code: CodeType) -> bool:
-        """Whether the line up to which a rise is early is one of the code's."""
+        """Whether the code has the line up to which a rise is early."""
         if self._end is None or code.co_filename != self._end[0]:
             return False
         if code not in self._has_end:
@@ -174,14 +177,14 @@ class RiseRecorder:
         return self._has_end[code]
 
     def _outer(self, frame: FrameType) -> Place | None:
-        """The user's line that goes on when a function returns."""
+        """The user's line that goes on when a function returns; None if there is none."""
         outer = frame.f_back
         while outer is not None and not self._is_users(outer.f_code.co_filename):
             outer = outer.f_back
         return None if outer is None else (outer.f_code.co_filename, outer.f_lineno, outer.f_code.co_qualname)
 
     def _bytes(self, file: int) -> int:
-        """What is handed out, and what is resident beside it and in no file."""
+        """Bytes that the allocator has handed out, and anonymous resident bytes beside it."""
         _, resident, shared, *_ = read_at_beginning(file).split()
         private = (int(resident) - int(shared)) * _PAGE
         held = allocator_totals() if self._asks else None
@@ -194,7 +197,7 @@ class RiseRecorder:
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    """What it takes where no other process has the core meanwhile: the least of five times."""
+    """Seconds of a call without interruption: the least of five, as other processes may have the core meanwhile."""
     least = math.inf
     for _ in range(5):
         began = monotonic()

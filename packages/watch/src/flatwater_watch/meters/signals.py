@@ -1,7 +1,7 @@
-"""Exceptions that are the program's although they come up within the watch.
+"""Exceptions of the program that are raised within the watch.
 
-Signal handlers run wherever the main thread is, and another thread may put an exception into it, by which time limits
-are made (`PyThreadState_SetAsyncExc`): both come up in the watch's code as they come up in that of the program.
+Signal handlers run wherever the main thread is, and another thread may set an exception in it, as time limits do
+(`PyThreadState_SetAsyncExc`): both may be raised in the watch's code just as in the program's.
 """
 
 import os
@@ -11,11 +11,11 @@ from collections.abc import Collection
 from types import CodeType, FunctionType, MethodType
 
 _PLACES = (__file__.rpartition("/meters/")[0], os.__file__.rpartition("/")[0], "<frozen ")
-"""Where the code lies that the watch runs: its own, and that of the standard library."""
+"""Places of the code that the watch runs: its own, and the standard library's."""
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _OTHERS = sys.stdlib_module_names | {"flatwater", "flatwater_watch", "flatwater_trading"}
 _STOPS = (KeyboardInterrupt, SystemExit)
-"""Standard exceptions that no fault is."""
+"""Standard exceptions that are never a fault of the watch."""
 _module_of = vars(type)["__module__"].__get__
 """The name of a class's module, whatever its metaclass says."""
 
@@ -31,8 +31,8 @@ def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -
     """Whether an exception that came up within the watch was raised for the program, which must get it.
 
     Args:
-        fault: as it was caught.
-        program: code that the watch calls for the program.
+        fault: exception with its traceback.
+        program: code of the program that the watch calls.
     """
     if type(fault) in _STOPS:
         return True
@@ -48,7 +48,7 @@ def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -
 
 
 def _is_of_the_user(kind: type) -> bool:
-    """Whether a class is of the user's own code. Of a library's exceptions, a function in C may have raised it."""
+    """Whether a class is of the user's own code; an exception of a library may come from a C function it has."""
     name = str(_module_of(kind))
     if name == "__main__":
         return True

@@ -1,4 +1,4 @@
-"""Work that no debugger, profiler or coverage tool of the program sees, and that leaves their state as it was.
+"""Calls that no debugger, profiler or coverage tool of the program sees, and that leave their state as it was.
 
 CPython counts for each thread whether tracing is suspended (3.11 and later; `sys.monitoring` heeds it too). Neither
 `sys.settrace` nor the frames of the program are touched, so a tool that looks finds itself where it was.
@@ -25,7 +25,7 @@ resume: Callable[[], None] = partial(next, map(_leave, map(operator.call, repeat
 
 
 def run_untraced(work: Callable[..., R], *given: object) -> R:
-    """What the work returns, done unseen."""
+    """Call `work` while tracing is suspended in this thread, and return its result."""
     suspend()
     try:
         return work(*given)
@@ -34,9 +34,9 @@ def run_untraced(work: Callable[..., R], *given: object) -> R:
 
 
 def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
-    """A function that does the work unseen, without a frame of its own: for what the interpreter calls by itself.
+    """A function without a frame that calls `work` while tracing is suspended: for callbacks of the interpreter.
 
-    A debugger that steps would stop in the frame, and `trace` would print it. It returns false.
+    A debugger that steps would stop in a frame, and `trace` would print it. The function returns false.
     """
 
     def done() -> bool:
@@ -53,22 +53,26 @@ def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
 
 
 def untraced_callable(*done: Callable[[], bool | None]) -> Callable[[], bool]:
-    """A function of C functions alone that does while tracing is suspended what raises nothing and returns false."""
+    """A function, made of C functions alone, that calls others while tracing is suspended.
+
+    The others must not raise, and must return false.
+    """
+    # `any` stops at a true result, and then tracing would stay suspended.
     turns = map(any, map(partial(map, operator.call), repeat((suspend, *done, resume))))
     return partial(next, turns)
 
 
 def run_each_turn(work: Callable[[], object], failed: Callable[[BaseException], object]) -> Generator[bool, None, None]:
-    """Work at each turn, and raise nothing: for where the interpreter would print it and go on.
+    """A generator that calls `work` at each turn and raises nothing, as the interpreter would only print an exception.
 
-    Python runs signal handlers at the first instruction of a function, where no `try` has begun. It runs none where a
-    generator goes on that waits in `yield from`: so this is one, and all of its body lies in a `try`. The first turn
-    does nothing. Whoever lets it go closes it, as that runs its last lines.
+    The first turn does nothing. The owner must close the generator, as that runs its last lines.
 
     Args:
-        work: is never called within itself.
-        failed: gets what it raises, or a signal handler meanwhile.
+        work: function of one turn; it is never called within itself.
+        failed: gets exceptions of the work, and of a signal handler meanwhile.
     """
+    # Python runs signal handlers at the first instruction of a function, where no `try` has begun. It runs none where a
+    # generator resumes that waits in `yield from`: so this is one, and all of its body lies in a `try`.
     fault: BaseException | None = None
     while True:
         try:

@@ -1,7 +1,7 @@
 """The interpreter's clocks and system calls, whatever the program has put in their place.
 
 Programs and their libraries replace `time.sleep`, the clocks and functions of `os` (freezegun, gevent, pyfakefs), some
-of them in every module that has imported them. What the watch needs is made a second time, out of their sight: the
+of them in every module that has imported them. The watch makes its own functions a second time, out of their sight: the
 functions of a builtin module are new objects whenever the module is initialised.
 """
 
@@ -16,7 +16,7 @@ CHUNK = 1 << 16
 
 
 def _fresh_module_names(name: str) -> dict[str, Any]:
-    """The names of a builtin module that is made anew; `sys.modules` keeps the one that it has."""
+    """The namespace of a builtin module that is made anew; `sys.modules` keeps the old one."""
     importer: Any = BuiltinImporter  # a class that is its own instance
     module = module_from_spec(ModuleSpec(name, importer, origin="built-in"))
     importer.exec_module(module)
@@ -37,11 +37,11 @@ wall_time: Callable[[], float] = _TIME["time"]
 system: Any = SimpleNamespace(**_SYSTEM)
 """The module `posix`, made anew."""
 end_process: Callable[[int], NoReturn] = _SYSTEM["_exit"]
-"""At once, with a code: nothing is flushed, nothing that is registered for the end is run."""
+"""End the process at once, with an exit code: nothing is flushed, and no callback of the program runs."""
 fork: Callable[[], int] = _SYSTEM["fork"]
 process_id: Callable[[], int] = _SYSTEM["getpid"]
 names_in: Callable[[str], list[str]] = _SYSTEM["listdir"]
-"""Of a folder."""
+"""Names in a folder."""
 _open, _close, _read, _write, _rename = (_SYSTEM[name] for name in ("open", "close", "read", "write", "rename"))
 _READ: int = _SYSTEM["O_RDONLY"] | _SYSTEM["O_CLOEXEC"]
 _NEW: int = _SYSTEM["O_WRONLY"] | _SYSTEM["O_CREAT"] | _SYSTEM["O_TRUNC"] | _SYSTEM["O_CLOEXEC"]
@@ -49,29 +49,29 @@ _MODE = 0o600
 
 
 def open_file(path: str) -> int:
-    """A file's number, to be read again and again, and closed by `close_file`.
+    """A descriptor to be read again and again, and closed by `close_file`.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     return _open(path, _READ)  # type: ignore[no-any-return]
 
 
 def close_file(file: int) -> None:
-    """Give back a file's number."""
+    """Close a descriptor."""
     _close(file)
 
 
 def read_at_beginning(file: int) -> bytes:
-    """The first bytes of an open file, as it is now."""
+    """The first 64 KiB of an open file, as it is now."""
     return _SYSTEM["pread"](file, CHUNK, 0)  # type: ignore[no-any-return]
 
 
 def read_file(path: str) -> bytes:
-    """The whole of a file.
+    """All bytes of a file.
 
     Raises:
-        OSError: it cannot be opened or read.
+        OSError: the file cannot be opened or read.
     """
     file = _open(path, _READ)
     try:
@@ -81,7 +81,7 @@ def read_file(path: str) -> bytes:
 
 
 def read_to_end(file: int) -> bytes:
-    """All that an open file or a pipe still has."""
+    """All remaining bytes of an open file or a pipe."""
     pieces = []
     while piece := _read(file, CHUNK):
         pieces.append(piece)
@@ -89,16 +89,21 @@ def read_to_end(file: int) -> bytes:
 
 
 def read_text(path: str) -> str:
-    """The same as text; what is no UTF-8 is replaced."""
+    """The text of a file; bytes that are no UTF-8 are replaced.
+
+    Raises:
+        OSError: the file cannot be opened or read.
+    """
     return read_file(path).decode("utf-8", "replace")
 
 
 def write_whole(path: str, content: str) -> None:
-    """Write a file, or replace one, in one step: nobody ever reads a half of it. It is not synced to the disk.
+    """Write or replace a file in one step, so that nobody ever reads half of it; it is not synced to the disk.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
+    # The process id keeps two processes that write the same file apart.
     beside, rest = f"{path}.{process_id()}", memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape"))
     file = _open(beside, _NEW, _MODE)
     try:
@@ -106,4 +111,4 @@ def write_whole(path: str, content: str) -> None:
             rest = rest[_write(file, rest) :]
     finally:
         _close(file)
-    _rename(beside, path)
+    _rename(beside, path)  # only when all is written: rename(2) replaces the file atomically

@@ -1,6 +1,6 @@
-"""Sees each new torch storage while it is made, on any device: which operation made it, and when it dies.
+"""Records of new torch storages on any device: the operation that made each, and the moment when it is freed.
 
-This is the only module of the memory package that imports torch; it is imported where torch is already.
+This is the only module of the memory package that imports torch; it is imported only where torch is loaded already.
 """
 
 import weakref
@@ -13,26 +13,26 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 R = TypeVar("R")
 
 _LIFTED = ("aten::lift_fresh", "aten::lift", "aten::set_.source_Storage_storage_offset")
-"""Operations that return their argument, with a storage that `torch.tensor` has just made out of sight; the third, one
-that `copy.deepcopy` has cloned."""
+"""Operations that return their argument, with a storage that was made out of sight: by `torch.tensor`, or in the third
+case by `copy.deepcopy`."""
 
 
 class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-call]  # torch's own hook has no types
-    """While entered, keeps one record for each living storage that was made. Holds no storage and changes no number."""
+    """A mode that, while entered, keeps a record for each new storage that lives; it holds no storage itself."""
 
     # Compiled code stays compiled, and higher order operators run as they would.
     supports_higher_order_operators = True
 
     def __init__(self, born: Callable[[str, int], R], died: Callable[[R], object]) -> None:
-        """Nothing is seen before it is entered.
+        """Prepare without recording.
 
         Args:
             born: makes the record of a storage from the operation's name and the storage's bytes.
-            died: is told the record of a storage that is freed.
+            died: gets the record of a storage that is freed.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.records: dict[int, tuple[weakref.ref[torch.UntypedStorage], R]] = {}
-        """By address of the storage."""
+        """Records by address of the storage's object, each with a weak reference that ends the record."""
         self._born = born
         self._died = died
 
@@ -43,11 +43,11 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Compiled functions are not compiled anew, nor run eagerly, because someone watches."""
+        """Whether compiled functions stay compiled: they are neither compiled anew nor run eagerly under this mode."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        """Run the operation as it is, then look at what it returned."""
+        """Run the operation unchanged, then record the storages of its result."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         for storage in _storages(out):
@@ -57,10 +57,12 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         return out
 
     def _meet_(self, storage: torch.UntypedStorage, address: int, operation: str, given: tuple[Any, Any]) -> None:
+        # An argument's storage is no new one: views and in-place operations return it.
         before = (*given[0], *given[1].values())
         if operation not in _LIFTED and any(address == _address(other) for other in _storages(before)):
             return
         record = self._born(operation.split(".", maxsplit=1)[0], storage.nbytes())
+        # Bound as locals: a reference to the mode itself would keep it alive as long as the storage.
         records, died = self.records, self._died
 
         def forget(_: object) -> None:
@@ -76,7 +78,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
 
 
 def enter_(mode: NewStorages[R]) -> bool:
-    """Begin to see operations of this thread. False, and nothing done, where the program has a mode of its own open."""
+    """Enter a mode in this thread; return False, without entering, if the program has a mode of its own open."""
     if _get_current_dispatch_mode_stack():
         return False
     mode.__enter__()  # type: ignore[no-untyped-call]
@@ -84,7 +86,8 @@ def enter_(mode: NewStorages[R]) -> bool:
 
 
 def leave_(mode: NewStorages[R]) -> None:
-    """Stop seeing operations, even where the program has entered modes of its own since; those stay."""
+    """Leave a mode, even if the program has entered modes of its own since; those stay."""
+    # Modes are a stack of this thread: those above are popped first and pushed back in the same order.
     above = []
     while (top := _get_current_dispatch_mode_stack()) and top[-1] is not mode:
         above.append(_pop_mode())
@@ -95,9 +98,9 @@ def leave_(mode: NewStorages[R]) -> None:
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
-    """The most bytes that storages made by `run` had at one time; on any device, meta included.
+    """Peak bytes of the storages that `run` makes, on any device, meta included.
 
-    What kernels take and return within one operation is not seen, nor is a storage that is resized in place.
+    Scratch memory of kernels within one operation is not counted, nor is a storage that is resized in place.
     """
     alive = peak = 0
 
@@ -117,7 +120,7 @@ def peak_bytes(run: Callable[[], object]) -> int:
 
 
 def _storages(value: object) -> Iterator[torch.UntypedStorage]:
-    """Of a tensor, or of the tensors in a sequence."""
+    """Storages of a tensor, or of the tensors in a sequence."""
     if isinstance(value, torch.Tensor):
         try:
             with torch._C.DisableTorchFunction():  # noqa: SLF001  (a class of the program's is not asked)
@@ -131,5 +134,5 @@ def _storages(value: object) -> Iterator[torch.UntypedStorage]:
 
 
 def _address(storage: torch.UntypedStorage) -> int:
-    """Of the storage's object, not of its data: that is 0 for every tensor on the meta device."""
+    """Address of the storage's object, not of its data: that is 0 for every tensor on the meta device."""
     return int(storage._cdata)  # noqa: SLF001  (torch names it in no other way)
