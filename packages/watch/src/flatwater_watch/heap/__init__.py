@@ -1,1 +1,1 @@
-"""Reading a heap: what objects hold, by path, without calling the code of the program."""
+"""Reading a heap: the objects that each object holds, by path, without calling the program's code."""

@@ -1,4 +1,4 @@
-"""Arrays, tensors and autograd graphs: bytes of storages, each counted once, read without any operation of theirs.
+"""Bytes of arrays, tensors and autograd graphs, with each storage counted once, and no operation called.
 
 Neither numpy nor torch is imported: an object that gets here has brought its library along.
 """
@@ -13,26 +13,26 @@ from flatwater_watch.heap.raw import c_attribute, class_name, instance_dict, is_
 from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim_bytes, evenly_spaced_slice, item_fields
 
 TENSOR_BYTES = 224
-"""What a tensor takes besides its storage and what Python says: a header of the collector's, TensorImpl, allocations'
-own. These numbers were measured as the resident bytes of many alike (torch 2.13, glibc)."""
+"""Bytes of a tensor besides its storage and its `__sizeof__`: header of the collector, TensorImpl, malloc's headers.
+These numbers were measured as the resident bytes of many alike objects (torch 2.13, glibc)."""
 STORAGE_BYTES = 164
-"""The same of a storage besides its data: StorageImpl, and what is lost where the data begins on a cache line."""
+"""Bytes of a storage besides its data: StorageImpl, and the gap before data that begins on a cache line."""
 AUTOGRAD_BYTES = 192
-"""What a tensor takes more that may have a gradient, ..."""
+"""Further bytes of a tensor that requires a gradient."""
 VIEW_BYTES = 320
-"""... and one that is a view of another."""
+"""Further bytes of a tensor that is a view."""
 BASE_BYTES = 192
-"""A tensor of which there are only views: its TensorImpl."""
+"""Bytes of a tensor of which there are only views: its TensorImpl."""
 NODE_BYTES = 560
-"""A node of a graph with what leads to the next, ..."""
+"""Bytes of a node of a graph, with its edges."""
 SAVED_BYTES = 400
-"""... and a tensor that it saves, besides its storage."""
+"""Bytes of a tensor that a node saves, besides its storage."""
 ARRAY_BYTES = 48
-"""What a numpy array takes besides its data and what Python says: its shape, allocations' own."""
+"""Bytes of a numpy array besides its data and its `__sizeof__`: its shape, malloc's headers."""
 
 
 class Graph:
-    """Stands in the walk for the autograd graph of a tensor. Opened last: what has another owner is not the graph's."""
+    """Stand-in for the autograd graph of a tensor in a walk; it is opened last, so that other owners come first."""
 
     __slots__ = ("_tensor",)
 
@@ -41,7 +41,7 @@ class Graph:
 
     @property
     def fn(self) -> Any:  # noqa: ANN401  torch's nodes have no common type
-        """Its last node; None if the tensor is gone: nothing is kept alive that backward would need."""
+        """The graph's last node; None if the tensor is gone, as nothing keeps it alive for a backward pass."""
         tensor = self._tensor()
         return None if tensor is None else _graph_of(tensor)
 
@@ -53,7 +53,8 @@ def _graph_of(tensor: Any) -> Any:  # noqa: ANN401
 
 
 def look_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
-    """A numpy array: its own bytes, or the base that holds them. A memory-mapped file is no memory of ours."""
+    """Open a numpy array: its own bytes, or the base that holds them; a memory-mapped file has none."""
+    # By descriptors of `numpy.ndarray`: a subclass of the program may have replaced any attribute.
     numpy: Any = sys.modules["numpy"]
     base = numpy.ndarray.base.__get__(array)
     size = object.__sizeof__(array)
@@ -66,6 +67,7 @@ def look_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         return OpenedObject("array", size, length)
     flat = numpy.ndarray.flat.__get__(array)
     filled = _filled_count(flat, length)
+    # An array of objects that is filled from its beginning is a list with a capacity: only the filled part counts.
     held = item_fields(walk, (flat[i] for i in range(filled)[evenly_spaced_slice(filled, walk.draw)]), filled)
     if filled < length:
         return OpenedObject("list", size, filled, capacity=length, **held)
@@ -73,14 +75,14 @@ def look_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 
 def _filled_count(flat: Any, length: int) -> int:  # noqa: ANN401
-    """How many objects stand in an array that is filled from its beginning; all where it is not."""
+    """Number of objects in an array that is filled from its beginning; its length if it is not."""
     if length == 0 or flat[0] is None or flat[length - 1] is not None:
         return length
     return bisect(range(length), 0, key=lambda at: int(flat[at] is None))
 
 
 def look_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
-    """A torch tensor: the bytes of its storage, its gradient, and the graph that made it."""
+    """Open a torch tensor: the bytes of its storage, its gradient, and the graph that made it."""
     torch: Any = sys.modules["torch"]
     own = torch._C.TensorBase  # noqa: SLF001  the class whose attributes no subclass has replaced
     with torch._C.DisableTorchFunction():  # noqa: SLF001  neither a subclass nor a mode of the program is asked
@@ -102,16 +104,14 @@ def look_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 
 def _wraps(tensor: Any) -> bool:  # noqa: ANN401
-    """Whether it is a wrapper of other tensors (nested, quantised, distributed): these are among its attributes.
-
-    Even its shape and its device may be computed by Python code.
-    """
+    """Whether a tensor wraps other tensors (nested, quantised, distributed), which are among its attributes."""
+    # Nothing else may be asked of a wrapper: Python code may compute even its shape and its device.
     torch: Any = sys.modules["torch"]
     return bool(torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python))  # noqa: SLF001
 
 
 def storage_bytes(tensor: Any, walk: Walk) -> int:  # noqa: ANN401
-    """Bytes of the tensor's storages that nothing seen earlier holds; a sparse tensor has several."""
+    """Bytes of a tensor's storages that no object seen earlier holds; a sparse tensor has several storages."""
     own: Any = sys.modules["torch"]._C.TensorBase  # noqa: SLF001
     total = 0
     for dense in dense_parts(tensor):
@@ -122,7 +122,7 @@ def storage_bytes(tensor: Any, walk: Walk) -> int:  # noqa: ANN401
 
 
 def dense_parts(tensor: Any) -> list[Any]:  # noqa: ANN401
-    """The tensors with a storage of which the tensor is made."""
+    """The tensors with a storage of which a tensor is made; empty for a wrapper."""
     if _wraps(tensor):
         return []
     torch: Any = sys.modules["torch"]
@@ -145,24 +145,24 @@ _PARTS = {
 
 
 def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
-    """Address and bytes."""
+    """Address and bytes of a storage."""
     own: Any = sys.modules["torch"]._C.StorageBase  # noqa: SLF001
     return own.data_ptr(storage), own.nbytes(storage)
 
 
 def look_storage(storage: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
-    """A storage that is held without a tensor."""
+    """Open a storage that is held without a tensor."""
     address, size = _storage(storage)
     return OpenedObject("array", object.__sizeof__(storage) + claim_bytes(walk, address, size), size)
 
 
 class Figures(NamedTuple):
-    """What is told of an array or a tensor."""
+    """Figures of an array or a tensor for reports."""
 
     label: str
     """Type and shape: `float32[64, 504]`."""
     bytes: int
-    """Of its own elements; 0 where its layout does not tell."""
+    """Bytes of its own elements; 0 if its layout does not say."""
     kept: int
     """Bytes of the storage, or of the base, that it keeps alive."""
     graphed: bool | None
@@ -197,7 +197,7 @@ def _tensor_figures(tensor: Any) -> Figures:  # noqa: ANN401
 
 
 def last_base(array: Any) -> Any:  # noqa: ANN401
-    """The numpy array that holds the memory of this one."""
+    """The numpy array that holds the memory of a view, or the array itself."""
     numpy: Any = sys.modules["numpy"]
     base = array
     while is_a(above := numpy.ndarray.base.__get__(base), numpy.ndarray):
@@ -206,7 +206,7 @@ def last_base(array: Any) -> Any:  # noqa: ANN401
 
 
 def saved_tensors(tensor: Any, most: int = 10_000) -> Iterator[Any]:  # noqa: ANN401
-    """What the autograd graph of a tensor saves for its backward; of at most so many nodes."""
+    """Tensors that the autograd graph of a tensor saves for backward, from at most so many nodes."""
     last = _graph_of(tensor)
     waiting, seen = [] if last is None else [last], {id(last): last}
     while waiting and len(seen) < most:
@@ -219,11 +219,12 @@ def saved_tensors(tensor: Any, most: int = 10_000) -> Iterator[Any]:  # noqa: AN
 
 
 def look_graph(graph: Graph, walk: Walk) -> OpenedObject:
-    """A graph, whole: the storages that its nodes save, and what Python functions keep on their context.
+    """Open a whole graph: the storages that its nodes save, and objects that Python functions keep on their context.
 
-    Reads `_raw_saved_*` only, whose `data` is what lies there. `_saved_*` would unpack it: run checkpointed forwards
-    again, and raise where a tensor was changed in place. The parameters at its ends are not the graph's.
+    The parameters at its ends do not belong to the graph.
     """
+    # Only `_raw_saved_*` is read, whose `data` is the tensor as it was saved. `_saved_*` would unpack it: run
+    # checkpointed forwards again, and raise where a tensor was changed in place.
     torch: Any = sys.modules["torch"]
     fn = graph.fn
     if fn is None:
@@ -250,7 +251,7 @@ def _next(node: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
-    """The tensors that a node saves, and the other objects on it."""
+    """The tensors that a node saves, and other objects that it holds."""
     torch: Any = sys.modules["torch"]
     tensors, kept = [], []
     for name in _raw_names(type(node)):
@@ -270,7 +271,7 @@ def _raw_names(kind: type) -> list[str]:
 
 
 def _read(node: Any, name: str) -> Any:  # noqa: ANN401
-    """The attribute, or None where backward has freed it."""
+    """The attribute, or None if backward has freed it."""
     try:
         return c_attribute(node, name)
     except RuntimeError:

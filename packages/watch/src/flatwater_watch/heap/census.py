@@ -1,10 +1,10 @@
-"""The census: which containers the user's program holds, by path, and how many bytes are below each.
+"""The census: the containers of the user's program by path, and the bytes below each.
 
-A walk in breadth from the roots, so that an object belongs to the shallowest container that reaches it. Big containers
-are sized from a sample. Instances on like paths ("train.AGENTS[*].history") are one holding.
+The heap is walked in breadth from the roots, so that an object belongs to the shallowest container that reaches it. Big
+containers are sized from a sample. Instances on like paths ("train.AGENTS[*].history") are one holding.
 
-On a heap of a million objects it takes a second or more. So it can be taken in slices, while the program goes on:
-`begin_census` and `continue_census_`. `walk.py` says what it keeps alive meanwhile.
+A census of a million objects takes a second or more. So it can be taken in slices, while the program goes on:
+`begin_census` and `continue_census_`. `walk.py` describes the objects that it keeps alive meanwhile.
 """
 
 import gc
@@ -28,13 +28,13 @@ from flatwater_watch.heap.walk import (
 from flatwater_watch.meters.system_calls import monotonic, thread_seconds
 
 DRAW, FEW = 24, 6
-"""Items of a big container that are looked at; the second where the first make the walk long, as figures do."""
+"""Items of a big container that are sampled; the second number if the first makes the walk long, as figures do."""
 
 FIRST_LOOK = 20_000
-"""Objects after which the walk begins again with few."""
+"""Objects after which the walk begins again with fewer items of each container."""
 
 BETWEEN_CLOCKS = 4000
-"""Objects added up between two looks at the clock: 2 ms or so."""
+"""Rows that are summed between two looks at the clock: about 2 ms."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,24 @@ class Holding:
     """A container, or all containers on like paths."""
 
     path: str
-    """Readable, stable over reruns, without indexes: "train.HISTORY", "main() in train.py: agent.memory"."""
+    """Readable path, the same in every run, without indexes: "train.HISTORY", "main() in train.py: agent.memory"."""
     parent: str | None
     """Path of the container that holds it; None for a root."""
     kind: str
     """list, tuple, dict, set, deque, queue, cache, figures, hooks, closure, array, graph, text, bytes, class,
     generator, frame, thread or object."""
     length: int
-    """Items; elements of an array; nodes of a graph or of a linked structure. The mean, where there are several."""
+    """Items; elements of an array; nodes of a graph or of a linked structure. The mean over several containers."""
     capacity: int | None
     """`maxlen` of a deque, `maxsize` of a queue or cache; None if nothing bounds it."""
     bytes: int
-    """Everything below it that no earlier holding holds."""
+    """Bytes of all objects below it that no earlier holding holds."""
     instances: int = 1
-    """How many containers on this path there are, estimated."""
+    """Estimated number of containers on this path."""
     step: int = 0
-    """At which it was opened: of a census in slices, not that of its beginning."""
+    """Step at which it was opened, which in a census in slices comes after the census began."""
     items: float = 0.0
-    """Of all containers on this path together, estimated: one of many that becomes longer leaves the mean as it is."""
+    """Estimated items of all containers on this path together: one of many that grows hardly changes the mean."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,16 @@ class Census:
     truncated: bool
     """Whether the walk stopped at its limit: bytes are too few, and holdings may be missing."""
     seconds: float
-    """In which the program stood still, all slices together."""
+    """Seconds for which the program stood still, all slices together."""
     live: Mapping[str, Any]
     """The container on each path, or the longest of several. Strong references: `without_objects` drops them."""
     unread: Mapping[str, int] = field(default_factory=dict)
-    """Objects that could not be read, by class and what went wrong: what they hold is not in the holdings."""
+    """Number of objects that could not be read, by class and exception; objects below them are missing."""
     draw: int = DRAW
-    """Items of a big container that were looked at: estimates of another census are alike if it had as many."""
+    """Items of a big container that were sampled: only censuses with the same number are compared."""
 
     def without_objects(self) -> "Census":
-        """The numbers alone; nothing of the program is kept alive by them."""
+        """The census without references to objects of the program."""
         return replace(self, live={})
 
 
@@ -94,17 +94,17 @@ class CensusInProgress:
     seconds: float = 0.0
     explored: bool = False
     added: int = 0
-    """Rows that were added to those that hold them, the last ones first."""
+    """Rows whose bytes were added to their holders', the last rows first."""
     handed: int = 0
-    """Rows whose bytes their paths have."""
+    """Rows whose bytes were added to their paths', the first rows first."""
 
 
 def take_census(roots: Roots, *, most: int = 200_000) -> Census:
     """Walk the heap from the roots, at once.
 
     Args:
-        roots: where to begin.
-        most: objects to visit at most, single numbers and short texts not counted.
+        roots: roots of the walk.
+        most: maximum number of objects to visit, without single numbers and short texts.
 
     Returns:
         The holdings, with references to the containers.
@@ -115,12 +115,12 @@ def take_census(roots: Roots, *, most: int = 200_000) -> Census:
 
 
 def begin_census(roots: Roots, *, most: int = 200_000, few: bool = False) -> CensusInProgress:
-    """A census of which nothing is counted yet, from the roots as they are now.
+    """Begin a census from the roots as they are now, without opening an object.
 
     Args:
-        roots: as of `take_census`.
-        most: as of `take_census`.
-        few: whether few items are drawn from the beginning, as the walk is known to be long.
+        roots: roots of the walk.
+        most: maximum number of objects to visit, without single numbers and short texts.
+        few: whether few items are sampled from the beginning, as the walk is known to be long.
     """
     with _pause_collector():
         walking = (
@@ -130,13 +130,13 @@ def begin_census(roots: Roots, *, most: int = 200_000, few: bool = False) -> Cen
 
 
 def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) -> Census | None:
-    """Go on with a census for so many seconds. Returns it when it is done; until then, call again.
+    """Go on with a census for a while; return it when it is done, and None until then.
 
     Args:
-        counting: from `begin_census`.
-        seconds: CPU seconds of this thread, for which the program stands still, and longer on a busy machine, as does
-            all that it does itself; a single container, or graph, is not interrupted.
-        step: of the program, now.
+        counting: census from `begin_census`.
+        seconds: maximum CPU seconds of this thread, for which the program stands still; a single container, or graph,
+            is not interrupted.
+        step: step of the program now.
     """
     began = monotonic()
     with _pause_collector():
@@ -149,12 +149,12 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
 
 
 _stopped: list[bool] = []
-"""While a census is being taken: whether it has stopped the collector."""
+"""Stack of the slices under way: whether each has to turn the collector on again."""
 
 
 @contextmanager
 def _pause_collector() -> Iterator[None]:
-    """What the walk allocates must not start a collection, which would free what is to be counted."""
+    """Pause the collector: allocations of the walk must not start a collection, which would free objects to count."""
     _stopped.append(gc.isenabled())
     gc.disable()
     try:
@@ -165,7 +165,7 @@ def _pause_collector() -> Iterator[None]:
 
 
 def restore_collector() -> None:
-    """Collect again, in a fork that was made while another thread was taking a census: it never ends there."""
+    """Turn the collector on again, in a fork made while another thread took a census, which never ends there."""
     while _stopped:
         if _stopped.pop():
             gc.enable()
@@ -176,6 +176,7 @@ def _go_on_(counting: CensusInProgress, until: float) -> Census | None:
         if not continue_walk_(counting.walking, until):
             return None
         if counting.walking.truncated and counting.walking.walk.draw == DRAW:
+            # Begun again with few items, once: the sample decides how far a walk gets within its limit.
             _break_cycles(counting.walking)
             step = counting.walking.step
             counting.walking = begin_walk(counting.roots, draw=FEW, most=counting.most)
@@ -192,13 +193,14 @@ def _go_on_(counting: CensusInProgress, until: float) -> Census | None:
 
 
 def _break_cycles(walking: HeapWalk) -> None:
-    """Break the cycles between records, so that they go at once and without the collector."""
+    """Break the cycles between records, so that they are freed at once and without the collector."""
     for record in walking.records.values():
         record.children.clear()
 
 
 def _add_up_(counting: CensusInProgress, walking: HeapWalk, until: float) -> bool:
-    """Add each row to the one that holds it, from the leaves to the roots. Returns whether all are."""
+    """Add the bytes of each row to its holder, from the leaves to the roots; return whether all rows are done."""
+    # A holder always has a lower row than its parts, so one pass from the end sums whole subtrees.
     sizes, holders, marks, samples = walking.sizes, walking.holders, walking.marks, walking.samples
     while counting.added < len(sizes):
         end = len(sizes) - counting.added
@@ -219,7 +221,7 @@ def _add_up_(counting: CensusInProgress, walking: HeapWalk, until: float) -> boo
 
 
 def _hand_down_(counting: CensusInProgress, walking: HeapWalk, until: float) -> bool:
-    """Hand the factors of drawn items down, and the bytes of each row to its path. Returns whether all are."""
+    """Hand the factors of samples down, and add the bytes of each row to its path; return whether all are done."""
     sizes, holders, marks, scales = walking.sizes, walking.holders, walking.marks, walking.weights
     while counting.handed < len(sizes):
         end = min(len(sizes), counting.handed + BETWEEN_CLOCKS)
@@ -228,7 +230,7 @@ def _hand_down_(counting: CensusInProgress, walking: HeapWalk, until: float) -> 
             scale = 1.0 if holder < 0 else scales[holder]
             if mark & DRAWN:
                 scale *= walking.samples[holder].factor
-            scales[at] = scale  # the weights have been of use
+            scales[at] = scale  # in place of the weights, which nobody reads any more
             if not mark & FOLDED:
                 walking.places[at].bytes += sizes[at] * scale
         counting.handed = end
@@ -238,7 +240,7 @@ def _hand_down_(counting: CensusInProgress, walking: HeapWalk, until: float) -> 
 
 
 def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[str, Any]]:
-    """By path, parents first, and the container on each; without those that went while the census was taken."""
+    """Holdings by path, parents first, and the container on each, without containers that went away meanwhile."""
     holdings, live = dict[str, Holding](), dict[str, Any]()
     for record in records:
         container = strong_object(record.longest)
@@ -257,49 +259,49 @@ def _holding(record: PathRecord) -> Holding:
 
 
 Counted = Callable[[int, Census], None]
-"""Is told of each census: the step at which it began, and what it counted, with references."""
+"""Callback for a census that is done: the step at which it began, and the census with its references."""
 
 
 class CensusTaker:
     """Takes the censuses of one process, one at a time, in slices."""
 
     def __init__(self, roots: Roots, counted: Counted) -> None:
-        """Take none yet.
+        """Prepare without a census.
 
         Args:
-            roots: where they begin.
-            counted: is told of each.
+            roots: roots of all censuses.
+            counted: callback for each census that is done.
         """
         self.seconds = 0.0
         """CPU seconds that a slice may still take at this step."""
         self.took = 0.0
-        """CPU seconds of the last one, all slices together: on a busy machine it stands still for longer."""
+        """CPU seconds of the last census, all slices together."""
         self.spent = 0.0
-        """The same of the one that is under way."""
+        """CPU seconds so far of the census under way."""
         self.libraries: dict[str, Any] = {}
-        """Globals of libraries by path, at which those that follow look as well."""
+        """Globals of libraries by path, which are roots of the coming censuses as well."""
         self._roots, self._counted = roots, counted
         self._counting: CensusInProgress | None = None
         self._counted_whole: Census | None = None
         self._since = self._step = 0
         self._few = False
-        """Whether the last one had to begin again with few items: the next need not be so long."""
+        """Whether the last census had to begin again with few items: the next one begins with them at once."""
 
     @property
     def is_under_way(self) -> bool:
-        """Whether one waits for its next slice."""
+        """Whether a census waits for its next slice."""
         return self._counting is not None and self._counted_whole is None
 
     @property
     def roots(self) -> Roots:
-        """Where the next one begins."""
+        """Roots of the next census."""
         return replace(self._roots, libraries=tuple(self.libraries.items()))
 
     def advance(self, step: int) -> tuple[int, Census] | None:
-        """Go on with the one that is under way, or begin one.
+        """Take a slice of the census under way, or begin one; a step has one slice.
 
         Returns:
-            The step at which it began and the census, if it is done; a step has one slice.
+            The step at which the census began and the census, if it is done.
         """
         if self.seconds <= 0:
             return None
@@ -318,13 +320,13 @@ class CensusTaker:
         return self._since, census
 
     def run_slice(self, seconds: float) -> None:
-        """A slice of the one that is under way, between two steps; `take` hands it over at the next one."""
+        """Take a slice of the census under way, between two steps; `advance` hands it over at the next step."""
         if self._counting is not None and self._counted_whole is None:
             began = thread_seconds()
             self._counted_whole = continue_census_(self._counting, seconds, self._step)
             self.spent += thread_seconds() - began
 
     def discard(self) -> None:
-        """Leave the one that is under way."""
+        """Drop the census under way."""
         self._counting = self._counted_whole = None
         self.spent = 0.0

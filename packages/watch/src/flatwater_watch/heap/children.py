@@ -1,4 +1,4 @@
-"""What any object holds, with a name for each child; nothing of the user's program is called to find out.
+"""The children of any object, with a name for each; no code of the user's program is called.
 
 Containers are read through the methods of their builtin type, instances through the descriptors of their `__dict__` and
 slots, closures cell by cell. Classes of libraries are known by module and name, so none is imported.
@@ -68,23 +68,24 @@ ATOMS = frozenset(map(id, _ATOMS))
 """Ids of types without children. Only long texts among them are holdings of their own."""
 
 LONG_TEXT = 4096
-"""Bytes from which on a text is told apart from what holds it: it may be one that is added to."""
+"""Bytes from which on a text is a holding of its own: the program may be adding to it."""
 
 NAMED_KEYS = 24
-"""Entries up to which a dict of texts is read as a record of named fields, and not as a container of like items."""
+"""Maximum entries of a dict with text keys that is read as a record of fields, not as a container of like items."""
 
 FAR_DICT = 200_000
-"""Entries from which on the middle of a dict is not looked at: getting there takes as long as reading it."""
+"""Entries above which the middle of a dict is not sampled: getting there takes as long as reading it."""
 
 
 def look_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
-    """Open one object. Its type decides how, the same for all of one walk.
+    """Open one object; its type decides how, and the decision is kept for the walk.
 
-    The edge between the watch and a foreign object: whatever goes wrong with it, the walk goes on without it and notes
-    that it was not read.
+    This is the edge between the watch and a foreign object: if reading it fails, it is counted as unread, and the walk
+    goes on.
     """
     kind = type(obj)
     try:
+        # By id: hashing a class may call its metaclass, which is the program's code.
         opener = walk.looks.get(id(kind))
         if opener is None:
             opener = walk.looks[id(kind)] = _resolve(kind)
@@ -97,7 +98,7 @@ def look_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 
 def _resolve(kind: type) -> Look:
-    """The opener of the first class in the method resolution order that has one, with the instance's attributes."""
+    """The opener of the first class in the method resolution order that has one, extended by the attributes."""
     if kind is not Graph and is_opaque_class(kind):
         return _look_opaque
     for owner in mro(kind):
@@ -109,7 +110,7 @@ def _resolve(kind: type) -> Look:
 
 
 def _of_library(kind: type) -> Look | None:
-    """The opener of a library's class; a class that only says that it is one has none."""
+    """The opener of a library's class; None for other classes, and for one that only claims its name."""
     keeps = CONTAINERS.get(full_name(kind))
     opener = _LIBRARY.get(full_name(kind)) if keeps is None else partial(_look_container, keeps=keeps)
     return opener if opener is not None and _is_what_it_says(kind) else None
@@ -122,7 +123,7 @@ def _is_what_it_says(kind: type) -> bool:
 
 
 def _with_attributes(opener: Look, kind: type) -> Look:
-    """A subclass of a known class: its items and its own attributes."""
+    """An opener for a subclass of a known class: the items of the class, and the subclass's attributes."""
     read = attribute_reader(kind)
 
     def open_with_attributes(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
@@ -155,7 +156,7 @@ def _look_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
 
 def _look_deque(values: deque[Any], walk: Walk) -> OpenedObject:
     count = deque.__len__(values)
-    taken = read_stable(_some_of_deque, values, walk.draw)
+    taken = read_stable(_some_of_deque, values, walk.draw)  # another thread may change it meanwhile
     size = deque.__sizeof__(values) + GC_BYTES
     return OpenedObject("deque", size, count, capacity=_maxlen(values), **item_fields(walk, taken, count))
 
@@ -193,7 +194,7 @@ def _look_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
 
 
 def _is_name(key: str) -> bool:
-    """Whether it names a field, and does not number an item."""
+    """Whether a key names a field, rather than numbers an item."""
     return len(key) <= NAMED_KEYS and not any(c.isdigit() for c in key)
 
 
@@ -202,14 +203,14 @@ def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[
         return list(dict.items(mapping))
     if count <= FAR_DICT:
         return list(islice(dict.items(mapping), 0, count, -(-count // draw)))
-    half = draw // 2
+    half = draw // 2  # the ends are reached at once from both sides; the newest entries are at the end
     return [*islice(dict.items(mapping), half), *islice(reversed(dict.items(mapping)), half)]
 
 
 def _look_class(cls: type, walk: Walk) -> OpenedObject:
-    """The attributes of the user's own classes, and of those made at run time; others of libraries are not entered.
+    """Open a class of the user's, or one made at run time; other classes of libraries are not entered.
 
-    What a library writes into a class that it makes at run time comes with each: fields, schemas, validators.
+    Classes made at run time hold the fields, schemas and validators that a library writes into each of them.
     """
     made = _made_at_run_time(cls)
     if not walk.is_user_class(cls) and not made:
@@ -223,36 +224,36 @@ def _look_class(cls: type, walk: Walk) -> OpenedObject:
 
 
 def _made_at_run_time(cls: type) -> bool:
-    """Whether its module does not have it by its name: `make_dataclass` and `namedtuple` give theirs to a caller."""
+    """Whether a class is missing from its module: `make_dataclass` and `namedtuple` give theirs to a caller."""
     module, name = full_name(cls)
     space = module_namespace(module)
     return space is not None and "." not in name and name not in space
 
 
 def _is_written(value: object) -> bool:
-    """Whether a special attribute holds something of its own: no function and no accessor, as each class has them."""
+    """Whether a special attribute is data, not a function or an accessor, which each class has."""
     kind = type(value)
     return kind in {dict, list, tuple, set} or full_name(kind)[0] not in {"builtins", "types"}
 
 
 class ContainerSpec(NamedTuple):
-    """Where a container of a library has what it holds."""
+    """The attributes in which a container of a library keeps its items and its bound."""
 
     items: str
     """The attribute with its list, deque, dict or set."""
     bound: str | None = None
-    """The attribute that says how many items it takes at most; None where nothing bounds it."""
+    """The attribute with the maximum number of items; None if nothing bounds it."""
     waits: bool = False
-    """Whether it is a queue: what it holds waits to be taken."""
+    """Whether it is a queue, whose items wait to be taken."""
 
 
 def register_container(where: str, *, items: str, bound: str | None = None) -> None:
-    """Have the watch of this process look into a class as into a container, and know where it ends.
+    """Have the watch of this process treat a class as a container, with a bound if it has one.
 
     Args:
         where: the class, as `package.module:Class`. It need not be imported yet.
         items: the attribute with its list, deque, dict or set.
-        bound: the attribute that says how many items it takes at most.
+        bound: the attribute with the maximum number of items.
 
     Raises:
         ConfigError: `where` is not the name of a class.
@@ -264,7 +265,7 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
 
 
 def _look_container(held_by: Any, walk: Walk, *, keeps: ContainerSpec) -> OpenedObject:  # noqa: ANN401
-    """A container of a library, through what it keeps its items in."""
+    """Open a container of a library, by the builtin container in which it keeps its items."""
     fields = attribute_reader(type(held_by))(held_by)
     held = dict(fields)
     if f".{keeps.items}" not in held:  # a subclass may keep them in another way
@@ -279,7 +280,7 @@ def _look_container(held_by: Any, walk: Walk, *, keeps: ContainerSpec) -> Opened
 
 
 def item_count(value: Any) -> int:  # noqa: ANN401
-    """Items of a container or a cache, without a look at one; -1 of other objects."""
+    """Number of items of a container or a cache, without reading one; -1 for other objects."""
     kind = type(value)
     for builtin in (list, dict, set, deque):
         if issubclass(kind, builtin):
@@ -288,7 +289,7 @@ def item_count(value: Any) -> int:  # noqa: ANN401
 
 
 def inner_container(container: Any) -> Any:  # noqa: ANN401
-    """The list, deque, dict or set in which a container of a library keeps its items; of other objects themselves."""
+    """The list, deque, dict or set in which a container of a library keeps its items; another object itself."""
     for owner in mro(type(container)):
         keeps = CONTAINERS.get(full_name(owner))
         if keeps is not None and _is_what_it_says(owner):
@@ -300,7 +301,7 @@ def inner_container(container: Any) -> Any:  # noqa: ANN401
 
 
 def _look_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> OpenedObject:
-    """A weak reference has bytes of its own and may keep a callback; what it refers to it does not hold."""
+    """Open a weak reference: its own bytes and its callback; it does not hold the object that it refers to."""
     callback = c_attribute(reference, "__callback__")
     parts = [] if callback is None else [(".<callback>", callback)]
     return OpenedObject("object", weakref.ReferenceType.__sizeof__(reference) + GC_BYTES, len(parts), parts)
@@ -316,12 +317,13 @@ def _look_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 
 def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
-    """`queue.SimpleQueue` is written in C: the collector alone sees what waits, between attributes and class."""
+    """The items of a `queue.SimpleQueue`, oldest first."""
+    # Written in C, so only the collector sees its items, among its attributes and before its class.
     space = module_namespace("_queue")
     assert space is not None  # noqa: S101  (it is where the class was found)
     count = space["SimpleQueue"].qsize(queue)
     held = gc.get_referents(queue)
-    held.pop()
+    held.pop()  # the class
     if sys.version_info < (3, 13):
         held = list(held.pop())  # whose taken items are None
     del held[: max(0, len(held) - count)]  # in place: one more copy would be as long as the queue
@@ -329,7 +331,7 @@ def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
-    """A torch module: parameters, buffers and submodules under the names by which the program reaches them."""
+    """Open a torch module: parameters, buffers and submodules under the names by which the program reaches them."""
     parts: list[Named] = []
     for name, value in attribute_reader(type(module))(module):
         if name in {"._parameters", "._buffers", "._modules"} and issubclass(type(value), dict):
@@ -340,7 +342,7 @@ def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 
 def _look_columns(table: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
-    """A polars frame or series: its columns lie outside Python, and say themselves how large they are."""
+    """Open a polars frame or series: its columns lie outside of Python, and have a method for their size."""
     held = instance_dict(table)
     columns = held.get("_df", held.get("_s"))
     size, length = (names_of(type(columns))[name] for name in ("estimated_size", "height" if "_df" in held else "len"))
@@ -388,7 +390,7 @@ _LIBRARY: dict[tuple[str, str], _Opener] = {
     ("polars.series.series", "Series"): _look_columns,
 }
 _COMPLETE = {_look_module, _look_class}
-"""Openers that read the attributes themselves."""
+"""Openers that read the attributes of an instance themselves."""
 CONTAINERS = {
     ("queue", "Queue"): ContainerSpec("queue", "maxsize", waits=True),
     ("asyncio.queues", "Queue"): ContainerSpec("_queue", "_maxsize", waits=True),

@@ -1,4 +1,4 @@
-"""What functions hold: closures, bound methods, partials, caches, generators, and the frames of kept exceptions."""
+"""The objects that functions hold: closures, bound methods, partials, caches, generators, frames of exceptions."""
 
 import gc
 import inspect
@@ -26,7 +26,7 @@ from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim_b
 
 
 def look_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
-    """The variables that it closes over, its defaults and attributes; not the module around it."""
+    """Open a function: the variables that it closes over, its defaults and attributes, but not its globals."""
     name, code = callable_name(function), function.__code__
     parts: list[Named] = []
     size = function_size(function, walk)
@@ -47,7 +47,7 @@ def look_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
 
 
 def function_size(function: object, walk: Walk) -> int:
-    """Bytes of a function and of its code, which counts once; 0 of other objects."""
+    """Bytes of a function and of its code, which counts once; 0 for other objects."""
     if type(function) is not types.FunctionType:
         return 0
     return object.__sizeof__(function) + GC_BYTES + _code_size(function.__code__, walk)
@@ -60,29 +60,29 @@ def _code_size(code: types.CodeType, walk: Walk) -> int:
 
 
 def look_code(code: types.CodeType, walk: Walk) -> OpenedObject:
-    """Code that is kept without a function, and the code of the functions in it."""
+    """Open code that is kept without a function, with the code of the functions in it."""
     nested = [(".<code>", held) for held in code.co_consts if type(held) is types.CodeType]
     return OpenedObject("object", _code_size(code, walk), len(nested), nested)
 
 
 def look_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
-    """A traceback holds the locals of its frame and of those further in."""
+    """Open a traceback: it holds the locals of its frame and of the frames further in."""
     inner = trace.tb_next
     parts: list[Named] = [(".<traceback>", trace.tb_frame), *([] if inner is None else [(".<next>", inner)])]
     return OpenedObject("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
 
 
 def look_bound(method: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  methods of C, wrappers of special ones
-    """The object to which a method of C is bound, such as the list of `rows.append`; a module's function holds none."""
+    """Open a method of C: the object to which it is bound, such as the list of `rows.append`."""
     held = method.__self__
-    if held is None or issubclass(type(held), (types.ModuleType, type)):
+    if held is None or issubclass(type(held), (types.ModuleType, type)):  # a module's function is bound to the module
         return OPAQUE
     parts = [(f".<self of {plain_text(method.__name__)}>", held)]
     return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, 1, parts)
 
 
 def look_method(method: types.MethodType, _walk: Walk) -> OpenedObject:
-    """The object that it is bound to."""
+    """Open a method: the object to which it is bound, and its function."""
     name = callable_name(method.__func__)
     parts = [(f".<self of {name}>", method.__self__), (f".<function of {name}>", method.__func__)]
     return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, len(parts), parts=parts)
@@ -92,7 +92,7 @@ _kept_function, _kept_arguments, _kept_keywords = (vars(partial)[name].__get__ f
 
 
 def look_partial(made: partial[Any], _walk: Walk) -> OpenedObject:
-    """The function and the arguments that it keeps."""
+    """Open a partial: its function and its arguments."""
     function = _kept_function(made)
     name = callable_name(function)
     parts = [(f".<partial of {name}>", function)]
@@ -106,7 +106,8 @@ Cache: Any = type(lru_cache(lambda: None))
 
 
 def look_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
-    """An `lru_cache`: keys and results, which only the collector's view of it shows."""
+    """Open an `lru_cache`: its keys and results."""
+    # Python code cannot reach them: they are among the objects that the collector sees.
     count, bound = result_count(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
     table = _table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
@@ -120,29 +121,29 @@ def look_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 
 def cache_name(wrapper: object) -> str:
-    """The name of the function whose results are kept; a callable that has none is called by its class."""
+    """The name of the function whose results are cached; for a callable without a name, its class."""
     held = instance_dict(wrapper)
     return plain_text(held.get("__name__")) or callable_name(held.get("__wrapped__"))
 
 
 _LINK_BYTES = 56
-"""One link of a bounded cache: a small C object with four pointers and a hash."""
+"""Bytes of a link of a bounded cache: a C object with a header, four pointers and a hash."""
 
 
 def _table(wrapper: object) -> dict[Any, Any] | None:
-    """The dict of results among what a cache refers to; the other one has the attributes of a function."""
+    """The dict of results of a cache; its other dict has the attributes of a function."""
     own = instance_dict(wrapper)
     return next((held for held in gc.get_referents(wrapper) if type(held) is dict and held is not own), None)
 
 
 def result_count(wrapper: object) -> int:
-    """How many results an `lru_cache` keeps."""
+    """Number of results in an `lru_cache`."""
     count: int = names_of(Cache)["cache_info"](wrapper).currsize
     return count
 
 
 def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
-    """Keys and results that an `lru_cache` keeps since the shortest time, oldest first."""
+    """The newest keys and results of an `lru_cache`, oldest first."""
     return read_stable(_last_results, wrapper, _table(wrapper), count)
 
 
@@ -161,12 +162,14 @@ def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> 
 
 
 def _is_linked(table: dict[Any, Any]) -> bool:
-    """Whether it is the table of a bounded cache, which finds links: each has a key and a result."""
+    """Whether the table is that of a bounded cache, whose values are links with a key and a result each."""
     return full_name(type(next(iter(table.values()), None)))[1] == "_lru_list_elem"
 
 
 def _links(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
     """Keys and results of a bounded cache, oldest first."""
+    # `_functools.c` reports to the collector, in this order: key, result and class of each link of the ring, and then
+    # the table. Without the classes the keys and results alternate.
     link = type(next(iter(table.values())))
     held = gc.get_referents(wrapper)
     at = next(i for i, one in enumerate(held) if one is table)
@@ -175,7 +178,7 @@ def _links(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def look_exception(error: BaseException, _walk: Walk) -> OpenedObject:
-    """An exception that is kept holds the locals of every frame that it passed."""
+    """Open an exception: it holds the locals of every frame that it passed."""
     read = BaseException.__dict__
     parts: list[Named] = [(".args[*]", value) for value in read["args"].__get__(error)]
     parts += [(f".<{name}>", read[f"__{name}__"].__get__(error)) for name in ("cause", "context")]
@@ -187,7 +190,7 @@ def look_exception(error: BaseException, _walk: Walk) -> OpenedObject:
 
 
 def look_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
-    """The locals of a function that has stopped; a module's namespace is not the frame's."""
+    """Open the frame of a function: its locals; the namespace of a module is not its frame's."""
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return OPAQUE
     name = function_name(frame.f_code)
@@ -196,11 +199,11 @@ def look_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
 
 
 _OF_FRAMES = frozenset(map(id, (types.FunctionType, types.CodeType, types.FrameType, types.CellType, dict)))
-"""Ids of the classes of what a frame refers to besides values: its function, its code, itself, cells, globals."""
+"""Ids of classes of the objects that a frame refers to besides values: function, code, frame, cells, globals."""
 
 
 def look_generator(generator: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  generators, coroutines, both at once
-    """The locals of a function that waits in the middle, and what it is at work on: the iterator of a loop."""
+    """Open a generator or coroutine that waits: its locals, and values on its stack, such as the iterator of a loop."""
     if type(generator) is types.GeneratorType:
         frame, code = generator.gi_frame, generator.gi_code
     elif type(generator) is types.CoroutineType:

@@ -1,4 +1,4 @@
-"""Attributes of instances, read through the descriptors of their classes: no property, no `__getattr__` runs."""
+"""Attributes of instances, read by the descriptors of their classes: no property and no `__getattr__` runs."""
 
 import gc
 import io
@@ -23,12 +23,12 @@ from flatwater_watch.heap.raw import (
 from flatwater_watch.heap.view import Look, Named, OpenedObject, Walk, claim_bytes
 
 FEW = 16
-"""Instances of each class whose attributes a census reads without making their dicts."""
+"""Number of instances of each class whose attributes a census reads without making their dicts."""
 MUCH = 4096
-"""Bytes of its own for each that it refers to, from which on an object of C is a buffer, and no container."""
+"""Own bytes per child, above which an object of C is a buffer rather than a container."""
 _StringIO = names_of(io.StringIO)
 _INLINE = sys.version_info < (3, 13)
-"""Whether an instance whose dict was made once keeps it, with slower access to its attributes from then on."""
+"""Whether an instance keeps a dict that was made once, and has slower attributes from then on."""
 _TOOL = "flatwater_watch."
 _OPAQUE_TYPES = frozenset(map(id, (
     types.ModuleType,
@@ -55,13 +55,13 @@ _OPAQUE_NAMES = frozenset({
     ("torch", "device"),
     ("torch", "layout"),
 })  # fmt: skip
-"""Known not to lead to the user's data, or to hold it weakly."""
+"""Classes that do not lead to the user's data, or hold it weakly."""
 
 _KINDS = {("threading", "Thread"): "thread"}
 
 
 def is_opaque_class(kind: type) -> bool:
-    """Whether instances are not entered: modules, weak containers, descriptors, and all objects of this tool."""
+    """Whether instances of a class are not entered: modules, weak containers, descriptors, all objects of this tool."""
     for owner in mro(kind):
         name = full_name(owner)
         if name in _OPAQUE_NAMES or id(owner) in _OPAQUE_TYPES or f"{name[0]}.".startswith(_TOOL):
@@ -70,11 +70,9 @@ def is_opaque_class(kind: type) -> bool:
 
 
 def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
-    """How to read the attributes of an instance: of its `__dict__`, and of its slots.
-
-    The first few instances of a class keep their values to themselves, where they can, and have no dict afterwards: the
-    environment, the policy, the generator that each step of the program uses are seldom more.
-    """
+    """A function that reads the attributes of a class's instances: of their `__dict__` and of their slots."""
+    # The first few instances are read without making their dict, which would slow the program down: the environment,
+    # the policy and the generator that each step uses are seldom more.
     own_dict, slots = None, []
     for owner in mro(kind):
         space = names_of(owner)
@@ -86,7 +84,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
             ]
 
     dotted = {"[*]": "[*]"}
-    """Names as they stand in paths: made once, for there may be a million instances."""
+    """Names with a dot, as in paths, made once: there may be a million instances."""
     few = FEW if _INLINE and own_dict is not None and not _hides(kind) else 0
     assigned: list[str] = []
 
@@ -112,7 +110,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
 
 
 def _used_attributes(kind: type) -> list[str]:
-    """Names of attributes that the class's functions use, those of `__init__` first, and nothing computes."""
+    """Names of attributes that the class's functions use and no descriptor computes, those of `__init__` first."""
     spaces = [names_of(owner) for owner in mro(kind)]
     functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
     functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")
@@ -127,7 +125,8 @@ def _computes(kind: type) -> bool:
 
 
 def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:  # noqa: ANN401
-    """The attributes of an instance that has no dict; None where it has one, or the names do not lead to all."""
+    """The attributes of an instance that has no dict; None if it has one, or has attributes of other names."""
+    # The collector sees the values without their names: each name is tried until all values have one.
     values = [value for value in gc.get_referents(obj) if value is not kind]
     if len(values) == 1 and type(values[0]) is dict:
         return None
@@ -147,10 +146,8 @@ def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any
 
 
 def _hides(kind: type) -> bool:
-    """Whether an instance may hold more than its attributes show: what C keeps, or what the class has hidden.
-
-    A class hides its instances' dict, or a slot, where another descriptor has the same name.
-    """
+    """Whether an instance may hold objects that its attributes do not show: fields of C, or hidden attributes."""
+    # A class hides its instances' dict, or a slot, if another descriptor has the same name.
     return any(made_in_c(owner) or _hides_attributes(names_of(owner)) for owner in mro(kind) if owner is not object)
 
 
@@ -166,9 +163,9 @@ def _hides_attributes(space: Mapping[str, Any]) -> bool:
 
 
 def look_instance(kind: type) -> Look | None:
-    """How to open an instance of a class written in Python; None for others.
+    """An opener for instances of a class written in Python; None for other classes.
 
-    Where the class extends one of C, which may hold more than its attributes show, the collector is asked as well.
+    A class that extends one of C may hold objects that its attributes do not show, so the collector is asked as well.
     """
     bases = [owner for owner in mro(kind) if owner is not object]
     if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
@@ -197,7 +194,7 @@ def look_instance(kind: type) -> Look | None:
 
 
 _DICT_BYTES, _ENTRY_BYTES = 64, 8
-"""An instance's dict shares its keys with the class: a header, and a pointer for each value."""
+"""Bytes of an instance's dict, which shares its keys with the class: a header, and a pointer for each value."""
 
 
 def _is_buffer(size: int, parts: int) -> bool:
@@ -205,7 +202,7 @@ def _is_buffer(size: int, parts: int) -> bool:
 
 
 def look_foreign(kind: type) -> Look:
-    """How to open an object of a class written in C: what the collector sees of it, and a buffer that it exports."""
+    """An opener for objects of a class written in C: the children that the collector sees, and an exported buffer."""
     size_of = size_reader(kind)
     exports = _exports(kind)
 
@@ -220,7 +217,8 @@ def look_foreign(kind: type) -> Look:
 
 
 def look_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
-    """A text that is written to. It keeps lines that were not joined yet, of which its size does not tell."""
+    """Open a text file in memory."""
+    # Its `__sizeof__` leaves out lines that are not joined yet; the position counts them.
     size = io.StringIO.__sizeof__(out)
     with suppress(ValueError):  # it is closed, and keeps nothing
         size = max(size, _StringIO["tell"](out))
@@ -228,7 +226,7 @@ def look_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
 
 
 def look_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
-    """Bytes that are written to. From Python 3.13 on the collector sees the buffer, which the size has."""
+    """Open a binary file in memory; from Python 3.13 on the collector sees its buffer, which is in its size already."""
     # Before the parts: what they refer to as well is not the buffer's own any more, and its size leaves that out.
     size = io.BytesIO.__sizeof__(out)
     own = size > io.BytesIO.__basicsize__

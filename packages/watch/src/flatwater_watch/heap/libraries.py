@@ -1,8 +1,8 @@
-"""What libraries keep in globals of their modules, and what of it became longer.
+"""Containers in globals of libraries' modules, and those of them that became longer.
 
-A census of all of it would open tens of thousands of objects. So the items below each global are counted first, which
-takes 90 ms of CPU beside torch, pandas and Stable-Baselines3; globals that have more are roots of the censuses that
-follow.
+A census of them all would open tens of thousands of objects. So the items below each global are counted first, which
+takes 90 ms of CPU beside torch, pandas and Stable-Baselines3. Globals with more items than before are roots of the
+coming censuses.
 """
 
 import gc
@@ -19,44 +19,44 @@ from flatwater_watch.heap.roots import OURS, Roots, user_modules
 from flatwater_watch.heap.view import Named
 
 _CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType, FrameType)
-"""What modules are made of, and what runs in them: it leads to all the rest."""
+"""Classes that are not entered: modules, code and frames lead to all the rest."""
 _FIXED_TYPES = ATOMS | {*map(id, (*_CODE, tuple))}
-"""Globals of these do not become longer."""
+"""Ids of types whose objects do not become longer."""
 OPENED = 200
-"""Items of a container that is looked into, at most: of a longer one they are alike, and it counts by itself."""
+"""Maximum items of a container that is entered: a longer one counts by its own length, as its items are alike."""
 DEEP, MOST = 8, 2000
-"""Hops from a global, and objects below it. `moto` has what it stores five hops below `s3_backends`."""
+"""Maximum hops from a global, and objects below it; `moto` stores its objects five hops below `s3_backends`."""
 ALL, SHALLOW = 30_000, 3
-"""Objects below all globals, 100 ms of CPU, after which the rest are counted for so many hops: with the containers in
-attributes."""
+"""Objects below all globals, 100 ms of CPU, after which globals are followed for 3 hops only: these still reach the
+containers in attributes."""
 _FIXED = frozenset({*OURS, "sys", "builtins"})
-"""Modules that are not a library's, by name of the package."""
+"""Packages that are no library."""
 
 
 def global_lengths(roots: Roots) -> dict[str, int]:
-    """Items of all containers below each global, by path."""
+    """Number of items of all containers below each global, by path."""
     return {path: items for path, _, items in _globals_with_counts(roots)}
 
 
 def grown_globals(roots: Roots, before: Mapping[str, int]) -> dict[str, Any]:
-    """The globals below which there are more items than before, or that were not there, by path."""
+    """Globals with more items below them than before, or that are new, by path."""
     return {path: value for path, value, items in _globals_with_counts(roots) if items > before.get(path, 0)}
 
 
 def _globals_with_counts(roots: Roots) -> Iterator[tuple[str, Any, int]]:
-    """Each global with the items below it. What several reach counts for the first, in the order of the modules."""
+    """Each global with the number of items below it; shared objects count for the first global, in order of modules."""
     seen, entered = set[int](), dict[int, bool]()
     for path, value in _globals(roots):
         yield path, value, _items_below(value, seen, entered)
 
 
 def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  # noqa: ANN401
-    """Items of what an object reaches, in breadth; nothing of the program runs.
+    """Number of items of all containers that an object reaches; no code of the program runs.
 
     Args:
-        value: where it begins.
-        seen: ids of what was counted; more is added.
-        entered: by id of a class, whether its objects are looked into; more is added.
+        value: the object.
+        seen: ids of objects that were counted; those that are counted now are added.
+        entered: whether objects of a class are entered, by the class's id; classes met now are added.
     """
     total, visited, level = 0, 0, [value]
     for hop in range(DEEP):
@@ -86,7 +86,7 @@ def _globals(roots: Roots) -> Iterator[Named]:
     """Each global of a library's module once, with its path."""
     known = {id(names) for names in user_modules(roots).values()}
     seen = set[int]()
-    for name, module in list(sys.modules.items()):
+    for name, module in list(sys.modules.items()):  # a copy: other threads may import meanwhile
         if type(name) is not str or name.partition(".")[0] in _FIXED or not issubclass(type(module), ModuleType):
             continue
         names = namespace(module)

@@ -1,8 +1,8 @@
 """The local variables of a frame, read so that the program's own `locals()` stays as it is.
 
-Up to Python 3.12 a function's frame keeps one dict, and whoever asks for its locals has that dict overwritten: what
-the program wrote into its `locals()` would change under it, and so would what a debugger or a tracer is about to write
-back into the variables. From 3.13 on `f_locals` is a view, and nothing is kept.
+Up to Python 3.12 a function's frame keeps one dict, which is overwritten whenever somebody asks for its locals: values
+that the program wrote into its `locals()` would be lost, and so would those that a debugger or a tracer is about to
+write back into the variables. From 3.13 on `f_locals` is a view, and nothing is kept.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from flatwater_watch.heap.raw import plain_text
 
 _KEEPS = sys.version_info < (3, 13)
 _FIRST = 3 if sys.version_info < (3, 12) else 5
-"""Pointers of an interpreter's frame before that to its dict: both versions are released, and change no more."""
+"""Number of pointers in an interpreter's frame before that to its dict; both versions are final in this."""
 
 
 class _Running(ctypes.Structure):
@@ -39,7 +39,7 @@ def frame_locals(frame: FrameType) -> dict[str, Any]:
         return dict(frame.f_locals)
     kept = _cached_locals(frame)
     before = {} if kept is None else dict.copy(kept)
-    now = frame.f_locals
+    now = frame.f_locals  # overwrites the kept dict and returns it: its content is restored below
     found = dict(now)
     dict.clear(now)
     dict.update(now, before)
@@ -47,7 +47,7 @@ def frame_locals(frame: FrameType) -> dict[str, Any]:
 
 
 def _cached_locals(frame: FrameType) -> dict[str, Any] | None:
-    """The dict that the frame keeps; None where nobody has asked for its locals yet."""
+    """The dict that a frame keeps; None if nobody has asked for its locals yet."""
     seen = _Frame.from_address(id(frame))
     try:
         # No other thread runs between these three: none is a call, and only after calls may another one take over.
@@ -57,5 +57,5 @@ def _cached_locals(frame: FrameType) -> dict[str, Any] | None:
 
 
 def function_name(code: CodeType) -> str:
-    """Its qualified name without the functions around it: `Agent.act`, `main.step`."""
+    """The qualified name of a function without `<locals>`: `Agent.act`, `main.step`."""
     return plain_text(code.co_qualname).replace("<locals>.", "")

@@ -1,9 +1,9 @@
-"""Reading any object without calling the program's code: the primitives that every look goes through.
+"""Primitives that read any object without calling the program's code.
 
 A class of the program may replace `__len__`, `__iter__`, `__class__`, `__getattribute__` and the rest, and a metaclass
-those of the class. What C keeps is read here instead, by the descriptors of the builtin types: of an object its type,
-of a class its namespace and its method resolution order. Classes are compared by identity, as a metaclass may have an
-`__eq__` and a `__hash__`: none is looked up in a set or a tuple. `isinstance` would ask for `__class__`.
+those of the class. So fields of C are read by the descriptors of the builtin types: an object's type, a class's
+namespace and method resolution order. Classes are compared by identity, as a metaclass may have an `__eq__` and a
+`__hash__`: none is looked up in a set or a tuple. `isinstance` would ask for `__class__`.
 """
 
 import gc
@@ -18,10 +18,10 @@ H = TypeVar("H", bound=Hashable)
 T = TypeVar("T")
 
 TRIES = 16
-"""Times that a container is read which another thread changes meanwhile: between two bytecodes each time."""
+"""Maximum tries at reading a container that another thread changes meanwhile."""
 
 GC_BYTES = 16
-"""What the collector's header adds to each object that it tracks."""
+"""Bytes of the collector's header, which each object that it tracks has."""
 
 _name: Callable[[type], str] = type.__dict__["__name__"].__get__
 _qualname: Callable[[type], str] = type.__dict__["__qualname__"].__get__
@@ -31,20 +31,18 @@ names_of: Callable[[type], types.MappingProxyType[str, Any]] = type.__dict__["__
 """The namespace of a class."""
 mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 namespace: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
-"""The namespace of a module: a lazy one stays asleep."""
+"""The namespace of a module, read without waking a lazy one."""
 
 _base: Callable[[type], type | None] = type.__dict__["__base__"].__get__
 basic_size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
 POINTER = 8
 _HEAP_TYPE = 1 << 9
-"""Set in a class's flags where it was made at run time, as Python's classes are."""
+"""Flag of a class that was made at run time, as all classes of Python code are (`Py_TPFLAGS_HEAPTYPE`)."""
 
 
 def plain_text(text: object, otherwise: str = "") -> str:
-    """A text without the class that the program may have made of it; `otherwise` where it is none.
-
-    Names of functions and of classes, and keys of namespaces, may be of any class that extends `str`.
-    """
+    """The text as a plain `str`; `otherwise` for other objects."""
+    # Names of functions and classes, and keys of namespaces, may be of a class of the program's that extends `str`.
     kind = type(text)
     if kind is str:
         return text  # type: ignore[return-value]  # mypy does not narrow by the name
@@ -57,17 +55,15 @@ def class_name(kind: type) -> str:
 
 
 def full_name(kind: type) -> tuple[str, str]:
-    """Module and qualified name of a class, past its metaclass. The module is empty where it is no text."""
+    """Module and qualified name of a class, past its metaclass; the module is empty if it is no text."""
     module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE else _module(kind)
     return module if type(module) is str else "", plain_text(_qualname(kind))
 
 
 def count_values(values: Iterable[H]) -> Counter[H]:
-    """How often each value comes.
-
-    `Counter(values)` asks first whether the values are a Mapping, and so all classes that are one, the program's and
-    their metaclasses among them. `isinstance` with any abstract class does.
-    """
+    """Number of times that each value comes."""
+    # `Counter(values)` would ask whether the values are a Mapping, and with that all registered classes, the program's
+    # and their metaclasses among them, as `isinstance` with any abstract class does.
     counts = Counter[H]()
     for value in values:
         counts[value] = counts.get(value, 0) + 1
@@ -80,11 +76,8 @@ def is_a(obj: object, *kinds: type) -> bool:
 
 
 def made_in_c(kind: type) -> bool:
-    """Whether the class was made by C code, and not by a class statement or a call of `type`.
-
-    C code may make heap types as well, with a module: their instances are larger than slots, a dict and a weak
-    reference are.
-    """
+    """Whether C code made the class, and not a class statement or a call of `type`."""
+    # C code may make heap types as well: their instances are larger than slots, a dict and a weak reference are.
     space = names_of(kind)
     if not _flags(kind) & _HEAP_TYPE or "__module__" not in space:
         return True
@@ -94,7 +87,7 @@ def made_in_c(kind: type) -> bool:
 
 
 def c_attribute(obj: object, name: str) -> Any:  # noqa: ANN401
-    """An attribute that C code keeps; None where the object has none of that name."""
+    """An attribute that C code keeps; None if the object has none of that name."""
     for owner in mro(type(obj)):
         descriptor = names_of(owner).get(name)
         if type(descriptor) is types.GetSetDescriptorType or type(descriptor) is types.MemberDescriptorType:
@@ -103,24 +96,23 @@ def c_attribute(obj: object, name: str) -> Any:  # noqa: ANN401
 
 
 def instance_dict(obj: object) -> dict[Any, Any]:
-    """The `__dict__` in which an instance keeps its attributes; empty where it has none."""
+    """The `__dict__` in which an instance keeps its attributes; empty if it has none."""
     found = c_attribute(obj, "__dict__")
     return found if issubclass(type(found), dict) else {}
 
 
 def read_stable(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: ANN401
-    """The result of reading a container that other threads may change; it is read again when one has changed it.
-
-    No thread comes in between while C code iterates, but one may between its beginning and its first item.
+    """Call `read` on a container that other threads may change, again if one has changed it, and return the result.
 
     Args:
-        read: takes items from a container with C code alone, such as `list`.
-        told: its arguments.
+        read: takes items from a container by C code alone, such as `list`.
+        told: arguments of `read`.
 
     Raises:
         RuntimeError: the container was changed each time.
         IndexError: a deque was made shorter each time.
     """
+    # No thread gets its turn while C code iterates, but one may between its beginning and its first item.
     for _ in range(TRIES - 1):
         try:
             return read(*told)
@@ -130,7 +122,7 @@ def read_stable(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: A
 
 
 def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-    """The entries of a namespace whose keys are names."""
+    """The entries of a namespace that have text keys."""
     of_class = type(space) is types.MappingProxyType
     items: Iterable[tuple[Any, Any]] = space.items() if of_class else dict.items(space)  # type: ignore[arg-type]
     held: list[tuple[Any, Any]] = read_stable(list, items)
@@ -138,7 +130,7 @@ def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
 
 
 def size_reader(kind: type) -> Callable[[Any], int]:
-    """How to ask objects of a class for their bytes: by the C code of the nearest class that is written in C."""
+    """A function for the bytes of a class's objects: the `__sizeof__` of the nearest base class written in C."""
     for owner in mro(kind):
         method = names_of(owner).get("__sizeof__")
         if type(method) is types.MethodDescriptorType:
@@ -148,12 +140,12 @@ def size_reader(kind: type) -> Callable[[Any], int]:
 
 
 def own_size(obj: object) -> int:
-    """The bytes of one object, without what it refers to."""
+    """The bytes of one object, without its children."""
     return size_reader(type(obj))(obj)
 
 
 def referents(obj: object) -> list[Any]:
-    """What the collector sees that the object refers to, without classes."""
+    """The objects that the collector sees below an object, without classes."""
     return [held for held in gc.get_referents(obj) if not issubclass(type(held), type)] if gc.is_tracked(obj) else []
 
 
@@ -165,7 +157,7 @@ def callable_name(function: object) -> str:
 
 
 def module_namespace(name: str) -> dict[str, Any] | None:
-    """The namespace of a loaded module; None where something else stands in its place, as some libraries do."""
+    """The namespace of a loaded module; None if it is not loaded, or a library has put another object in its place."""
     module = sys.modules.get(name)
     return namespace(module) if issubclass(type(module), types.ModuleType) else None  # type: ignore[arg-type]
 

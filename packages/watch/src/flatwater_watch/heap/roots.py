@@ -1,7 +1,7 @@
-"""Where the walk over the heap begins: globals of the user's modules, locals of frames and tasks, known registries.
+"""The roots of a walk over the heap: globals of the user's modules, locals of frames and tasks, known registries.
 
-Nothing here calls into the user's program: module and instance namespaces are read as dicts, never through attributes,
-so lazily importing modules stay asleep and no property runs.
+No code of the user's program is called: namespaces of modules and instances are read as dicts, never as attributes, so
+modules that import lazily stay asleep and no property runs.
 """
 
 import atexit
@@ -34,25 +34,25 @@ _SEPARATORS = tuple({os.sep, os.altsep or os.sep})
 _STDLIB = tuple(sorted({str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib")}))
 _INSTALLED = ("site-packages", "dist-packages")
 _TYPED_IN = ("<string>", "<stdin>", "<ipython-input")
-"""How Python names the file of code that has none: `python -c`, the prompt, a notebook's cell."""
+"""Names that Python gives the file of code without one: `python -c`, the prompt, a notebook's cell."""
 _threads: dict[int, threading.Thread] = vars(threading)["_active"]
 _TOOL = str(Path(__file__).parents[1])
-"""The folder of the finder itself, which never counts."""
+"""The folder of the finder itself, whose objects never count."""
 TRAINERS = ("flatwater", "flatwater_trading")
-"""Libraries wherever they lie: where they are installed for development, that is outside of site-packages."""
+"""Packages that are libraries wherever they lie: an installation for development is outside of site-packages."""
 OURS = (Path(_TOOL).name, *TRAINERS)
 
 
 @dataclass(frozen=True)
 class Roots:
-    """Where the walk begins."""
+    """The choice of roots for a walk."""
 
     packages: tuple[str, ...] = ()
     """Library packages whose code counts as the user's as well, such as "flatwater" in its own runs."""
     named: tuple[tuple[str, Any], ...] = ()
     """Objects that are held outside of the program's own variables, each with its path: a test's fixtures."""
     libraries: tuple[tuple[str, Any], ...] = ()
-    """Globals of libraries, each with its path: theirs is what nothing of the user's reaches."""
+    """Globals of libraries, each with its path: they own the objects that no root of the user's reaches."""
 
 
 @lru_cache(maxsize=16_384)
@@ -60,7 +60,7 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
     """Whether code of this file is the user's: in neither the standard library nor an installed package.
 
     Args:
-        file: as in `co_filename` or `__file__`.
+        file: path as in `co_filename` or `__file__`.
         packages: installed packages that count as the user's too.
     """
     if file.startswith("<"):
@@ -88,9 +88,9 @@ def _folders(package: str) -> list[str]:
 
 
 def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
-    """Namespaces of the user's code, by module name: of loaded modules, and those that running code has for globals.
+    """Namespaces of the user's code by module name: those of loaded modules, and globals of running code.
 
-    A profiler, a tracer or `exec` runs code in a dict that is no module's.
+    A profiler, a tracer or `exec` runs code in a dict that belongs to no module.
     """
     found: dict[str, dict[str, Any]] = {}
     libraries: set[str] = set()
@@ -115,9 +115,9 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
 
 
 def _running_globals(roots: Roots, modules: Mapping[str, dict[str, Any]], known: set[int]) -> dict[str, dict[str, Any]]:
-    """Globals of the user's running code that are no loaded module's namespace, by the name that they have for one.
+    """Globals of the user's running code that belong to no loaded module, by their `__name__`.
 
-    A program that a profiler or tracer runs calls itself `__main__`, where the tool stands: it takes the tool's place.
+    A program that a profiler or tracer runs calls itself `__main__`, which is the tool's module: it takes that name.
     """
     found: dict[str, dict[str, Any]] = {}
     for frame in _running(roots):
@@ -133,18 +133,18 @@ def _running_globals(roots: Roots, modules: Mapping[str, dict[str, Any]], known:
 
 
 def _is_tool(names: Mapping[str, Any]) -> bool:
-    """Whether the namespace is that of installed code: of the main program, if it is no user's."""
+    """Whether the namespace belongs to installed code, such as a profiler that runs as the main program."""
     file = names.get("__file__")
     return type(file) is str and not is_user_file(file)
 
 
 def _unused_name(name: str, names: Collection[str]) -> str:
-    """The name, with a number where another one has it."""
+    """The name, with a number if it is taken."""
     return next(each for each in chain([name], (f"{name}~{n}" for n in count(2))) if each not in names)
 
 
 def display_module_name(module: str, names: Mapping[str, Any]) -> str:
-    """How a path names the module: what has no name of its own by its file, which is the same when it is imported."""
+    """The name of a module in paths; the main program goes by its file, as it would if it were imported."""
     # Python takes `__file__` away when a script has ended, and leaves its loader.
     file = names.get("__file__") or instance_dict(names.get("__loader__")).get("path")
     nameless = module == "__main__" or module.startswith("<")
@@ -152,16 +152,15 @@ def display_module_name(module: str, names: Mapping[str, Any]) -> str:
 
 
 def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
-    """The roots in groups; what a group reaches is its own before the next group begins.
+    """The roots in groups; objects that a group reaches belong to it before the next group begins.
 
     Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
-    and must not take over the path of what the outer ones hold: each is a group, outermost first. A coroutine has the
-    same paths while it runs and while it waits. What libraries hold is the last: only what nothing of the user's
-    reaches is told as theirs.
+    and must not take over objects of the outer ones: each is a group, outermost first. A coroutine has the same paths
+    while it runs and while it waits. Libraries come last: they own only objects that no root of the user's reaches.
 
     Args:
-        roots: whose frames are the user's.
-        modules: from `user_modules`.
+        roots: choice of roots, which decides whose frames are the user's.
+        modules: namespaces from `user_modules`.
     """
     frames = [frame for frame in _running(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
     outermost = _locals(frames[0]) if frames else []
@@ -198,7 +197,7 @@ def _running(roots: Roots) -> list[FrameType]:
 
 
 def _stacks(taken: Callable[[str], bool]) -> list[FrameType]:
-    """Frames of the files that are taken, outermost first, the main thread before the others."""
+    """Frames whose file `taken` accepts, outermost first, the main thread before the others."""
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))
@@ -218,13 +217,13 @@ def _stack(innermost: FrameType, taken: Callable[[str], bool]) -> list[FrameType
 
 
 def _locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
-    """Local variables with their paths; the place is the file's name, if no other is given."""
+    """Local variables of a frame with their paths; the place is the file's name, unless another one is given."""
     where = f"{function_name(frame.f_code)}() in {place or Path(frame.f_code.co_filename).name}"
     return [(f"{where}: {name}", value) for name, value in frame_locals(frame).items() if not name.startswith(".")]
 
 
 def _of_libraries(file: str) -> bool:
-    """Whether code is a library's: neither the user's, nor Python's own beginning, nor this tool's."""
+    """Whether a file is a library's: neither the user's, nor Python's own start, nor this tool's."""
     if file.startswith("<") or is_user_file(file):
         return False
     path = os.path.abspath(file)  # noqa: PTH100
@@ -237,26 +236,27 @@ def _package(frame: FrameType) -> str:
 
 
 def is_of_library_call(path: str) -> bool:
-    """Whether a path begins at a local variable of a library's function: only while that is called is it there."""
+    """Whether a path begins at a local variable of a library's function, which exists only during its call."""
     where, told, _ = path.partition(": ")
     _, called, place = where.rpartition("() in ")
     return bool(told and called) and module_namespace(place) is not None
 
 
 def _coroutine_locals(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:
-    """Local variables of the user's coroutines that wait. No frame is kept: it would hold them when they have ended."""
+    """Local variables of the user's coroutines that wait."""
+    # At once, as a list: a frame that is kept would hold its variables after the coroutine has ended.
     frames = [frame for frame in suspended_frames() if id(frame) not in running]
     users = [frame for frame in frames if is_user_file(frame.f_code.co_filename, roots.packages)]
     return [root for frame in users for root in _locals(frame)]
 
 
 def _digitless(name: str) -> str:
-    """`Thread-12 (worker)` as `Thread (worker)`: the same thread has another number in the next run."""
+    """A thread's name without its number, which differs from run to run: `Thread-12 (worker)` as `Thread (worker)`."""
     return "".join(c for c in name if not c.isdigit()).replace("- ", " ").strip("-_ ")
 
 
 class Callback:
-    """Stands for a function that C code keeps with its arguments, and shows to nobody: their number is all it tells."""
+    """Stand-in for a function that C code keeps with its arguments: only the number of these is known."""
 
 
 _KNOWN = (
@@ -277,7 +277,7 @@ _KNOWN = (
     ("structlog._output", "WRITE_LOCKS", "structlog's WRITE_LOCKS"),
     ("linecache", "cache", "linecache's files"),
 )
-"""Module, where in it, and the name that people know it by."""
+"""Known registries: module, dotted name in it, and the name in reports."""
 
 
 _AT_EXIT = "atexit's callbacks"
@@ -285,7 +285,7 @@ _LABELS = (_AT_EXIT, *(label for _, _, label in _KNOWN))
 
 
 def lies_in_registry(path: str) -> bool:
-    """Whether a path begins at a registry: what libraries put there as they are loaded, they put there once."""
+    """Whether a path begins at a registry, to which libraries add once, when they are loaded."""
     return path.startswith(_LABELS)
 
 
@@ -301,7 +301,7 @@ def loaded_registries() -> list[tuple[str, Any]]:
 
 
 def _read(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there
-    """The value, or None in a version of the library that has none there."""
+    """The value of a dotted name, or None if this version of the library has none."""
     value: Any = None
     for name in names:
         if name not in space:

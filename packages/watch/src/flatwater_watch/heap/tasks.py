@@ -1,8 +1,7 @@
-"""Coroutines that tasks of asyncio and trio wait in: their frames are on no thread's stack, and hold what they work on.
+"""Frames of coroutines in which tasks of asyncio and trio wait, and context variables.
 
-Context variables as well: a context is no object that a variable of the program holds.
-
-Nothing of the program runs: tasks are asked by the methods of the builtin type, coroutines by those of theirs.
+These frames are on no thread's stack, and hold the objects that the coroutines work on. No variable of the program
+holds a context. No code of the program runs: tasks and coroutines are read by the methods of their builtin types.
 """
 
 import gc
@@ -18,21 +17,21 @@ from flatwater_watch.heap.locals import frame_locals
 from flatwater_watch.heap.raw import c_attribute, full_name, instance_dict, module_namespace, plain_text, read_stable
 
 MOST, DEEPEST = 2000, 100
-"""Tasks that are looked at, and coroutines that wait for each other in one of them."""
+"""Maximum number of tasks, and of coroutines in a task that wait for each other."""
 _SETS = ("_all_tasks", "_scheduled_tasks")
-"""Where `asyncio.tasks` keeps weak references to all tasks: up to Python 3.11, and from 3.12 on."""
+"""Names in `asyncio.tasks` of the set of weak references to all tasks: up to Python 3.11, and from 3.12 on."""
 _WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper"})
 """Builtin types between a coroutine and the generator that it waits for, which no attribute names."""
 
 
 def suspended_frames() -> Iterator[FrameType]:
-    """Frames of all tasks' coroutines, those of a task outermost first; the running ones are among them."""
+    """Frames of all tasks' coroutines, running ones included, those of a task outermost first."""
     for task in _tasks():
         yield from _chain(_coroutine(task))
 
 
 def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
-    """Context variables with their values: of the code that runs now, and of each task."""
+    """Context variables with their values, of the code that runs now and of each task."""
     held = (one for task in _tasks() for one in gc.get_referents(task) if type(one) is Context)
     for context in (copy_context(), *held):
         yield from context.items()
@@ -51,10 +50,8 @@ def _first_of(tasks: Iterable[Any]) -> list[Any]:
 
 
 def _main_tasks() -> list[Any]:
-    """The task of each loop that is to complete, which asyncio's functions have for a variable.
-
-    Its coroutine keeps the other tasks as a rule, and a set of many tasks has no order.
-    """
+    """The main task of each loop, which is a local variable of asyncio's functions."""
+    # First, as a set of tasks has no order, and as a rule the main task's coroutine keeps the others.
     builtin: Any = (module_namespace("_asyncio") or {}).get("Task")
     found: list[Any] = []
     frames = {} if builtin is None else sys._current_frames()  # noqa: SLF001  the documented way to see other threads
@@ -75,7 +72,7 @@ def _tasks_in(innermost: FrameType, builtin: type) -> list[Any]:
 
 
 def _tasks_of_trio() -> list[Any]:
-    """Tasks of the run that is under way in this thread."""
+    """Tasks of trio's run in this thread, oldest first."""
     context: Any = (module_namespace("trio._core._run") or {}).get("GLOBAL_RUN_CONTEXT")
     if not issubclass(type(context), threading.local):
         return []
@@ -96,7 +93,7 @@ def _coroutine(task: Any) -> Any:  # noqa: ANN401
 
 
 def _chain(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401
-    """The frames of a coroutine, and of what it waits for."""
+    """Frames of a coroutine, and of the coroutines that it waits for."""
     for _ in range(DEEPEST):
         frame: FrameType | None = None
         if type(waiting) is CoroutineType:

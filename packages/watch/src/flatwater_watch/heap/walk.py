@@ -1,11 +1,11 @@
 """The walk behind a census: in breadth from the roots, in slices that may lie steps of the program apart.
 
-Objects stand in columns, not in nodes: a million nodes would set off collections of the whole heap.
+Objects are rows of columns, not nodes: a million nodes would set off collections of the whole heap.
 
-Between two slices the program goes on, and what waits to be opened should not live longer for it. Arrays and tensors
-are held weakly meanwhile, graphs by their tensors. Containers are held, until the end of a slice finds that nobody else
-does; it asks 8000 of them, in turn. An object that is made between two slices where a freed one was may pass for that
-one.
+Between two slices the program goes on, and objects that wait to be opened should not live longer for it. Arrays and
+tensors are held weakly meanwhile, graphs by their tensors. Containers are held until the end of a slice finds that
+nobody else holds them; each slice checks 8000, in turn. An object that is made between two slices at the address of a
+freed one may pass for that one.
 """
 
 import sys
@@ -25,11 +25,11 @@ from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, allocat
 from flatwater_watch.meters.system_calls import thread_seconds
 
 DEEP = 12
-"""Hops from the root after which paths get no longer: a chain of cells, not a place with a name."""
+"""Hops from the root after which paths get no longer: so deep lies a chain of cells, not a place with a name."""
 
 
 class PathRecord:
-    """A path, with what was found on it."""
+    """A path, with the containers that were found on it."""
 
     __slots__ = ("bytes", "capacity", "chain", "children", "depth", "key", "kind", "length", "longest", "most",
                  "parent", "path", "step", "weight")  # fmt: skip
@@ -37,60 +37,64 @@ class PathRecord:
     def __init__(self, path: str, parent: "PathRecord | None", key: tuple[str, int], depth: int) -> None:
         self.path, self.parent, self.key, self.depth = path, parent, key, depth
         self.longest: Any = None
-        """The container with the most items of those here, which stands for all: another one may be empty."""
+        """The container with the most items on this path, which stands for all: another one may be empty."""
         self.most = 0
-        """Items in it."""
+        """Number of items in it."""
         self.kind = ""
         self.capacity: int | None = None
         self.step = 0
-        """At which the first container was opened."""
+        """Step at which the first container was opened."""
         self.length = 0.0
         self.weight = 0.0
-        """Containers here, each counted for the unseen ones that it stands for."""
+        """Number of containers on this path, each weighted for the unseen ones that it represents."""
         self.bytes = 0.0
         self.chain = 0.0
-        """Objects of a linked structure that lie below the first of it."""
+        """Number of objects of a linked structure below its first one."""
         self.children: dict[tuple[str, int], PathRecord] = {}
 
 
 class ItemSample:
-    """The items of a big container that were looked at."""
+    """The sampled items of a big container."""
 
     __slots__ = ("factor", "most", "of", "sum", "taken")
 
     def __init__(self, taken: int, of: int) -> None:
         self.taken, self.of = taken, of
-        """Items; an entry of a dict is one, with its key and its value."""
+        """Numbers of items; an entry of a dict is one item, with its key and its value."""
         self.sum = self.most = 0.0
         self.factor = 1.0
-        """What they are multiplied by to stand for all."""
+        """Factor from the bytes of the sample to those of all items."""
 
     def add(self, size: float) -> None:
-        """Count an item, or a part of one."""
+        """Add the bytes of an item, or of a part of one."""
         self.sum += size
         self.most = max(self.most, size)
 
     def estimate_total(self) -> float:
-        """Bytes of all items, to be asked once all that were looked at are in."""
+        """Estimated bytes of all items; to be called when the sample is complete."""
         whole = estimate(self.sum, self.most, self.taken, self.of)
         self.factor = whole / self.sum if self.sum else 1.0
         return whole
 
 
 def estimate(total: float, most: float, taken: int, count: int) -> float:
-    """Bytes of `count` items of which `taken` were measured.
+    """Estimated bytes of `count` items, of which `taken` were measured.
 
-    An object that is larger than the other items are counts once: the first of many views is the one that the base they
-    share is counted with.
+    Args:
+        total: bytes of the measured items.
+        most: bytes of the largest one.
+        taken: number of measured items.
+        count: number of all items.
     """
     if taken < 2:  # noqa: PLR2004  one item stands for itself
         return total
+    # The largest item counts once: the first of many views is the one that the base they share is counted with.
     others = (total - most) / (taken - 1)
     return total / taken * count if most <= others else most + others * (count - 1)
 
 
 def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
-    """The record of a child: its own, or one of those above, as `head.next.next` is on the path `head.next`."""
+    """The record of a child: a new one, or one of those above, as `head.next.next` is on the path `head.next`."""
     key = (name, id(kind))
     found: PathRecord | None = parent
     while found is not None:
@@ -105,61 +109,61 @@ def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
 
 
 CHECKED = 8000
-"""Waiting objects of which a rest asks whether anybody else holds them: 2 ms or so."""
+"""Waiting objects that the end of a slice checks for other holders: about 2 ms."""
 BETWEEN_CLOCKS = 32
-"""Objects opened between two looks at the clock: 0.3 ms or so."""
+"""Objects opened between two looks at the clock: about 0.3 ms."""
 
 
 DRAWN, FOLDED = 1, 2
-"""Marks: an item that stands for others; an object below another one of its own path."""
+"""Marks of rows: a sampled item that stands for others; an object below another one on its own path."""
 
 
 @dataclass(slots=True)
 class HeapWalk:
-    """A walk that is under way, or done. The columns have a row for each object, in the order of the walk."""
+    """A walk that is under way, or done; its columns have a row for each object, in the order of the walk."""
 
     walk: Walk
     groups: deque[list[Named]]
-    """Roots that are not reached yet, by the group in which they come."""
+    """Groups of roots that the walk has not reached yet."""
     objects: list[Any] = field(default_factory=list)
-    """None where it is not needed any more, or gone."""
+    """Column of objects; None for one that is not needed any more, or gone."""
     holders: "array[int]" = field(default_factory=lambda: array("l"))
-    """The row of the holder; -1 for a root."""
+    """Column of the holders' rows; -1 for a root."""
     places: list[PathRecord] = field(default_factory=list)
     marks: bytearray = field(default_factory=bytearray)
     weights: "array[float]" = field(default_factory=lambda: array("d"))
-    """Objects that it stands for, itself included."""
+    """Column of the number of objects for which each stands, itself included."""
     sizes: "array[float]" = field(default_factory=lambda: array("d"))
-    """Its own bytes and those of its parts; of what is opened, so the length of this column is the next row."""
+    """Column of bytes; only opened objects have one, so the length of this column is the next row to open."""
     samples: dict[int, ItemSample] = field(default_factory=dict)
-    """By row, of the containers of which items were drawn."""
+    """Samples of big containers, by row."""
     late: list[tuple[Graph, int, PathRecord, int, float]] = field(default_factory=list)
-    """Rows to come: graphs are put off until everything else has its owner."""
+    """Rows of graphs, which are put off until everything else has its owner."""
     records: dict[str, PathRecord] = field(default_factory=dict)
     truncated: bool = False
     step: int = 0
-    """Of the program, now."""
+    """Step of the program now."""
     rested: int = 0
-    """Rows whose objects were let go at the last rest, ..."""
+    """Number of rows whose objects were released by the end of the last slice."""
     queued: int = 0
-    """... rows that were there, ..."""
+    """Number of rows at the end of the last slice."""
     checked: int = 0
-    """... and the row after the last one of which it was asked whether anybody else holds its object."""
+    """The row after the last one that was checked for other holders."""
     entered: dict[str, PathRecord] = field(default_factory=dict)
-    """By path, with a container since the last rest."""
+    """Records with a new container since the end of the last slice, by path."""
     lightened: int = 0
-    """Records up to which it was asked at the last rest."""
+    """The record after the last one that was checked for other holders."""
     data: dict[int, bool] = field(default_factory=dict)
-    """By id of a class, whether its objects are held weakly."""
+    """Whether objects of a class are held weakly, by the class's id."""
 
 
 def begin_walk(roots: Roots, *, draw: int, most: int) -> HeapWalk:
-    """A walk that stands at its roots.
+    """A walk that has not opened an object yet.
 
     Args:
-        roots: where to begin. Variables are those of now, whenever the walk gets to them.
-        draw: items of a big container that are looked at.
-        most: objects to visit at most.
+        roots: roots of the walk; their variables are read now, whenever the walk gets to them.
+        draw: number of sampled items of a big container.
+        most: maximum number of objects to visit.
     """
     modules = user_modules(roots)
     walk = Walk(draw, lambda cls: full_name(cls)[0] in modules, most)
@@ -167,7 +171,7 @@ def begin_walk(roots: Roots, *, draw: int, most: int) -> HeapWalk:
 
 
 def continue_walk_(walking: HeapWalk, until: float) -> bool:
-    """Go on until a time of `thread_seconds`, or to the end. Returns whether it has ended."""
+    """Go on until a time of `thread_seconds`, or to the end; return whether the walk has ended."""
     while _open_(walking, until):
         if walking.groups and not walking.truncated:
             _begin_group_(walking, walking.groups.popleft())
@@ -181,7 +185,7 @@ def continue_walk_(walking: HeapWalk, until: float) -> bool:
 
 
 def _begin_group_(walking: HeapWalk, group: Iterable[Named]) -> None:
-    """Append the roots that were not reached from an earlier group."""
+    """Append the roots of a group that no earlier group has reached."""
     seen = walking.walk.seen
     for path, place in group:
         obj = strong_object(place)
@@ -202,7 +206,7 @@ def _append_(  # noqa: PLR0917  (a row)
 
 
 def _open_(walking: HeapWalk, until: float) -> bool:
-    """Open the objects that wait, until none does or the time is over. Returns whether none does."""
+    """Open the objects that wait, until the time is over; return whether all are open."""
     walk, objects, sizes = walking.walk, walking.objects, walking.sizes
     while len(sizes) < len(objects):
         for at in range(len(sizes), min(len(sizes) + BETWEEN_CLOCKS, len(objects))):
@@ -228,7 +232,7 @@ def _open_(walking: HeapWalk, until: float) -> bool:
 
 
 def _enter_(walking: HeapWalk, at: int, obj: Any, inside: OpenedObject) -> None:  # noqa: ANN401
-    """Write down what was found in the object."""
+    """Record an opened object on its path."""
     weight, path = walking.weights[at], walking.places[at].path
     record = walking.places[at] = walking.records.setdefault(path, walking.places[at])
     if walking.marks[at] & FOLDED:
@@ -252,7 +256,7 @@ def _kind(record: PathRecord, inside: OpenedObject) -> str:
 
 
 def _offer_(walking: HeapWalk, at: int, parts: Iterable[Named]) -> None:
-    """Count atoms at once, and append the other children that were not seen."""
+    """Count the bytes of atoms at once, and append the other children that were not seen yet."""
     above, weight, size = walking.places[at], walking.weights[at], 0
     for name, obj in parts:
         kind = type(obj)
@@ -283,7 +287,8 @@ def _offer_drawn_(walking: HeapWalk, at: int, drawn: Sequence[Named]) -> None:
 
 
 def _unseen_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
-    """Bytes of an atom, 0 for what was seen, -1 for what is to be opened."""
+    """Bytes of an atom, 0 for an object that was seen, -1 for one that must be opened."""
+    # Runs for every child of every object: the ids of atoms are marked here, without a row of their own.
     if id(obj) in walk.seen:
         return 0
     if id(kind) in ATOMS:
@@ -301,23 +306,24 @@ def _unseen_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
 
 
 class OwnWeakref(weakref.ref[Any]):
-    """A weak reference of ours: the program's own are objects of its."""
+    """A weak reference of the walk, told apart from those that the program holds itself."""
 
     __slots__ = ()
 
 
 def strong_object(place: Any) -> Any:  # noqa: ANN401
-    """The object, where a walk that has rested holds it weakly; None if it is gone."""
+    """The object that a walk holds, weakly or not; None if it is gone."""
     return place() if type(place) is OwnWeakref else place
 
 
 def release_objects_(walking: HeapWalk) -> None:
-    """Hold as little as can be, until the walk goes on."""
+    """Release objects at the end of a slice, so that the program can free them before the next one."""
     objects, opened = walking.objects, len(walking.sizes)
     objects[walking.rested : opened] = [None] * (opened - walking.rested)
     for at in range(max(opened, walking.queued), len(objects)):
         if _is_data(walking, type(objects[at])):
             objects[at] = OwnWeakref(objects[at])
+    # The count is read by C code under `map`: a loop variable would be one more reference.
     first = walking.checked if opened <= walking.checked < len(objects) else opened
     for at, count in enumerate(map(sys.getrefcount, islice(objects, first, first + CHECKED)), first):
         if count <= _SOLE and not _is_ours(objects[at]):
@@ -331,7 +337,7 @@ def release_objects_(walking: HeapWalk) -> None:
 
 
 def _lighten_(walking: HeapWalk) -> None:
-    """Hold the longest container of each path that is new weakly, or not at all; and of some older ones, in turn."""
+    """Hold the longest containers of new paths, and of some older ones in turn, weakly or not at all."""
     records = list(walking.records.values())
     first = walking.lightened if walking.lightened < len(records) else 0
     walking.lightened = first + CHECKED
@@ -349,7 +355,7 @@ def _is_data(walking: HeapWalk, kind: type) -> bool:
 
 
 def _lighter(walking: HeapWalk, obj: Any) -> Any:  # noqa: ANN401
-    """What is to be held instead of an object that one place of ours has."""
+    """The replacement for an object in a place of the walk: None if nobody else holds it, a weak reference to data."""
     if _is_ours(obj):
         return obj
     if _references(obj) <= _SOLE_GIVEN:
@@ -369,13 +375,14 @@ def _is_ours(obj: object) -> bool:
 
 
 def _measure_refcount() -> int:
-    """What `getrefcount` counts for an object that only a list holds, under `map`."""
+    """The count of `getrefcount`, under `map`, for an object that only a list holds."""
     (count,) = map(sys.getrefcount, [object()])
     return count
 
 
 def _measure_nested_refcount() -> int:
-    """The same in `_references`, for an argument of an argument."""
+    """The count of `_references` for an object that only a record holds, passed on through one function."""
+    # Measured, not written down: how many references a call adds differs between versions of CPython.
     record = PathRecord("", None, ("", 0), 0)
     record.longest = object()
 
