@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Network(Protocol):
-    """A pure function of stacked weights; what it takes and gives is between the algorithm and its networks."""
+    """A pure function of stacked weights; its arguments and results are agreed by the algorithm and its networks."""
 
     @property
     def layout(self) -> Layout:
@@ -63,7 +63,7 @@ class UpdateSums:
     sums: dict[str, Float[Tensor, "P"]]
     """Sum of each metric, by its name."""
     added: dict[str, int]
-    """How often each member was added to each sum."""
+    """Number of times that each member was added to each sum."""
     skipped: Int[Tensor, "P"]
     """Steps left out because a gradient was not finite, over all networks."""
     skipped_total: Int[Tensor, "P"]
@@ -96,13 +96,13 @@ class Members:
 
     @property
     def inherited(self) -> list[Float[Tensor, "P+x n"]]:
-        """All rows that make a member what it is: children blend them, the champion's slot takes a copy."""
+        """All rows that a member inherits: children blend them, the champion's slot takes a copy."""
         return [*(rows for rows, _ in self.trained.values()), *(target for target, _ in self.targets)]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How large a population is made, and where."""
+    """Size, seed and device of a population that is built."""
 
     members: int
     seed: int
@@ -138,10 +138,10 @@ class Setting:
 
 
 Draw = Callable[[int, int], Any]
-"""Gathers what members low ... high - 1 learn from. It gives the same each time it is called in one update."""
+"""Gathers the batch of members low ... high - 1. It gives the same batch each time it is called in one update."""
 Update = Callable[[Sequence[Draw]], Tensor | None]
-"""Updates every member in place, from one draw for each micro-batch. Gives |TD error| [P, G, B] of what was drawn, or
-None where the algorithm knows none; without waiting for the device."""
+"""Updates every member in place, from one draw for each micro-batch. Gives |TD error| [P, G, B] of the draws, or
+None where the algorithm has none; without waiting for the device."""
 Explorer = Callable[[Any, Params, Any, torch.Generator], Tensor]
 """Gives actions [P, B, *action] to learn from, of an actor with these weights on these observations."""
 Spread = Callable[[Tensor, float, torch.Generator], Tensor]
@@ -351,7 +351,7 @@ def read_tally_(tally: UpdateSums) -> dict[str, float]:
     A learner waits for its device here alone: once a round. The result is empty where there was no update.
     """
     members = len(tally.skipped)
-    # Copied before it is zeroed: the total is what a checkpoint of this round tells.
+    # Copied before it is zeroed: the round's alarms read the total afterwards.
     tally.skipped_total.copy_(tally.skipped)
     tally.skipped.zero_()
     losses = {"train/skipped": float(tally.skipped_total.sum())} if any(tally.added.values()) else {}

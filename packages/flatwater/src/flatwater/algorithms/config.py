@@ -45,7 +45,7 @@ class Settings:
     replays: ClassVar[bool] = True
     """Whether it learns from transitions that were played, and not from the outcome of every purchase."""
     noisy: ClassVar[bool] = False
-    """Whether noise is added to what it plays."""
+    """Whether noise is added to its actions in training."""
 
     updates: Count = 1
     """Updates of each member: in a round of traders, after each step in other environments."""

@@ -91,7 +91,7 @@ def metric_names(*, taught: bool) -> tuple[str, ...]:
 
 
 def step_columns(action: ColumnSpec, *, legal: int = 0, taught: bool = False) -> dict[str, ColumnSpec]:
-    """Return what a rollout keeps of each step besides the world's `obs`, `reward`, `terminated` and `truncated`.
+    """Return the columns of a rollout besides the world's `obs`, `reward`, `terminated` and `truncated`.
 
     `compute_advantages_` writes the last two, `advantage` and `returns`.
 

@@ -36,7 +36,7 @@ class EpisodePlayer(Protocol):
 
     @property
     def can_save(self) -> bool:
-        """Whether it can save what it keeps over episodes."""
+        """Whether it can save its state over episodes."""
 
     def begin(self, seed: int) -> Shown:
         """Begin the episode."""
@@ -48,7 +48,7 @@ class EpisodePlayer(Protocol):
         """Act; return the result, and whether the episode is over."""
 
     def save(self) -> Any:  # noqa: ANN401
-        """Return what it keeps over episodes."""
+        """Return its state over episodes."""
 
     def load(self, state: Any) -> None:  # noqa: ANN401
         """Take a saved state back."""

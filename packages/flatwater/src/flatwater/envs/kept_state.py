@@ -170,6 +170,7 @@ class EpisodeStarts:
     def record_starts_(self, which: Array) -> None:
         """Record the states of the copies of `which`, bool [E]; called before they are reset."""
         if self.room:
+            # Only once there is something to record: an empty list says that nothing has begun.
             self._states = self._states or [None] * len(self.copies)
             for env in np.flatnonzero(which).tolist():
                 # A deep copy: the environment goes on writing into the arrays that it gave.

@@ -57,6 +57,7 @@ def remnants(
     skipped = set(overwritten or ())
     found = _compare(new, used, "differs after the reset", skipped)
     seen = {remnant.path for remnant in found}
+    # Both traces step by step, side by side: neither is kept whole.
     for at, ((name, given), (_, wanted)) in enumerate(zip(trace(used), trace(new), strict=True)):
         if name not in seen and not same_bits(given, wanted):
             seen.add(name)

@@ -10,4 +10,4 @@ NOTES = {
     "(flatwater evaluate --holdout plays others)",
     "holdout": "nothing was chosen on these episodes; trust the result less with each look (holdout_looks.jsonl)",
 }
-"""How far a result on these episodes can be trusted."""
+"""Notes on how far a result on these episodes can be trusted."""

@@ -109,7 +109,7 @@ class World(Protocol):
         """
 
     def close(self) -> None:
-        """Release what the world holds outside of Python."""
+        """Release the world's resources outside of Python."""
 
 
 class MaskedWorld(Protocol):

@@ -92,6 +92,7 @@ def build_world(
     kind, _, what = name.partition(":")
     if kind == "forage" and not what:
         return ForagingWorld(foraging, envs)
+    # CartPoleWorld shows vectors alone; tokens of CartPole are refused by GymnasiumWorld.
     if kind == "gymnasium" and what in CARTPOLES and wrapped.form in {"auto", "vector"}:
         return CartPoleWorld(what, wrapped, envs)
     if kind == "gymnasium" and what:

@@ -1,4 +1,4 @@
-"""From one generation to the next: the champion is chosen, and new members are written over the losers, in place."""
+"""The step to the next generation: the champion is chosen, and new members are written over the losers, in place."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -61,7 +61,7 @@ class MutationSchedule:
 
 
 def has_improved(best: Float[Tensor, "R+1"], least: float) -> bool:
-    """Return whether the newest value beats the oldest kept one by `least` of its size; true while there are few."""
+    """Return whether the newest values beat the oldest one by `least` of its size; true until the history is full."""
     oldest, newest = float(best[0]), float(best[1:].max())
     return not math.isfinite(oldest) or newest - oldest >= least * abs(oldest)
 
@@ -84,7 +84,7 @@ def build_schedule(config: EvolutionConfig) -> MutationSchedule:
     return MutationSchedule(
         rate=config.mutation_rate,
         deviation=config.mutation_deviation,
-        # float64, as it is compared by shares of 2 % of values of any size; -inf counts as improvement.
+        # -inf where there is no value yet: `has_improved` takes it for an improvement.
         best=torch.full((config.plateau_rounds + 1,), -torch.inf, dtype=torch.float64),
     )
 
@@ -148,7 +148,7 @@ def evolve_(
         cross_(rows, reproduction)
     mutate_(members.actor, reproduction, rate=schedule.rate, deviation=schedule.deviation, rng=rng)
     mutants = reproduction.mutated.nonzero().squeeze(1)
-    # A mutant's target starts at the mutant, and not at the parent that it was blended from.
+    # A mutant's target starts at the mutant: crossing has given it the parent's target.
     for target, followed in members.targets:
         if followed is members.actor:
             target[mutants] = followed[mutants]

@@ -55,7 +55,7 @@ class Statement:
 
     @property
     def unaccounted(self) -> int:
-        """Bytes without an owner; negative where an owner has less in RAM than it is counted for."""
+        """Bytes without an owner; negative where counted memory was given back to the system."""
         return self.resident - self.file_mapped - self.base - self.owned_bytes - self.slack
 
     @property

@@ -47,7 +47,7 @@ class Plan:
     mapped: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each leaf that is a part of a file, whose pages all processes share; no owner has them."""
     what: str = "run"
-    """What is planned: a run, or a command that uses one."""
+    """Name of the planned process: a run, or a command that uses a run."""
 
     @property
     def total_bytes(self) -> int:
@@ -120,7 +120,7 @@ REMEDIES = {
     "export": "Give it more memory with --budget (budget=).",
 }
 REMEDY = "Give it prices of fewer days, or more memory with --budget (budget=)."
-"""What to do about a plan that does not fit: of a run, of an export, of what plays or decides."""
+"""Remedies for a plan that does not fit: of a run, of an export, of any other command."""
 
 
 def refuse(plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""What a policy's outputs mean: one choice or several, an operation and its arguments, or continuous numbers.
+"""Meaning of a policy's outputs: one choice or several, an operation and its arguments, or continuous numbers.
 
 All have the same face: how many numbers the policy gives (`outputs`), and their `distribution`, from which an action
 is drawn, which has a likeliest action, and which gives the log-probability of any.
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 NEVER = -1e9
-"""The logit of what is illegal. exp of it is exactly 0 beside any legal choice; -inf would put NaN into gradients where
+"""Logit of an illegal choice. Its exp is exactly 0 beside any legal choice; -inf would put NaN into gradients where
 nothing is legal, in lists that do not matter."""
 LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION = -5.0, 2.0
 """Deviations are kept within exp of these, of half a number's range: beyond that a gradient says nothing."""
@@ -53,7 +53,7 @@ class LogitActions(ABC):
 
     @property
     def noise(self) -> int:
-        """How many random numbers an action is drawn from."""
+        """Number of random values that an action is drawn from."""
         return self.outputs
 
     def noise_(self, out: Float[Tensor, "*N R"], rng: torch.Generator) -> Float[Tensor, "*N R"]:
@@ -62,7 +62,7 @@ class LogitActions(ABC):
 
 
 def mask_logits(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None) -> Float[Tensor, "*N R"]:
-    """Return the logits, with `NEVER` for what is illegal."""
+    """Return the logits, with `NEVER` for illegal choices."""
     return logits if legal is None else logits.masked_fill(~legal, NEVER)
 
 
@@ -165,7 +165,7 @@ class OperationActions(LogitActions):
     choices: tuple[int, ...]
     """Length of each further list."""
     relevant: Bool[Tensor, "O H"]
-    """Which further choices matter for an operation."""
+    """Whether each further choice matters for each operation."""
     floor: float = 0.0
     """The operation is drawn from a mixture with the uniform distribution over legal ones, of this weight, so that none
     of them dies out: a legal operation among n has at least this probability over n."""
@@ -182,7 +182,7 @@ class OperationActions(LogitActions):
 
     @property
     def noise(self) -> int:
-        """How many random numbers an action is drawn from."""
+        """Number of random values that an action is drawn from."""
         return self.operations + sum(self.choices)
 
     def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
@@ -289,7 +289,7 @@ class ContinuousActions:
 
     @property
     def noise(self) -> int:
-        """How many random numbers an action is drawn from."""
+        """Number of random values that an action is drawn from."""
         return len(self.bounds)
 
     def noise_(self, out: Float[Tensor, "*N D"], rng: torch.Generator) -> Float[Tensor, "*N D"]:

@@ -121,7 +121,7 @@ class FeedForwardPolicy:
     outputs: int
     """Outputs of the policy, R."""
     free: int
-    """How many of the last outputs are weights, and no function of the observation."""
+    """Number of last outputs that are weights, and no function of the observation."""
     cells: int = 0
     """Cells, M: nothing is remembered."""
 

@@ -21,7 +21,7 @@ class SlotGates(NamedTuple):
     """Masks and gates that tell the hosts of one arena apart, beside their weights."""
 
     kernel: Float[Tensor, "E K"]
-    """Which taps of the host's own kernels exist, 0 or 1; unused by hosts without kernels."""
+    """Mask of the host's own kernel taps, 0 or 1; unused by hosts without kernels."""
     blueprint: Int[Tensor, "E S"]
     """Kind of each slot's seed."""
     alpha: Float[Tensor, "E S"]

@@ -144,7 +144,7 @@ def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Te
     """
     position, feature, value = tokens.long().unbind(-1)
     word = (position << 16 | feature << 8 | value) + 1
-    # A multiplicative hash is best in the top bits of its low word; int64 may overflow above, which `&` cuts off.
+    # A multiplicative hash is best in the top bits of its low word. 25 bits times 32 fit into int64.
     hashed = (word * FIBONACCI & (1 << WORD) - 1) >> WORD - (rows.bit_length() - 1)
     return hashed.masked_fill_(position == padding, rows)
 

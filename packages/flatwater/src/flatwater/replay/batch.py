@@ -16,7 +16,7 @@ class Batch:
     action: Float[Tensor, "P B *action"]
     """Actions as the actor gives them."""
     reward: Float[Tensor, "P B"]
-    """Paid on the way from `obs` to `next_obs`."""
+    """Reward on the way from `obs` to `next_obs`."""
     discount: Float[Tensor, "P B"]
     """0 where the episode terminated, 1 where it went on or was truncated. Gamma is the learner's."""
     next_obs: Any

@@ -60,7 +60,7 @@ class Ring:
     terminated: Bool[Tensor, "S"]
     """Whether the transition ended its episode for good: its discount is 0. A truncated one's is 1."""
     priorities: Priorities
-    """Which slots hold a transition, and how likely each is to be drawn."""
+    """Masses of the slots: 0 without a transition, and the larger the likelier a draw."""
     head: Int[Tensor, "E"]
     """The slot of each env's newest observation; -1 before its first."""
     ended: Bool[Tensor, "E"]

@@ -47,7 +47,7 @@ class Trainer(Protocol):
         """Phases in the order of a round."""
 
     def settle_(self) -> Mapping[str, float]:
-        """Read the round's numbers, once, from the device, and clear what accumulates over a round."""
+        """Read the round's numbers, once, from the device, and clear the sums of the round."""
 
 
 class Watcher(Protocol):

@@ -36,7 +36,7 @@ class ForagingWorld:
         self._obs = np.zeros((envs, agents, game.tokens, 3), np.uint8)
         self._reward = np.zeros((envs, agents), np.float32)
         self._over = np.zeros((2, envs, agents), np.bool_)
-        """Which agents have terminated, and which were truncated."""
+        """Agents that have terminated, and agents that were truncated."""
 
     @property
     def spaces(self) -> Spaces:

@@ -21,6 +21,7 @@ _SHUFFLE = 20261121
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return images and classes to train on, then images and classes to validate with."""
     images, labels = _read()
+    # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE).permutation(len(images))
     train, valid = order[:TRAINING], order[TRAINING : TRAINING + VALIDATION]
     shown = images.reshape(-1, 8, 8) / BRIGHTEST

@@ -52,6 +52,7 @@ def slot_columns(
 ) -> Float[Tensor, "E S C"]:
     """Return stage and blueprint; alpha and target; contribution and its change, age, gradient (log1p of its norm)."""
     has_seed = tables.hosted[slots.stage]
+    # Blueprint 0 is also that of an empty slot, which shows none.
     blueprint = one_hot(slots.blueprint, BLUEPRINTS) * has_seed[..., None]
     changed = measures.contributions > 1
     columns = (

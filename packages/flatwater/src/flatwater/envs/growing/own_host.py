@@ -200,6 +200,7 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor]
     idle = [name for name, grad in zip(own, found, strict=True) if grad is None]
     if idle:
         raise ConfigError(f"its parameter {idle[0]} does not reach the logits, so it cannot learn: leave it out")
+    # Tried out as well: validation runs the module in evaluation mode.
     host.ablations(own, seeds, gates, flat)
 
 

@@ -213,6 +213,7 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     # Before the reward, which counts steps from 1.
     envs.step.add_(1)
     measures, slots = envs.measures, envs.slots
+    # [E, S, 3], picked by each seed's blueprint -> [E, S].
     share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
     alone = accuracy_alone(envs.alone, impaired=impaired_hosts(envs), step=envs.step)
     credits_ = seed_credit(measures.contribution, accuracy=accuracy, started_from=measures.started_from, alone=alone)

@@ -102,6 +102,7 @@ def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whate
 def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     """Split at random, and always alike."""
     _check("learn", images, labels)
+    # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE).permutation(len(images))
     # At most half, so that a small set still has images to train on.
     held = min(max(len(images) // PART, LEAST), MOST, len(images) // 2)

@@ -79,6 +79,7 @@ def step_optimizer_(part: StackedWeights, *, lr: float, learns: Bool[Tensor, " E
     Rows that do not learn have zero gradients and zero moments, which both kernels turn into a step of exactly zero.
     """
     moments = part.moments
+    # Counted before the kernels, which read the counts for their bias correction.
     moments.updates.add_(learns)
     columns = (part.weights, part.grad, moments.exp_avg)
     # Rows, not the block: the kernels take one count of updates for each tensor.

@@ -46,6 +46,7 @@ class CartPoleWorld:
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
         """Write the states that seeds draw into their columns."""
         for env in np.flatnonzero(which):
+            # One environment draws for all copies: its own state is not stepped.
             obs[env, 0], _ = self._one.reset(seed=int(seeds[env]) % 2**32)
             self._state[:, env] = self._one.state
         self._limit.begin_(which, seeds)

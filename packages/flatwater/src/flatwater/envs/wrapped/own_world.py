@@ -58,7 +58,7 @@ class OwnWorld:
         """Step every environment; the arguments are those of `World` and `MaskedWorld`."""
         with self._stepping:
             self.inner.step_(actions, obs, reward, terminated, truncated, *legal)
-        # After the border: the fault is named by place and number, which the class cannot know.
+        # Outside of the border: this check is ours, and its message names agent and number.
         if self._looks_at[0]:
             self._check_finite("step_", "reward", reward)
         if self._looks_at[1]:

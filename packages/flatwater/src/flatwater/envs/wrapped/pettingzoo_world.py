@@ -115,6 +115,7 @@ class PettingZooWorld:
                 seen, paid, ended, cut, infos = (check_info(each) for each in parts)
                 self._write_(obs[env], seen)
                 for at, agent in enumerate(self._agents):
+                    # PettingZoo's dicts lack agents that were over before.
                     reward[env, at] = check_reward(paid.get(agent, 0.0), allow_nan=self._allow_nan)
                     self._over[0, env, at] |= check_flag("terminated", ended.get(agent, False))
                     self._over[1, env, at] |= check_flag("truncated", cut.get(agent, False))

@@ -131,12 +131,12 @@ class _VectorPart(NamedTuple):
     """A part of an observation that is written at once."""
 
     key: str
-    """How the part is read from an observation, as text."""
+    """Text of the access to the part, such as `['speed']`."""
     of: Callable[[Any], Any]
     """Reads the part from an observation."""
     begins: int
     ends: int
-    """Its places in the vector: [begins, ends)."""
+    """End of the part in the vector, which it fills from `begins` on."""
     write: Callable[[Any, Array], None]
 
 

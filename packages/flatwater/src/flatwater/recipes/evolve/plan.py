@@ -78,6 +78,7 @@ def plan_population(config: EvolveRunConfig, worlds: EvolveWorlds, device: torch
     """
     setup, run = build_on_meta(config, worlds)
     owners = nbytes(run)
+    # The phases run on the meta device: what they would make is counted, and nothing is computed.
     plan = make_plan(owners, lambda: phase_transients(setup, run), config=config, device=device)
     return with_advice(
         plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, build_worlds(other))[1])

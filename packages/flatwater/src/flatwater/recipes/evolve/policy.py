@@ -26,6 +26,7 @@ def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> "Champion
     actor = setup.nets.actor
     assert isinstance(actor, MLPActor)  # noqa: S101  (for the type checker: `build_setup` makes no other)
     assert setup.spaces.bounds is not None  # noqa: S101  (same: the recipe takes no other worlds)
+    # A copy of one row: the run, with all its members, can be freed.
     return Champion(actor, setup.spaces.bounds, run.trainer.run.learner.actor[-1:].clone())
 
 

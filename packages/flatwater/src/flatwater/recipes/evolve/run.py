@@ -1,4 +1,4 @@
-"""From a configuration to a trainer of a population in an environment: worlds, networks, state, phases."""
+"""A run of `evolve`, composed from its configuration: the worlds, the networks, the state, the phases."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -32,6 +32,7 @@ class GrowRunConfig(CrewConfig, GrowConfig):
             wanted = f"1, as {said}takes whole ones. Use --group {half}, which changes last bits, or more --envs"
             require(groups > 1, "workers", self.workers, wanted)
         elif self.workers != 1:
+            # A group size with which so many workers have a group each, for the message.
             size, most = max(1, self.envs // self.workers), "1" if groups == 1 else f"1 to {groups}"
             wanted = f"{most}: {said}takes whole ones. Use --group {size}, which changes last bits"
             require(self.workers <= groups, "workers", self.workers, wanted)

@@ -36,6 +36,7 @@ def read_lives(folder: Path) -> Lives | None:
     """
     path = folder / NAME
     try:
+        # A run folder may be a stranger's: no links are followed, and no objects unpickled.
         with np.load(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)), allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
         _check(found)

@@ -1,4 +1,4 @@
-"""From a configuration to a trainer of growing networks: the task, the pool, the policy, the phases."""
+"""A run of `grow`, composed from its configuration: the task, the pool, the policy, the phases."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

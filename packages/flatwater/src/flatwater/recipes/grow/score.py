@@ -107,6 +107,7 @@ def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
         "return": float(returns.mean()),
         "deviation": float(returns.std()),
         "accuracy": float(accuracy.mean()),
+        # NaN for both where no host is impaired: there is one kind alone.
         "accuracy_capable": _mean(accuracy[~impaired & impaired.any()]),
         "accuracy_impaired": _mean(accuracy[impaired]),
         "germinated": times(Operation.GERMINATE),

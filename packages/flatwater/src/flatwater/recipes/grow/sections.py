@@ -153,6 +153,7 @@ def life_chart(episode: Lives, *, kinds: bool) -> Chart:
     slots, steps, names = len(stages[0]), len(stages), list(STAGES)
     stretches: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
     for slot in range(slots):
+        # A bar for each stretch of equal stages, not for each step.
         for stage, stretch in groupby(range(steps), key=[row[slot] for row in stages].__getitem__):
             together = [*stretch]
             stretches[names[stage]].append((slot, together[0], together[-1] + 1))

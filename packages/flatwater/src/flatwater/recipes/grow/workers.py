@@ -59,6 +59,7 @@ class GrowService(WorkerService):
     def step(self, player: str, noise: np.ndarray | None) -> Arrays:
         """Take a player's next step in every environment of the share, and return its results."""
         found = self._here.step_(player, None if noise is None else torch.from_numpy(noise))
+        # Views: the answer is sent before the next step writes over them.
         return {name: column.numpy() for name, column in found.items()}
 
     def rows(self) -> Arrays:
@@ -145,6 +146,7 @@ class GrowWorkers(WorkerPool):
         for span, rows in zip(self.shares, found, strict=True):
             for name, leaf in env_rows(self._run.envs, self._run.memory):
                 leaf[slice(*span)] = torch.from_numpy(rows[name])
+        # Nothing to play again from here on: the state tree has the environments as they are.
         self._seeds, self._played = None, []
 
     def close(self) -> None:

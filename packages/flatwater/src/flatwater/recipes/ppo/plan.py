@@ -35,6 +35,7 @@ def build_worlds(config: BlocksRunConfig) -> BlocksWorlds:
     # Here and not with the settings: the number of agents is known from the world alone.
     agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
     sequences = agents * config.block // config.learner.unroll
+    # The largest number up to the wanted one that deals all sequences evenly, for the message.
     near = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
     each = config.block // config.learner.unroll
     dealt = f"a divisor of {sequences}, such as {near}: {agents} agents have {each} sequences each"

@@ -28,6 +28,7 @@ def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> "Tr
     """Return the policy of a restored run; it keeps a copy of the weights, and nothing else of the run."""
     setup = run.trainer.setup
     weights = bound_weights(setup.student, run.trainer.run.learner)
+    # Copies: the run, with its rollout and moments, can be freed.
     return TrainedPolicy(setup.student, setup.spaces, {name: weight.clone() for name, weight in weights.items()})
 
 
@@ -147,6 +148,7 @@ class TrainedPolicy:
             )
         cpu, spaces, config = torch.device("cpu"), self._spaces, self._student.config
         student = build_student(spaces, config, cpu)
+        # Contiguous, as .safetensors takes no other tensors.
         weights = {name: weight.cpu().contiguous() for name, weight in self._weights.items()}
         cells, tokens = student.policy.cells, spaces.form == "tokens"
         shape = [*spaces.obs]

@@ -1,4 +1,4 @@
-"""From a configuration to a trainer of PPO on blocks: the worlds, the policy, the phases."""
+"""A run of PPO on blocks, composed from its configuration: the worlds, the policy, the phases."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +68,6 @@ class BlocksRun(WorldRun):
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Return alarms about numbers and weights that are not finite, and about updates that were left out."""
         config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
-        # Evaluations may be NaN by right: before the first one there is no score.
         numbers = {name: value for name, value in metrics.items() if not name.startswith("evaluation/")}
         return learner_alarms(
             round_, self.trainer.setup.players[0], largest, numbers, config.epochs * config.minibatches

@@ -47,6 +47,7 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> PlayersScore:
     # A score must not change the run: all draws are taken back below.
     before = {name: rng.get_state() for name, rng in run.generators.items()}
     scores = {name: scored.clone() for name, scored in run.held_out.scores.items()}
+    # Put back below: the run's own evaluations always play the held-out seeds.
     stage.first_seed = first_seed
     for player in trainer.setup.players:
         for number in range(trainer.setup.held_out.steps):

@@ -1,4 +1,4 @@
-"""From a configuration to a trainer of students: the worlds, the teacher, the student, the phases.
+"""A run of `teach`, composed from its configuration: the worlds, the teacher, the student, the phases.
 
 A teacher is a search or a bot, random actions, a class of the user's, or the student of another run.
 """

@@ -76,6 +76,7 @@ def profile_section(run: RunRecords) -> Iterator[Block]:
 def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str, str]]:
     """Return part of a step, microseconds, share: medians over the blocks; empty where no block was measured."""
     found = {part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
+    # Medians: a block that the machine was slow in does not move them.
     medians = {part: median(values) for part, values in found.items() if values}
     whole = sum(medians.values())
     rows = [(part, f"{each:.1f}", f"{each / whole:.0%}") for part, each in medians.items()]

@@ -57,7 +57,7 @@ class BlocksState:
     starts: Bool[Tensor, "B"]
     """Whether the next step is the first of an episode."""
     led: Bool[Tensor, "B"]
-    """For each agent, whether the teacher's actions are executed in this block; all False without a teacher."""
+    """Agents whose teacher's actions are executed in this block; all False without a teacher."""
     memory: Float[Tensor, "2 B M"]
     """Memory of the student, on its device."""
     begun: Float[Tensor, "C 2 B M"]
