@@ -56,7 +56,7 @@ draw_run = lazy_function("flatwater.reports.picture:draw_run")
 """Imports matplotlib, when a run has finished."""
 
 OnRound = Callable[[Round], object]
-"""Called after each round, when its checkpoint is written; `round.stop()` ends the run there."""
+"""Function that is called after each round, when its checkpoint is written; `round.stop()` ends the run there."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class TrainedRun:
 
     path: Path
     finished: bool = True
-    """False where it was stopped before its last round; `resume` goes on."""
+    """False where the run was stopped before its last round; `resume` goes on."""
 
     @property
     def _folder(self) -> RunFolder:
@@ -73,17 +73,17 @@ class TrainedRun:
 
     @cached_property
     def recipe(self) -> Description:
-        """What is known of the recipe by which it was trained, as its folder says; nothing is imported for it."""
+        """Description of the recipe by which the run was trained, from its folder; nothing is imported for it."""
         return read_description(self._folder, read_settings(self._folder))
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """`result.json`: what was trained against what it is compared with; None where the run has not finished."""
+        """`result.json`: the score of the trained policy beside the baselines; None where the run has not finished."""
         return read_result(self._folder.result, self.recipe)
 
     @property
     def metrics(self) -> dict[str, list[float]]:
-        """Every number of every round, by name: columns, NaN where a round has none."""
+        """Every number of every round: columns by name, NaN where a round has none."""
         return read_metrics(self._folder.metrics)
 
     def resume(
@@ -93,19 +93,20 @@ class TrainedRun:
         return resume(self.path, rounds, on_round=on_round, quiet=quiet)
 
     def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Play what was trained again; see `evaluate`."""
+        """Play the trained policy again; see `evaluate`."""
         return evaluate(self.path, holdout=holdout, **changes)
 
     def report(self, out: Path | str | None = None) -> Path:
         """Write the run as one web page; `report.html` in its folder where nothing else is named."""
         written = self.path / "report.html" if out is None else Path(out)
         beside = self.path / "report.html"
+        # Before the page is made: a place that cannot be written is refused at once.
         check_output("out =", written, PAGE, beside=beside)
         replace_output(written, run_page(read_run(self.path)).encode(errors="replace"), PAGE, beside=beside)
         return written
 
     def _repr_html_(self) -> str:
-        """In a notebook: the table of the result."""
+        """Return the table of the result, for a notebook."""
         result = self.result
         return fragment(Paragraph(Piece(str(self.path))) if result is None else result_table(self.recipe, result))
 
@@ -128,13 +129,13 @@ def train(
         config: TOML file with settings; those given here win over it.
         on_round: called after each round.
         quiet: print nothing.
-        settings: of the recipe, tables as dicts.
+        settings: settings of the recipe, tables as dicts.
 
     Raises:
         FlatwaterError: settings, data or folder cannot be used, or the run does not fit into memory: nothing was
             trained.
         KeyboardInterrupt: Ctrl-C; where training had begun, the step was finished and a checkpoint saved.
-        SystemExit: the same after SIGTERM, SIGHUP or SIGUSR1, with the exit code of the command, such as 143.
+        SystemExit: SIGTERM, SIGHUP or SIGUSR1, after the same steps; its code is that of the command, such as 143.
     """
     wanted = resolve_config(recipe, config, settings)
     with _threads_kept(), _exit_like_python():
@@ -155,7 +156,7 @@ def resume(
 
     Args:
         run: its folder, or the URL at which it is mirrored.
-        rounds: in all; left out, as many as the run was begun with.
+        rounds: number of rounds in all; left out, as many as the run was begun with.
         on_round: called after each round.
         quiet: print nothing.
         trust: run the code that the run names, and its command for events, though there is no record that you began it
@@ -165,7 +166,7 @@ def resume(
     Raises:
         FlatwaterError: there is no intact checkpoint, configuration or data are not those of the checkpoint, or it
             names code that may be somebody's.
-        KeyboardInterrupt, SystemExit: a signal stopped it, as of `train`.
+        KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
     with _threads_kept(), _exit_like_python(), trust_code(trust):
         outcome = resume_run(run, _make_console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
@@ -173,7 +174,7 @@ def resume(
 
 
 def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401
-    """What a run with these settings would hold, by owner, and whether it fits; arguments as of `train`.
+    """Return what a run with these settings would hold, by owner, and whether it fits; arguments are those of `train`.
 
     Raises:
         FlatwaterError: no run could start with them. That it does not fit into memory is `plan.fits`.
@@ -182,12 +183,12 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
 
 
 def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Play what a run has trained, of its newest checkpoint, against what it is compared with.
+    """Play the policy of a run's newest checkpoint against the baselines.
 
     Args:
         run: its folder, or the URL at which it is mirrored.
-        holdout: on days or episodes that no part of training has seen. Each look is logged: one that is looked at
-            often is none.
+        holdout: play days or episodes that no part of training has seen. Each look is logged: a holdout that is
+            looked at often is none.
         trust: run the code that the run names, though there is no record that you began it on this machine: its
             environment, recipe or algorithm, if they do not come with Flatwater.
         changes: `panel`, where that of a run of traders lies now; it may have newer days, which are left out.
@@ -201,10 +202,10 @@ def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **c
 
 
 def compare(*runs: TrainedRun | Path | str, page: Path | str | None = None) -> dict[str, Any]:
-    """Two to eight runs beside each other, as `flatwater compare --json` prints them.
+    """Return two to eight runs beside each other, as `flatwater compare --json` prints them.
 
     Args:
-        runs: what `train` returned, a run's folder, or the URL at which it is mirrored.
+        runs: results of `train`, run folders, or URLs at which runs are mirrored.
         page: also write a web page with the curves of all runs over each other.
 
     Returns:
@@ -223,7 +224,7 @@ def compare(*runs: TrainedRun | Path | str, page: Path | str | None = None) -> d
 
 
 def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """What a run has trained, to be used: a policy with `act`; of `erl` a trader, which has `orders` as well.
+    """Return the policy of a run, to be used: it has `act`; that of `erl` is a trader, which has `orders` as well.
 
     Args:
         run: its folder, or a .safetensors file that `flatwater export` wrote.
@@ -249,17 +250,17 @@ def _load_policy(run: Path) -> Any:  # noqa: ANN401  (same)
 
 
 def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str | None = None) -> float:
-    """Write what a run has trained as one file that needs no run; see `flatwater export`.
+    """Write the policy of a run as one file that needs no run; see `flatwater export`.
 
     Args:
         run: its folder, or a .safetensors file of this function.
         to: the file; .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `load`.
-        trust: as of `load`.
+        trust: run the code that the run names; see `load`.
         budget: memory that writing it may take, such as 2GiB. Left out: 90 % of what the machine, the container and the
             shell allow.
 
     Returns:
-        The largest difference between what was written and what was trained, relative to numbers above 1.
+        The largest difference between the written and the trained policy, relative to numbers above 1.
 
     Raises:
         FlatwaterError: the run cannot be used, the form cannot hold what it has trained, a package for it is missing,
@@ -270,11 +271,12 @@ def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str 
 
 
 def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """The settings of a recipe: its defaults, those of a file, and those that are given.
+    """Return the settings of a recipe: its defaults, those of a file, and the given ones.
 
     Raises:
         ConfigError: there is no such recipe or setting, or one is out of its range.
     """
+    # `env` alone first: with an environment the recipe, and so the class of its settings, may be another.
     env = settings.get("env", None if config is None else read_toml(Path(config)).get("env"))
     found = recipe_in_env(recipe, env)
     base = to_mapping(load_settings(found.config, Path(config), given={*settings})) if config is not None else {}
@@ -282,7 +284,7 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
 
 
 def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Both tables; what is given above wins, setting by setting."""
+    """Return both tables as one; a setting of `above` wins."""
     found = dict(below)
     for name, value in above.items():
         inside = found.get(name, {})
@@ -290,6 +292,7 @@ def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[st
         found[name] = (
             _merge_tables(inside, value) if isinstance(value, Mapping) and isinstance(inside, Mapping) else plain
         )
+    # None stands for left out: the default, or the file's value.
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -298,11 +301,12 @@ def _make_console(*, quiet: bool) -> Console:
 
 
 def _finish_run(outcome: RunOutcome) -> TrainedRun:
-    """The run, with the picture that a finished one has.
+    """Return the run, with the picture that a finished one has.
 
     Raises:
         KeyboardInterrupt, SystemExit: a signal stopped it, and the program that trains is meant as well.
     """
+    # The run is saved by now: the program that called is ended as if it had got the signal itself.
     if outcome.signal:
         raise _exit_exception(outcome.signal)
     found = TrainedRun(outcome.folder.path, outcome.finished)
@@ -312,23 +316,23 @@ def _finish_run(outcome: RunOutcome) -> TrainedRun:
 
 
 def _exit_exception(number: int) -> KeyboardInterrupt | SystemExit:
-    """What ends a Python program that a signal has reached: Ctrl-C as always, the others with their exit code."""
+    """Return what ends a Python program that a signal has reached: Ctrl-C as always, others with their exit code."""
     return KeyboardInterrupt() if number == SIGINT else SystemExit(SIGNALLED + number)
 
 
 @contextmanager
 def _exit_like_python() -> Iterator[None]:
-    """What a signal ends before training listens to it, or the second time, ends the program as well."""
+    """End the program on a signal that comes before training listens to it, or on a second one."""
     try:
         with end_on_signals():
             yield
     except Terminated as ended:
-        raise _exit_exception(ended.number) from None
+        raise _exit_exception(ended.number) from None  # without the chain: the user sees a plain Ctrl-C
 
 
 @contextmanager
 def _threads_kept() -> Iterator[None]:
-    """A run sets torch's threads for itself; the program that calls has its own again."""
+    """Give the calling program its own number of torch threads back, as a run sets it for the whole process."""
     before = torch.get_num_threads()
     try:
         yield

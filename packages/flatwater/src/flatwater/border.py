@@ -1,4 +1,4 @@
-"""The border between Flatwater and what users bring: what comes across it is told as theirs, with class, file and line.
+"""The border between Flatwater and users' code: errors from across it are told as theirs, with class, file and line.
 
 An error of somebody's class may have no line in it: `__init__` wants an argument, `reset` knows no seed. So it is not
 searched for in tracebacks alone: each call knows which object it called.
@@ -17,27 +17,27 @@ from typing import Any, cast
 from flatwater_watch.errors import FlatwaterError, Terminated, UserCodeError
 
 _OURS = re.compile(r"flatwater(_watch|_trading)?(\.|$)")
-"""Modules of Flatwater's distributions: what they raise is told as a fault of Flatwater, not of the user.
-A package of somebody's may be called `flatwater_acme`, and is not."""
+"""Modules of Flatwater's distributions: their errors are told as faults of Flatwater, not of the user. A package of
+somebody else may have the name `flatwater_acme`, and is not among them."""
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "<")
 _OF_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 
 
 @dataclass(frozen=True)
 class CodeLine:
-    """A line of somebody's code."""
+    """A line of a user's code."""
 
     file: str
     line: int
     function: str
 
     def __str__(self) -> str:
-        """`boat.py, line 12, in Boat.step`."""
+        """Return text such as `boat.py, line 12, in Boat.step`."""
         return f"{self.file}, line {self.line}, in {self.function}"
 
 
 class Border:
-    """Around each call of an object that is not Flatwater's.
+    """Guards each call of an object that is not Flatwater's.
 
         with Border("environment boat:Boat", env, "step"):
             given = env.step(action)
@@ -57,34 +57,34 @@ class Border:
         wanted: str = "",
         passing: tuple[type[BaseException], ...] = (),
     ) -> None:
-        """Say who is called.
+        """Keep the name of the object that is called.
 
         Args:
-            what: how messages begin: `environment boat:Boat`.
+            what: beginning of messages: `environment boat:Boat`.
             owner: the object, its class, or a function.
-            method: name of what is called of it; left out, the object itself is.
-            call: how that is told; left out, `step()`.
-            wanted: how it must be callable: said where it failed before its first line.
-            passing: errors that the caller tells about in words of its own.
+            method: name of the method that is called; left out, the object itself is called.
+            call: words for the call; left out, `step()`.
+            wanted: how the object must be callable: told where the call failed before its first line.
+            passing: errors that the caller tells in its own words.
         """
         self._what, self._owner, self._method = what, owner, method
         called = method or dotted_name(owner).rpartition(":")[2]
         self._call, self._wanted, self._passing = call or f"{called}()", wanted, passing
 
     def __enter__(self) -> None:
-        """Nothing is to be prepared."""
+        """Do nothing: a border needs no preparation."""
 
     def __exit__(self, _kind: type[BaseException] | None, fault: BaseException | None, _trace: object) -> None:
-        """Tell what was raised as the object's.
+        """Tell an exception as the object's.
 
         Raises:
-            UserCodeError: with class, file and line.
+            UserCodeError: the object raised; with class, file and line.
         """
         if fault is not None and not isinstance(fault, self._passing) and not _passes_border(fault):
             raise UserCodeError(self.describe_fault(fault)) from fault
 
     def describe_fault(self, fault: BaseException) -> str:
-        """What it raised, and where."""
+        """Return a sentence about an exception of the object, and where it was raised."""
         place = own_place(fault)
         where = place or find_source_line(self._owner, self._method)
         said = str(fault).strip().partition("\n")[0]
@@ -94,19 +94,21 @@ class Border:
 
 
 def _passes_border(fault: BaseException) -> bool:
-    """Whether it is none of the object's: an error of ours, memory that is used up, or a signal.
+    """Return whether an exception is none of the object's: Flatwater's own, memory that is used up, or a signal.
 
-    Handlers of ours raise `Terminated`. Where another one is set, a KeyboardInterrupt may be that one's.
+    Handlers of Flatwater raise `Terminated`. Where another is set, a KeyboardInterrupt may be that handler's.
     """
     if isinstance(fault, FlatwaterError | Terminated | MemoryError | GeneratorExit):
         return True
+    # Asked now and not kept: the program may have set another handler since.
     handler = signal.getsignal(signal.SIGINT)
     ours = inspect.isroutine(handler) and is_flatwater_module(str(handler.__module__))
     return isinstance(fault, KeyboardInterrupt) and not ours
 
 
 def own_place(fault: BaseException) -> CodeLine | None:
-    """Where the user's own code raised an error, or called what did; None where none of it was at work."""
+    """Return where the user's code raised an error, or called what did; None where none of it was at work."""
+    # From the innermost frame outwards: the line nearest to the fault.
     for frame, line in reversed([*traceback.walk_tb(fault.__traceback__)]):
         code = frame.f_code
         if not is_flatwater_module(str(frame.f_globals.get("__name__"))) and not _is_installed(code.co_filename):
@@ -115,7 +117,7 @@ def own_place(fault: BaseException) -> CodeLine | None:
 
 
 def find_source_line(owner: object, method: str = "") -> CodeLine | None:
-    """Where a class, its method or a function is written; None where it is installed, or no text is to be had."""
+    """Return where a class, its method or a function is written; None where it is installed, or has no text."""
     found = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     try:
         named = inspect.unwrap(cast("Any", getattr(found, method) if method else found))
@@ -128,7 +130,7 @@ def find_source_line(owner: object, method: str = "") -> CodeLine | None:
 
 
 def dotted_name(owner: object) -> str:
-    """A class, or that of an object, by where it is: `boat:Boat`."""
+    """Return a class, or that of an object, by where it is: `boat:Boat`."""
     found = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     return f"{found.__module__}:{found.__qualname__}"
 
@@ -140,4 +142,5 @@ def is_flatwater_module(module: str) -> bool:
 
 def _is_installed(file: str) -> bool:
     """Whether a file belongs to Python or to an installed package."""
+    # By the beginning for Python itself, by a part for packages: a virtual environment may lie anywhere.
     return file.startswith(_OF_PYTHON) or any(part in file for part in _LIBRARIES)

@@ -1,7 +1,7 @@
-"""What a list, a page and the live screen need of a recipe, as values: names, forms and texts.
+"""Names, forms and texts of a recipe, as values: what a list, a page and the live screen need of it.
 
-A run folder describes itself by them (`description.json`), so that who reads a run of somebody else's recipe imports
-nothing. Recipes of installed packages are described by these, whatever a folder says of them.
+A run folder describes itself by them (`description.json`), so that a reader of a run imports no recipe that is not
+installed. Recipes of installed packages are described by these, whatever a folder says of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,9 +25,9 @@ from flatwater_watch.forms import check_form, fill_form
 from flatwater_watch.sanitize import escape_controls, short_repr
 
 MOST_BYTES = 256 << 10
-"""Of a description's file."""
+"""Most bytes of a description's file."""
 MOST_TEXT, MOST_ENTRIES = 200, 64
-"""Characters of a text, and entries of a list."""
+"""Most characters of a text, and most entries of a list."""
 WAYS: Mapping[str, Callable[[float], str]] = {
     "short": short_number,
     "whole": format_whole,
@@ -37,7 +37,7 @@ WAYS: Mapping[str, Callable[[float], str]] = {
     "signed percent": signed_percent,
     "seconds": short_seconds,
 }
-"""How the live screen shows a number, by name; a function of the recipe's own cannot be written down."""
+"""Functions that write a number on the live screen, by name; a recipe's own function cannot be written down."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,21 @@ class LiveNumber:
     title: str
     name: str
     way: str
-    """One of `WAYS`."""
+    """Name in `WAYS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """A recipe as readers know it. The fields are those of `Recipe`, where nothing else is said."""
+    """A recipe as readers know it; the fields are those of `Recipe`, where nothing else is said."""
 
     name: str
     round: str
-    """What a round is called."""
+    """Name of a round."""
     short: str
-    """The same in at most 8 characters."""
+    """Name of a round in at most 8 characters."""
     glance: tuple[LiveNumber, ...]
     curves: dict[str, str]
-    """One or more."""
+    """Metrics by title, one or more."""
     journal: str
     players: str
     trained: str
@@ -76,7 +76,7 @@ class Description:
 
     @property
     def layout(self) -> TableLayout:
-        """How its rounds are called and shown; without the columns of the terminal, which only training has."""
+        """Layout of its rounds, without the columns of the terminal, which only training has."""
         glance = tuple(Column("", each.title, 0, each.name, WAYS[each.way]) for each in self.glance)
         return TableLayout(round=self.round, short=self.short, columns=(), dispensable=frozenset(), glance=glance)
 
@@ -86,22 +86,22 @@ class Description:
         return list(self.curves.items())[-1]
 
     def result_title(self, result: Mapping[str, Any]) -> str:
-        """What stands above the table of a result."""
+        """Return the title above the table of a result."""
         return fill_form(self.title, result)
 
     def to_json(self) -> dict[str, Any]:
-        """As in description.json."""
+        """Return the content of description.json."""
         return asdict(self)
 
 
 def measured_numbers(recipe: Recipe | Description, result: Mapping[str, Any]) -> tuple[Number, ...]:
-    """Those of its numbers that a row of a result has."""
+    """Return those of a recipe's numbers that a row of a result has."""
     rows = result[recipe.players].values()
     return tuple(number for number in recipe.numbers if any(row.get(number.key) is not None for row in rows))
 
 
 def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
-    """The recipe, as a run with these settings is shown.
+    """Return the description of a recipe, as a run with these settings is shown.
 
     Raises:
         ConfigError: a form asks for more than a number or a text by its name, or there is no curve.
@@ -123,6 +123,7 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
         trained_on=escape_controls(str(recipe.trained_on(settings)))[:MOST_TEXT],
         own_parts=recipe.sections is not SECTIONS,
     )
+    # Checked when it is written as well as when it is read: a recipe's author learns of it while the run begins.
     try:
         _check(found)
     except ValueError as fault:
@@ -131,11 +132,12 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
 
 
 def _number_way(column: Column) -> str:
+    # By identity: a function has no other name here.
     return next((name for name, way in WAYS.items() if way is column.show), "short")
 
 
 def parse_description(raw: bytes) -> Description:
-    """The description that a folder holds, of anybody's making.
+    """Return the description that a folder holds, whoever made it.
 
     Raises:
         ValueError: it is none, or holds something that cannot be shown.
@@ -146,22 +148,24 @@ def parse_description(raw: bytes) -> Description:
 
 
 def _check(found: Description) -> None:
-    """That it can be shown, whoever wrote it.
+    """Refuse a description that cannot be shown, whoever wrote it.
 
     Raises:
-        ValueError: it cannot; says what is in the way.
+        ValueError: it cannot be shown; the message says why.
     """
     entries = (found.glance, found.curves, found.numbers, found.said)
     if not found.curves or max(map(len, entries)) > MOST_ENTRIES:
         raise ValueError(f"expected 1 to {MOST_ENTRIES} curves, numbers and texts, got {[*map(len, entries)]}")
+    # One line of printable text: nothing in it may move a terminal's cursor, or end a table's row.
     for text in _texts(found):
         if len(text) > MOST_TEXT or escape_controls(text) != text or len(text.splitlines()) > 1:
             raise ValueError(f"{short_repr(text)}: expected one line of at most {MOST_TEXT} printable characters")
-    if not found.journal.isidentifier():
+    if not found.journal.isidentifier():  # a part of a file's name: no slash, no dot
         raise ValueError(f"journal = {short_repr(found.journal)}: expected a name such as lineage")
     for each in found.glance:
         if each.way not in WAYS:
             raise ValueError(f"{short_repr(each.way)}: expected one of {', '.join(WAYS)}")
+    # A folder's forms may be anybody's: in `str.format` a field such as {0.__class__} would reach into objects.
     check_form(found.title, names=True)
     for form in (found.headline.form, found.headline.said, *(number.form for number in found.numbers)):
         check_form(form, names=False)

@@ -1,4 +1,4 @@
-"""What a user names by where it is: recipes, environments and teachers of somebody else's, as `package.module:Name`."""
+"""Import of recipes, environments and teachers that a user names by where they are, as `package.module:Name`."""
 
 import importlib
 import inspect
@@ -16,16 +16,16 @@ from flatwater_watch.errors import ConfigError, FlatwaterError
 from flatwater_watch.sanitize import short_repr
 
 _only_ours = ContextVar("only_ours", default=False)
-"""Whether files are only read now: what they name is then not imported."""
+"""Whether files are only read now, so that no name in them is imported."""
 
 
 class ForeignNameError(ConfigError):
-    """A name that stands in a file would have been imported where a file is only read."""
+    """A name in a file would have been imported where the file is only read."""
 
 
 @contextmanager
 def importing_only_ours() -> Iterator[None]:
-    """Within this, no name is imported but those of Flatwater itself: for whatever only reads what others wrote.
+    """Import no name within this but those of Flatwater itself, for code that only reads what others wrote.
 
     Readers import no name that stands in a file by themselves; this holds also where a setting that they check leads
     to an import several calls further down.
@@ -38,14 +38,14 @@ def importing_only_ours() -> Iterator[None]:
 
 
 _trusted = ContextVar("trusted", default=False)
-"""What the user has said of the command at work: a run may lead to others, as to its teacher. A thread that it starts
-knows nothing of it, and is refused."""
+"""Whether the user trusts the code of the command at work: a run may lead to others, as to its teacher. A context
+variable, so a thread that is started does not have it, and is refused."""
 
 
 @contextmanager
 def trust_code(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
     """Take the user's word, for as long as this lasts, that code which runs name may be run (`runs.trust`)."""
-    before = _trusted.set(trust or _trusted.get())
+    before = _trusted.set(trust or _trusted.get())  # once given, it holds for everything within
     try:
         yield
     finally:
@@ -53,33 +53,33 @@ def trust_code(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing 
 
 
 def is_trusted() -> bool:
-    """Whether the user has said so."""
+    """Return whether the user trusts the code that runs name."""
     return _trusted.get()
 
 
 @dataclass(frozen=True)
 class Permit:
-    """That code of somebody's may be imported: asked for by what imports it, so that nobody forgets to find out.
+    """A permit to import users' code, which every import asks for, so that none forgets to find out.
 
     Names come from a user who gives them now (`GIVEN`), or from a file, and then `runs.trust` decides.
     """
 
     names: frozenset[str] | None = None
-    """Those that may be; None for any."""
+    """Names that may be imported; None for any."""
 
     def covers(self, name: str) -> bool:
-        """Whether this one may be."""
+        """Return whether a name may be imported."""
         return self.names is None or name in self.names
 
 
 GIVEN = Permit()
-"""For what a user gives now, in a command or in Python, and for settings that were made from it."""
+"""Permit for names that a user gives now, in a command or in Python, and for settings that were made from them."""
 SHIPPED = Permit(frozenset())
-"""For what comes with Flatwater alone."""
+"""Permit for names of Flatwater itself alone."""
 
 
 def import_named(name: str) -> ModuleType:
-    """The module of a dotted name, installed or in the folder where the command runs.
+    """Return the module of a dotted name, installed or in the folder where the command runs.
 
     Raises:
         ImportError: there is none, it lies in the folder of a run, or the name cannot be one: relative to nothing,
@@ -90,6 +90,7 @@ def import_named(name: str) -> ModuleType:
         raise ImportError(f"{short_repr(name)} is no name of a module")
     if is_flatwater_module(name):  # without the folder where the command runs: nothing there is asked for
         return importlib.import_module(name)
+    # Before the search path is touched: below, the folder of the command becomes a part of it.
     if _only_ours.get():
         raise ForeignNameError(
             f"{short_repr(name)} stands in a file and is not imported: reading executes no code of a file"
@@ -105,7 +106,7 @@ def import_named(name: str) -> ModuleType:
 
 
 def import_object(where: str) -> Any:  # noqa: ANN401  (whatever is there)
-    """What `package.module:Name` names.
+    """Return the object that `package.module:Name` names.
 
     Raises:
         ImportError: there is no such module.
@@ -116,13 +117,13 @@ def import_object(where: str) -> Any:  # noqa: ANN401  (whatever is there)
 
 
 def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterError] = ConfigError) -> Any:  # noqa: ANN401
-    """What the user names as `package.module:Name`.
+    """Return the object that the user names as `package.module:Name`.
 
     Args:
         where: the name.
-        given: how the message begins: `teacher 'a:B'`, or `it` where the setting and its value stand before.
-        wanted: what it should be, in the words of the setting.
-        error: what is raised.
+        given: beginning of the message: `teacher 'a:B'`, or `it` where the setting and its value stand before.
+        wanted: words of the setting for what it should be.
+        error: class of the error that is raised.
 
     Raises:
         FlatwaterError: there is none; of the class `error`.
@@ -139,7 +140,7 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
 
 
 def module_hash(found: Any) -> str:  # noqa: ANN401  (a class or a function)
-    """A hash of the text of its module: what was computed with one text is not what another computes.
+    """Return a hash of the text of an object's module: numbers of one text are not those of another.
 
     Raises:
         OSError: there is no text.

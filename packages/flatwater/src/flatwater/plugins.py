@@ -1,4 +1,4 @@
-"""What installed packages add to Flatwater: recipes, commands, sections and pages of a report, and what settings name.
+"""Additions of installed packages: recipes, commands, sections and pages of a report, and objects for settings.
 
 A package lists them in tables, and names its tables as entry points:
 
@@ -28,12 +28,12 @@ _NAME, _WORDS, _FILE = r"[^\W_][\w.-]*\Z", r"[^\W_][\w.-]*( [^\W_][\w.-]*)*\Z", 
 
 @dataclass(frozen=True)
 class Group:
-    """How the rows of a group look."""
+    """Form of the rows of a group."""
 
     row: tuple[str, ...]
     """Patterns of the texts of a row; one text stands alone."""
     said: str
-    """The row, in a message."""
+    """Words for a row, in a message."""
     name: str = _NAME
     """Pattern of a row's name. No name has a colon: one with a colon is looked up as code, and not in a table."""
     shipped: tuple[str, ...] = ()
@@ -64,20 +64,20 @@ GROUPS = {
     "environments": Group(*_ONE, shipped=("forage", "gymnasium", "pettingzoo")),
     "trackers": Group(*_ONE, shipped=("tensorboard", "wandb")),
 }
-"""Each is the group `flatwater.NAME` of entry points."""
+"""Forms by name; each is the group `flatwater.NAME` of entry points."""
 
 
 @dataclass
 class GroupTable:
-    """What all packages together add to a group."""
+    """Rows that all packages together add to a group."""
 
     group: str
     rows: dict[str, Any] = field(default_factory=dict)
-    """By name; what a row holds is the group's to say."""
+    """Rows by name, in the form of the group."""
     package: dict[str, str] = field(default_factory=dict)
-    """The package that each comes from."""
+    """Package of each row by name."""
     faults: list[str] = field(default_factory=list)
-    """Packages whose tables cannot be read, in a sentence each: they add nothing, and stop nobody."""
+    """Sentences about packages whose tables cannot be read: they add nothing, and stop no command."""
 
     def __post_init__(self) -> None:
         """Take the names that ship without a row."""
@@ -90,6 +90,7 @@ class GroupTable:
             ConfigError: another package has a row of the same name.
         """
         package = entry.dist.name if entry.dist is not None else entry.value
+        # A table is all or nothing: half of a package would fail later, further from its cause.
         try:
             rows = dict(entry.load())
             for name, row in rows.items():
@@ -111,7 +112,7 @@ class GroupTable:
 
 @cache
 def read_table(group: str) -> GroupTable:
-    """The rows of all installed packages, in the order of their packages' names; Flatwater's own come first.
+    """Return the rows of all installed packages by package name; Flatwater's own come first.
 
     Args:
         group: one of `GROUPS`.
@@ -127,7 +128,7 @@ def read_table(group: str) -> GroupTable:
 
 @cache
 def installed_entries() -> dict[str, "list[EntryPoint]"]:
-    """Entry points of all installed packages, by group: found at once, as a search reads every package's metadata."""
+    """Return the entry points of all packages by group, found at once: a search reads every package's metadata."""
     from importlib.metadata import entry_points  # noqa: PLC0415  (0.03 CPU s, which a command that ships need not pay)
 
     every = entry_points()
@@ -135,33 +136,33 @@ def installed_entries() -> dict[str, "list[EntryPoint]"]:
 
 
 def group_rows(group: str) -> Mapping[str, Any]:
-    """The rows of a group, by name."""
+    """Return the rows of a group, by name."""
     return read_table(group).rows
 
 
 def group_faults(group: str) -> str:
-    """What is wrong with packages that should add to a group, to be told where a name is not found."""
+    """Return sentences about packages that should add to a group, to be told where a name is not found."""
     return "".join(f"\n{fault}" for fault in read_table(group).faults)
 
 
 def known_names(group: str, shipped: str) -> str:
-    """The names that ship and those of a group, for a message: `forage, boat`."""
+    """Return the names that ship and those of a group, for a message: `forage, boat`."""
     return ", ".join((shipped, *group_rows(group)))
 
 
 def load_named(where: str) -> Any:  # noqa: ANN401  (whatever is there)
-    """What a row names as `package.module:Name`. The text is a package's own, and never one of a file.
+    """Return the object that a row names as `package.module:Name`; the text is a package's own, never a file's.
 
     Raises:
         ImportError: the package is broken, or lacks another one.
-        AttributeError: the same.
+        AttributeError: the module has no such name.
     """
     module, _, name = where.partition(":")
     return getattr(import_module(module), name)
 
 
 def load_row(group: str, name: str, where: str) -> Any:  # noqa: ANN401  (same)
-    """What a row of a group names.
+    """Return the object that a row of a group names.
 
     Raises:
         ConfigError: it cannot be imported; says by which package it was promised.
@@ -180,4 +181,4 @@ def load_row(group: str, name: str, where: str) -> Any:  # noqa: ANN401  (same)
 
 
 def _order(entry: "EntryPoint") -> tuple[bool, str]:
-    return not entry.value.startswith("flatwater"), entry.name
+    return not entry.value.startswith("flatwater"), entry.name  # False sorts first

@@ -1,4 +1,4 @@
-"""A recipe: all that Flatwater knows of one kind of training. Every command learns of it here, and nowhere else.
+"""A recipe: one kind of training, as a value. Every command learns of it here, and nowhere else.
 
 `train`, `plan`, `sweep`, `resume`, `evaluate`, `report`, `runs` and `top` are made from this one value. An installed
 package names its recipes by an entry point (`plugins.py`); a recipe in a file is named `package.module:NAME`.
@@ -25,11 +25,11 @@ if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be ther
     from flatwater.runs.run import Run
 
 MOST_ROUNDS = 1 << 53
-"""A larger number is none that anybody trains, and no float holds it."""
+"""Largest number of rounds: nobody trains more, and no float holds it exactly."""
 
 
 def lazy_function(where: str) -> Callable[..., Any]:
-    """A function that is imported when it is called.
+    """Return a function that is imported when it is called.
 
     Args:
         where: `package.module:function`, of the package that the recipe is in.
@@ -53,12 +53,12 @@ class Number:
 
     title: str
     key: str
-    """In result.json."""
+    """Name of the number in result.json."""
     form: str
-    """How it is written."""
+    """Form in which it is written."""
 
     def write(self, value: float) -> str:
-        """The number as a text."""
+        """Return the number as a text."""
         return write_value(self.form, value)
 
 
@@ -66,7 +66,7 @@ OF_RETURNS = tuple(
     Number(title, key, "{:.2f}")
     for title, key in (("return", "return"), ("dev", "deviation"), ("worst", "worst"), ("best", "best"))
 )
-"""Of what players were paid in episodes."""
+"""Numbers of the returns that players got in episodes."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,16 @@ class Headline:
 
     title: str
     key: str
-    """In the row of what was trained."""
+    """Name of the number in the row of the trained policy."""
     form: str
-    """How it is written."""
+    """Form in which it is written."""
     against: str
-    """The row that it is compared with ..."""
+    """Row that it is compared with."""
     said: str
-    """... and how: `{}` stands for that row's number."""
+    """Words of that comparison: `{}` stands for that row's number."""
 
     def write(self, value: float) -> str:
-        """The number as a text."""
+        """Return the number as a text."""
         return write_value(self.form, value)
 
 
@@ -97,21 +97,21 @@ class ShownTable:
 
 
 class NoDifferenceError(Exception):
-    """Two runs have nothing by which they can be compared; says why, as the end of a sentence."""
+    """Two runs cannot be compared; the message is the end of a sentence that says why."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How sure the difference between what two runs have trained is."""
+    """Difference between what two runs have trained, and how sure it is."""
 
     values: Mapping[str, float]
-    """For JSON: the difference and the ends of its interval."""
+    """Values for JSON: the difference and the ends of its interval."""
     count: int
-    """Periods, or episodes, that both have played."""
+    """Number of periods, or episodes, that both have played."""
     units: str
-    """What these are: days, weeks, episodes."""
+    """Name of the periods: days, weeks, episodes."""
     told: Callable[[str], str]
-    """From the name of the other run to the rest of a sentence that names this one."""
+    """Function from the name of the other run to the rest of a sentence that names this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,68 +119,68 @@ class Recipe:
     """One kind of training: its settings, its run, and how both are shown."""
 
     config: "type[RunConfig]"
-    """The class of its settings: `RunConfig` and what is trained. Its field `trainer` says how the recipe is named."""
+    """Class of its settings: `RunConfig` and those of its trainer. The default of `trainer` is the recipe's name."""
     guide: str
-    """The help of `flatwater train NAME`: what is trained, how long it takes without options."""
+    """The help of `flatwater train NAME`: what it trains, and how long it takes without options."""
     plan: "Callable[[Any], Plan]"
-    """What a run with these settings would hold; allocates nothing."""
+    """Function that returns what a run with these settings would hold; it allocates nothing."""
     compose: "Callable[[Any], Run]"
-    """A run with these settings, allocated whole."""
+    """Function that returns a run with these settings, allocated whole."""
     prepare: Callable[[Any], Any] = lambda config: config
-    """The settings as they are kept, so that the run can be resumed from anywhere."""
+    """Function that returns the settings in the form in which they are kept, so that the run resumes from anywhere."""
 
     begun_on: Callable[[Any, Any, Mapping[str, Any]], Any] = lambda config, *_: config
     """A function that makes the settings of a resumed run from the given ones, the stored ones and the checkpoint's
     description of the data; it cuts grown data to the days the run began with. Default: the given settings."""
 
     layout: "TableLayout"
-    """How the terminal shows its rounds."""
+    """Layout of its rounds on the terminal."""
     curves: Mapping[str, str]
-    """Title -> metric: what the lists and the live screen show of a run, the one that it is judged by last."""
+    """Metrics by title, for lists and the live screen; the last is the curve that a run is judged by."""
     journal: str
-    """Its own file with a line a round, without `.jsonl`."""
+    """Name of its own file with a line a round, without `.jsonl`."""
 
     players: str
-    """The field of result.json with a row of numbers for each that was compared: `traders`."""
+    """The field of result.json with a row of numbers for each player: `traders`."""
     trained: str
-    """The row of what was trained."""
+    """The row of the trained policy."""
     title: str
-    """What stands above the table of a result, with fields of result.json in braces."""
+    """Title above the table of a result, with fields of result.json in braces."""
     headline: Headline
     numbers: tuple[Number, ...]
-    """Of a row, the most important first."""
+    """Numbers of a row, the most important first."""
     said: tuple[str, ...]
-    """Fields of result.json that say on what it was measured."""
+    """Fields of result.json that say on what data it was measured."""
     trained_on: Callable[[Mapping[str, Any]], str]
-    """From the settings of a run to the data or environment that it learns from, in a few words."""
+    """Function from the settings of a run to the data or environment that it learns from, in a few words."""
     picture: Callable[[Any], Sequence[Sequence[Any]]] = PICTURE
-    """From the records of a finished run (`reports.records.RunRecords`) to the rows of charts of its `result.png`
-    (`reports.chart`). Left out: its curves, and the rows of its result."""
+    """Function from the records of a finished run (`reports.records.RunRecords`) to the rows of charts of its
+    `result.png` (`reports.chart`). Left out: its curves, and the rows of its result."""
     sections: Callable[[Any], Mapping[str, Iterable[Any]]] = SECTIONS
-    """From a run's records to its own parts of the page: title -> blocks (`reports.blocks`, `reports.chart`). Left out:
-    its curves, and the table of its result."""
+    """Function from a run's records to its own parts of the page: title -> blocks (`reports.blocks`,
+    `reports.chart`). Left out: its curves, and the table of its result."""
     policy: "Callable[[Any, RunFolder], Any] | None" = None
-    """From a restored run to what it has trained, to be used by `flatwater.load`. Left out: it cannot be."""
+    """Function from a restored run to its policy, for `flatwater.load`. Left out: it cannot be loaded."""
     rebuild: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
-    """From the header and the tensors of a .safetensors file back to that policy (`runs/portable.py`). Left out: it is
-    written to none."""
+    """Function from the header and the tensors of a .safetensors file to that policy (`runs/portable.py`). Left out:
+    its policy cannot be written to one."""
     elsewhere: str = ""
     """The recipe that stands for this one where the setting `env` names an environment, as in `train erl --env X`. Left
     out: `env` is a setting of its own, or none."""
     home: str = ""
     """The name that `env` has for the environment of this one, as if it were left out."""
     difference: Callable[[Mapping[str, Any]], Any] | None = None
-    """From the records of two runs, by letter, to how sure the difference between what they trained is
-    (`Difference`); raises `NoDifferenceError`. Left out: nothing is said of it."""
+    """Function from the records of two runs, by letter, to the `Difference` between what they trained, with how sure it
+    is; raises `NoDifferenceError`. Left out: no interval is told."""
     comparison: Callable[[Mapping[str, Any], Sequence[str]], Sequence[Any]] | None = None
-    """From the records of runs, by letter, and their colours, to charts of a page that compares them. Left out: the
-    curves alone."""
+    """Function from the records of runs, by letter, and their colours, to charts of a page that compares them. Left
+    out: the curves alone."""
     tables: Callable[[Mapping[str, Sequence[float]]], Sequence[ShownTable]] = lambda _: ()
-    """From the metrics of a finished run, of 500 of its rounds where it has more, to what the terminal shows below its
-    result."""
+    """Function from the metrics of a finished run, of 500 of its rounds where it has more, to tables that the terminal
+    shows below its result."""
 
     def __post_init__(self) -> None:
-        """Refuse what no list and no page could show."""
+        """Refuse forms and curves that no list and no page could show."""
         try:
             check_form(self.title, names=True)
             for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
@@ -192,17 +192,17 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """As in `flatwater train NAME`, and in a run folder's config.toml."""
+        """Name as in `flatwater train NAME`, and in a run folder's config.toml."""
         return next(str(field.default) for field in fields(self.config) if field.name == "trainer")
 
 
 def recipe_names() -> tuple[str, ...]:
-    """The recipes of installed packages."""
+    """Return the names of the recipes of installed packages."""
     return tuple(group_rows("recipes"))
 
 
 def find_installed(name: str) -> Recipe | None:
-    """The recipe of that name that an installed package has; None where none has one.
+    """Return the recipe of that name that an installed package has; None where none has one.
 
     This is the one function by which a command that only reads may come to a recipe: a name that stands in a file is
     looked up among those of installed packages, and never imported.
@@ -228,11 +228,11 @@ def _check_recipe(name: str, found: object) -> Recipe:
 
 
 def find_recipe(name: str, permit: Permit) -> Recipe:
-    """The recipe of a name that the user has typed, or has let in: what it names is imported.
+    """Return the recipe of a name that the user has typed, or has permitted; its code is imported.
 
     Args:
         name: one of `recipe_names`, or `package.module:NAME`.
-        permit: why one of somebody's may be imported: `GIVEN` for what the user names now.
+        permit: permit to import a recipe that is not installed: `GIVEN` for a name that the user gives now.
 
     Raises:
         ConfigError: there is none, it may not be imported, or it cannot be.
@@ -242,21 +242,22 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
     listed = f"{', '.join(recipe_names())}, or package.module:NAME of a recipe of yours"
     if ":" not in name:
         raise ConfigError(f"no recipe {short_repr(name)}: expected {listed}{group_faults('recipes')}")
+    # Installed recipes need no permit: the user chose them when they were installed.
     if not permit.covers(name):
         raise ConfigError(f"recipe {short_repr(name)} is somebody's code, and stands in a file: it is not imported")
     return _check_recipe(name, find_object(name, given=f"recipe {short_repr(name)}", wanted="package.module:NAME"))
 
 
 def recipe_of_config(config: "RunConfig") -> Recipe:
-    """The recipe of settings. These were made from what the user gave, or what `runs.trust` let through."""
+    """Return the recipe of settings that the user gave, or that `runs.trust` let through."""
     return find_recipe(config.trainer, GIVEN)
 
 
 def recipe_in_env(name: str, env: object) -> Recipe:
-    """The recipe of a name that the user gives now, in an environment.
+    """Return the recipe of a name that the user gives now, in an environment.
 
     Args:
-        name: as of `find_recipe`.
+        name: name of a recipe; see `find_recipe`.
         env: the environment's name; anything else stands for the one that the recipe has without it.
     """
     recipe = find_recipe(name, GIVEN)
@@ -265,7 +266,7 @@ def recipe_in_env(name: str, env: object) -> Recipe:
 
 
 def name_in(settings: Mapping[str, Any], where: object) -> str:
-    """The name of the recipe that a configuration file belongs to.
+    """Return the name of the recipe that a configuration file belongs to.
 
     Raises:
         ConfigError: it has none.
@@ -278,7 +279,7 @@ def name_in(settings: Mapping[str, Any], where: object) -> str:
 
 
 def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) -> Recipe:
-    """The recipe that a configuration file belongs to.
+    """Return the recipe that a configuration file belongs to.
 
     Raises:
         ConfigError: there is no such recipe, or it may not be imported.
@@ -291,12 +292,12 @@ def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) 
 
 
 def read_rounds(settings: Mapping[str, Any], where: str) -> int:
-    """The rounds that a run wants in all, as its configuration file says; 0 where it says nothing.
+    """Return the rounds that a run wants in all, as its configuration file says; 0 where it says nothing.
 
     Raises:
         ConfigError: it says something else than a number.
     """
     rounds = settings.get("rounds", 0)
-    if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:
+    if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:  # `type`: true is no number of rounds
         raise ConfigError(f"{where}: rounds = {short_repr(rounds)}: must be a whole number")
     return rounds

@@ -1,4 +1,4 @@
-"""Where the code of a dotted name lies, and a hash of its text: found out without importing any of it."""
+"""Place of the code of a dotted name, and a hash of its text, found without importing any of it."""
 
 import ast
 import os
@@ -15,20 +15,20 @@ from types import ModuleType
 from flatwater_watch.files.safe_read import read_regular
 
 MOST_BYTES = 64 << 20
-"""Of a module's file: one in C is large."""
+"""Most bytes of a module's file: those in C are large."""
 MOST_FILES = 200
-"""Of a user's own, that a module imports from beside itself."""
+"""Most of a user's own files that a module imports from beside itself."""
 RUNS = "runs"
-"""The folder in which runs lie that are given no other."""
+"""Folder of runs that are given no other."""
 RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", ".lock")
-"""One of these beside a config.toml that names a recipe, and a folder is that of a run."""
+"""Files of which one lies, beside a config.toml that names a recipe, in every run's folder."""
 _OF_A_RUN = re.compile(rb"^trainer\s*=", re.MULTILINE)
 
 
 def module_specs(module: str) -> list[ModuleSpec]:
-    """The module and the packages that it is in, outermost first, as an import would find them.
+    """Return the module and the packages that it is in, outermost first, as an import would find them.
 
-    Shorter than the name where that ends in nothing. The folder where the command runs is looked into last, as by
+    Shorter than the name where a part of it is not found. The folder where the command runs is searched last, as in
     `named_imports.import_named`.
     """
     found: list[ModuleSpec] = []
@@ -43,14 +43,15 @@ def module_specs(module: str) -> list[ModuleSpec]:
         found.append(spec)
         if spec.submodule_search_locations is None:
             break
+        # Into a list: a namespace package's search path is a view that imports change.
         inside = [*spec.submodule_search_locations]
     return found
 
 
 def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
-    """What is loaded already is what an import gives; else each finder is asked, in Python's order."""
+    """Return the spec of a loaded module, which an import would give; else ask each finder, in Python's order."""
     loaded = sys.modules.get(name)
-    if isinstance(loaded, ModuleType) and loaded.__spec__ is not None:
+    if isinstance(loaded, ModuleType) and loaded.__spec__ is not None:  # programs put other things there
         return loaded.__spec__
     for finder in sys.meta_path:
         if finder is PathFinder:
@@ -66,7 +67,7 @@ def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def current_folder() -> list[str]:
-    """The folder where the command runs, as an entry of the search path; nothing where it is gone."""
+    """Return the folder where the command runs, as an entry of the search path; empty where it is gone."""
     try:
         return [os.getcwd()]  # noqa: PTH109  (an entry of the search path is a text)
     except FileNotFoundError:  # somebody has removed it
@@ -74,7 +75,7 @@ def current_folder() -> list[str]:
 
 
 def module_files(module: str) -> list[Path]:
-    """The files and folders that an import of the module would read, by their real paths."""
+    """Return the files and folders that an import of the module would read, by their real paths."""
     found = list[Path]()
     for spec in module_specs(module):
         named = [spec.origin] if spec.has_location and spec.origin else [*(spec.submodule_search_locations or ())]
@@ -83,26 +84,27 @@ def module_files(module: str) -> list[Path]:
 
 
 def enclosing_run_folder(path: Path) -> Path | None:
-    """The run folder that a path lies in, or the folder of runs where the command runs; None where it is in none."""
+    """Return the run folder that a path lies in, or the command's folder of runs; None where it is in neither."""
     runs = [(Path(folder) / RUNS).resolve() for folder in current_folder()]
     return next((folder for folder in (path, *path.parents) if folder in runs or _is_run(folder)), None)
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a folder has what a run leaves; a project's may have a config.toml of its own, and checkpoints."""
+    """Return whether a folder has what a run leaves; a project may have a config.toml of its own, and checkpoints."""
     if not any((folder / mark).exists() for mark in RUN_MARKS):
         return False
     try:
+        # Searched as text: the file of a stranger is not parsed to find out where it lies.
         return _OF_A_RUN.search(read_regular(folder / "config.toml")) is not None
     except OSError:
         return False
 
 
 def module_place(module: str) -> str:
-    """Where the module is, as a text that stays the same when its content changes.
+    """Return where the module is, as a text that stays the same when its content changes.
 
-    What is installed, or ships with Python, is named by its path below the folder of packages: another version of
-    Python has another one. All else by its real path; empty where there is no such module.
+    Modules of installed packages and of Python are named by their path below the folder of packages: another version
+    of Python has another folder. Other modules are named by their real path; empty where there is no such module.
     """
     specs = module_specs(module)
     if len(specs) != module.count(".") + 1:
@@ -118,11 +120,12 @@ def _package_folder(path: Path) -> Path | None:
     """The folder of installed packages, or of Python's own library, that a file lies in."""
     named = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
     homes = {Path(home).resolve() for home in (*named, site.getusersitepackages())}
+    # The longest first: site-packages lies within Python's own library.
     return next((home for home in sorted(homes, key=lambda each: -len(each.parts)) if path.is_relative_to(home)), None)
 
 
 def text_hashes(module: str) -> Mapping[str, str]:
-    """Hashes of the text of a module, and of the files that it imports from beside itself, by name.
+    """Return hashes of the text of a module, and of the files that it imports from beside itself, by name.
 
     Returns:
         The name of a module -> 12 digits. An installed module stands for itself alone. A module without a file, or one
@@ -136,7 +139,7 @@ def text_hashes(module: str) -> Mapping[str, str]:
     waiting = [module]
     while waiting and len(found) < MOST_FILES:
         name = waiting.pop()
-        if name in found or (text := _text(name)) is None:
+        if name in found or (text := _text(name)) is None:  # imports may go round in circles
             continue
         found[name] = sha256(text).hexdigest()[:12]
         if root is not None:
@@ -155,7 +158,8 @@ def _text(module: str) -> bytes | None:
 
 
 def _imports(module: str, text: bytes) -> Iterator[str]:
-    """Modules that a text imports, each with the packages that it may be in."""
+    """Yield modules that a text imports, each with the packages that it may be in."""
+    # Parsed and never run: the text may be anybody's.
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -171,11 +175,12 @@ def _imports(module: str, text: bytes) -> Iterator[str]:
             except ImportError:
                 continue
             yield source
+            # `from package import module` names a module as well.
             yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
 def _lies_beside(module: str, first: Path) -> bool:
-    """Whether a module lies in the folder, or the package, that the first one is in."""
+    """Return whether a module lies in the folder, or the package, that the first one is in."""
     folder = first if first.is_dir() else first.parent
     places = module_files(module)
     return bool(places) and places[-1].is_relative_to(folder) and _package_folder(places[-1]) is None

@@ -1,4 +1,4 @@
-"""What the platform has, by name: found by entry points (`plugins.py`), as what other packages bring."""
+"""Recipes and commands of the platform by name; found by entry points (`plugins.py`), like those of other packages."""
 
 RECIPES = {
     "evolve": (
@@ -9,7 +9,7 @@ RECIPES = {
     "ppo": ("flatwater.recipes.ppo.recipe:PPO", "learn to act in any environment of Gymnasium, PettingZoo or your own"),
     "teach": ("flatwater.recipes.teach.recipe:TEACH", "learn from a teacher, then without one"),
 }
-"""Name -> where the recipe is, and what it does, for the list of commands."""
+"""Place of each recipe, and a line about it for the list of commands."""
 
 COMMANDS = {
     "resume": ("flatwater.cli.train:Resume", "go on with a run from its newest checkpoint, bit for bit"),
@@ -26,4 +26,4 @@ COMMANDS = {
     "version": ("flatwater.cli.version:Version", "print the version, and what numbers depend on: torch, Python, CPU"),
     "completion": ("flatwater.cli.completion:Completion", "print a script that completes commands in your shell"),
 }
-"""Words -> the class that is the command's interface, and one line of help."""
+"""Class that is a command's interface, and one line of help, by the words of the command."""
