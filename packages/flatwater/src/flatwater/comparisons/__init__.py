@@ -1,1 +1,1 @@
-"""Runs beside each other: where their settings differ, what came of each, and how sure a difference is."""
+"""Runs beside each other: their settings that differ, their results, and how sure a difference is."""

@@ -13,11 +13,11 @@ from flatwater_watch.pages.document import document
 
 MIB = 1 << 20
 FEWEST, FENCE, MARGIN = 8, 5.0, 0.06
-"""Values of which outliers are told, quartile distances beyond which a value is one, and the room around the others."""
+"""Fewest values of which outliers are left out, quartile distances beyond which a value is one, and the margin."""
 
 
 def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [
         Section(title="Result", blocks=[*_result(runs)]),
         Section(title="Curves", blocks=[*_curves(runs)]),
@@ -33,12 +33,12 @@ def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
 
 
 def run_colour(at: int) -> str:
-    """Of the run with this place, in every chart."""
+    """Return the colour of the run with this place, in every chart."""
     return f"--owner-{at + 1}"
 
 
 def _tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
-    """The headline of each run."""
+    """Yield the headline of each run."""
     for each in runs:
         headline, value = each.run.recipe.headline, each.result_numbers.get(each.run.recipe.headline.key)
         shown = "-" if value is None else headline.write(value)
@@ -51,6 +51,7 @@ def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
         yield Paragraph(each.sentence)
     yield from _own_charts(runs)
     yield _table(runs, number_rows(runs))
+    # Each kind of period once: runs of traders share days, and the warning is the same for all of them.
     for units in dict.fromkeys(each.difference.units for each in found if each.difference is not None):
         yield Paragraph(
             "An interval that holds 0 does not tell the two apart. Runs that were chosen on the "
@@ -70,7 +71,7 @@ def _curves(runs: Sequence[ComparedRun]) -> Iterator[Block]:
 
 
 def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
-    """One number of all runs over the rounds; None where no run has it."""
+    """Return a chart of one number of all runs over the rounds; None where no run has it."""
     marks, rounds = [], list[float]()
     for at, each in enumerate(runs):
         x, y = finite_points(each.run.metrics.get("round", []), each.run.metrics.get(metric, []))
@@ -86,10 +87,11 @@ def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
 
 
 def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
-    """The range of all but single values that would flatten every curve, such as a fine; None where there are none."""
+    """Return the range of all values but outliers that would flatten every curve; None where there are none."""
     if len(values) < FEWEST:
         return None
     low, _, high = quantiles(values, n=4)
+    # Tukey's fences are 1.5 quartile distances: five leave a learning curve whole, and a single fine out.
     fence = FENCE * (high - low)
     kept = [value for value in values if low - fence <= value <= high + fence]
     margin = MARGIN * (max(kept) - min(kept))
@@ -97,7 +99,7 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _own_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
-    """Those that the recipe of the first run has for a comparison."""
+    """Return the charts that the recipe of the first run has for a comparison."""
     recipe = find_installed(runs[0].run.recipe.name)
     if recipe is None or recipe.comparison is None:
         return []

@@ -23,28 +23,28 @@ from flatwater_watch.forms import write_value
 from flatwater_watch.units import format_bytes, format_duration
 
 MOST_RUNS = 8
-"""As many colours as a page has for curves."""
+"""Most runs of a comparison: a page has that many colours for curves."""
 ROUNDS_OF_PACE = 8
 NOTHING = "-"
-"""What a run does not have."""
+"""Cell of a number that a run does not have."""
 
 Rows = list[tuple[str, list[str]]]
-"""What a row is about, and its cell for each run."""
+"""Name of each row, and its cell for each run."""
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One of the runs."""
+    """One run of a comparison."""
 
     letter: str
-    """By which tables and charts name it."""
+    """Letter by which tables and charts name it."""
     named: str
-    """As the user named it."""
+    """Name by which the user named it."""
     run: RunRecords
 
     @property
     def result_numbers(self) -> Mapping[str, Any]:
-        """The numbers of what was trained; empty where the run has no result."""
+        """Numbers of the trained policy; empty where the run has no result."""
         recipe, result = self.run.recipe, self.run.result
         found: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
         return found
@@ -52,18 +52,18 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class RunDifference:
-    """One run against the first."""
+    """Difference of one run from the first."""
 
     letter: str
     first: str
     difference: Difference | None
-    """None where they cannot be compared."""
+    """Difference and its interval; None where they cannot be compared."""
     reason: str = ""
-    """Why there is no difference; empty where there is one."""
+    """Reason why there is no difference; empty where there is one."""
 
     @property
     def sentence(self) -> str:
-        """What follows, in words."""
+        """Sentence about the difference."""
         if self.difference is None:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
         same = f"the same {self.difference.count} {self.difference.units}"
@@ -71,43 +71,43 @@ class RunDifference:
 
 
 def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[ComparedRun]:
-    """Runs that a user names, with their letters, in that order.
+    """Return runs that a user names, with their letters, in that order.
 
     Args:
         runs: their folders, or the URLs at which they are mirrored.
-        say: told about what is downloaded.
+        say: gets lines about what is downloaded.
 
     Raises:
         ConfigError: there are too few, too many, or the same twice.
-        RunError: one is no run, or damaged.
+        RunError: one of them is no run, or damaged.
     """
-    check_named(runs)
-    with ExitStack() as opened:
+    check_named(runs)  # before runs at a URL are downloaded
+    with ExitStack() as opened:  # copies of runs at a URL go away when all is read
         return read_compared({run: opened.enter_context(open_run_folder(run, say, shards=False)).path for run in runs})
 
 
 def check_named(runs: Sequence[str]) -> None:
-    """That runs can be put beside each other.
+    """Refuse runs that cannot be put beside each other.
 
     Raises:
         ConfigError: there are too few, too many, or the same twice.
     """
     if not 2 <= len(runs) <= MOST_RUNS:  # noqa: PLR2004  (two sides)
         raise ConfigError(f"compare: expected 2 to {MOST_RUNS} run folders, got {len(runs)}. Name the runs to compare.")
-    resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]
+    resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]  # one folder by two paths is one run
     twice = next((run for at, run in enumerate(runs) if resolved[at] in resolved[:at]), None)
     if twice is not None:
         raise ConfigError(f"compare: {twice} is given twice. Name each run once.")
 
 
 def read_compared(folders: Mapping[str, Path]) -> list[ComparedRun]:
-    """The runs with their letters, in the order in which they are named."""
+    """Return the runs with their letters, in the order in which they are named."""
     letters = zip(ascii_uppercase, folders.items(), strict=False)
     return [ComparedRun(letter, named, read_run(path)) for letter, (named, path) in letters]
 
 
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
-    """Each setting that is not the same in all of them, in the order of the file."""
+    """Return rows of the settings that are not the same in all runs, in the order of the file."""
     flat = [_settings(each.run) for each in runs]
     names = dict.fromkeys(name for each in runs for name in _flat(each.run.config))
     rows = [(name, [_setting(settings[name]) if name in settings else NOTHING for settings in flat]) for name in names]
@@ -115,7 +115,7 @@ def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
 
 
 def _settings(run: RunRecords) -> dict[str, Any]:
-    """By name; one that the run's version did not have yet has its default, with which the run is resumed.
+    """Return the settings by name; one that the run's version did not have has its default, with which it is resumed.
 
     A recipe that does not ship is not imported for its defaults: its folders have every setting.
     """
@@ -137,13 +137,14 @@ def _setting(value: object) -> str:
 
 
 def number_rows(runs: Sequence[ComparedRun]) -> Rows:
-    """How far each run is, the last value of its curves, and the numbers of its result."""
+    """Return rows of how far each run is, the last value of its curves, and the numbers of its result."""
     rows: Rows = [
         ("state", [each.run.state for each in runs]),
         ("rounds", [f"{each.run.done}/{each.run.rounds}" for each in runs]),
         ("time a round", [_pace(each.run) for each in runs]),
         ("resident", [format_bytes(each.run.ledger[-1].resident) if each.run.ledger else NOTHING for each in runs]),
     ]
+    # By metric: runs of several recipes may name one curve in different ways.
     curves = {metric: title for each in runs for title, metric in each.run.recipe.curves.items()}
     rows += [
         (title, [_format_last(each.run.metrics.get(metric, [])) for each in runs]) for metric, title in curves.items()
@@ -175,7 +176,7 @@ def _pace(run: RunRecords) -> str:
 
 
 def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
-    """Each run against the first."""
+    """Return the difference of each run from the first."""
     first, *others = runs
     return [_compare_to_first(each, first) for each in others]
 
@@ -192,7 +193,7 @@ def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
 
 
 def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
-    """All of it as plain values."""
+    """Return the whole comparison as plain values."""
     flat, differing = [_settings(each.run) for each in runs], [name for name, _ in setting_rows(runs)]
     found = {
         "runs": [
@@ -219,4 +220,4 @@ def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
             for one in differences_from_first(runs)
         ],
     }
-    return cast("dict[str, Any]", plain_json_value(found))
+    return cast("dict[str, Any]", plain_json_value(found))  # JSON has no NaN

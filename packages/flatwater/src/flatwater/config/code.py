@@ -1,8 +1,8 @@
-"""Settings that name code: which they are is declared with the field, and found in a file without importing any of it.
+"""Settings that name code: a field declares that it does, and a file's are found without importing any of them.
 
     teacher: Annotated[str, Code(kinds=("run",))] = "search"
 
-What a user types is his to run. The same text in a folder that somebody has sent is not, and who reads it has to know
+Code that a user types is his to run. The same text in a folder that somebody has sent is not, and a reader has to know
 of every such setting before the first module is imported: also of those of a recipe that cannot be asked, as it is
 itself one of the names.
 """
@@ -15,22 +15,22 @@ from typing import Any, get_type_hints
 from flatwater_watch.options.bounds import declared_extras
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)+\Z")
-"""`package.module:Name`, as it is looked for where no class says which settings name code."""
+"""Pattern of `package.module:Name`, searched where no class says which settings name code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A setting that names code, as `package.module:Name`; a value without a colon stands for something that ships."""
+    """Mark of a setting that names code, as `package.module:Name`; a value without a colon is a name that ships."""
 
     kinds: tuple[str, ...] = ()
-    """`kind:NAME` names nothing of somebody's where NAME has no colon: `gymnasium:CartPole-v1`."""
+    """Kinds whose `kind:NAME` names no user's code where NAME has no colon: `gymnasium:CartPole-v1`."""
     whole: bool = False
-    """Any value is code: a command, or machines that exchange code with this one."""
+    """Whether any value is code: a command, or machines that exchange code with this one."""
     trains: bool = False
-    """Only a command that trains makes use of it."""
+    """Whether only a command that trains uses it."""
 
     def is_foreign(self, value: str) -> bool:
-        """Whether the value names code that may be somebody's."""
+        """Return whether the value names code that may be somebody else's."""
         kind, colon, rest = value.partition(":")
         return bool(value.strip()) if self.whole else bool(colon) and not (kind in self.kinds and ":" not in rest)
 
@@ -40,13 +40,13 @@ class NamedCode:
     """Code that a setting names."""
 
     setting: str
-    """Its dotted path."""
+    """Dotted path of the setting."""
     value: str
     declared: Code
 
     @property
     def module(self) -> str:
-        """The module that would be imported; empty for what is not imported."""
+        """Module that would be imported; empty where none is."""
         if self.declared.whole:
             return ""
         parts = self.value.split(":")
@@ -54,23 +54,24 @@ class NamedCode:
 
 
 TRAINER = Code()
-"""Of the setting `trainer`, by which a recipe is found."""
+"""Mark of the setting `trainer`, by which a recipe is found."""
 
 
 def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: str = "") -> Iterator[NamedCode]:
-    """All code that settings name, whether they fit their class or not; imports nothing.
+    """Yield all code that settings name, whether they fit their class or not; imports nothing.
 
     Args:
         cls: the class that the settings are read into. Where it is None, and in tables that it does not have, every
             text counts that looks like a name of code.
-        settings: as a file has them, unchecked.
-        above: the dotted path of their table.
+        settings: settings as a file has them, unchecked.
+        above: dotted path of their table.
     """
     declared = {} if cls is None else code_fields(cls)
     tables: dict[str, Any] = {} if cls is None else _tables(cls)
     known = set() if cls is None else {field.name for field in fields(cls)}
     for name, value in settings.items():
         path = f"{above}.{name}" if above else name
+        # By its name and not by its class: which class it is follows from this very setting.
         if name == "trainer" and not above:
             marked: Code | None = TRAINER
         elif name in declared:
@@ -80,13 +81,14 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: s
             continue
         else:
             marked = None
+        # A text in a place that no class knows counts where it looks like code: better one question too many.
         for text in _texts(value):
             if marked.is_foreign(text) if marked else name not in known and _NAME.match(text):
                 yield NamedCode(path, text, marked or TRAINER)
 
 
 def code_fields(cls: type[Any]) -> Mapping[str, Code]:
-    """The fields of a configuration's class that name code."""
+    """Return the fields of a configuration's class that name code."""
     found = ((f.name, declared_extras(f.type, Code)) for f in fields(cls))
     return {name: extras[0] for name, extras in found if extras}
 
@@ -96,7 +98,7 @@ def _tables(cls: type[Any]) -> dict[str, Any]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text in a value, however it is nested."""
+    """Yield every text in a value, however it is nested."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

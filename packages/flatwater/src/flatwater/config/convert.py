@@ -1,6 +1,6 @@
-"""One plain value, as TOML or the command line gives it, into the type that a configuration field declares.
+"""Conversion of plain values, as TOML or the command line gives them, to the types of configuration fields.
 
-msgspec decides what fits, and this module says in words what does not. The types of a field:
+msgspec decides what fits, and this module says in words why a value does not. The types of a field:
 `bool`, `int`, `float`,
 `str`, `Path`, a `Literal` of these, `tuple[X, ...]`, `tuple[X, Y]`, another `@config` class, and `X | None`. Nothing is
 guessed: only an `int` given for a `float` is widened.
@@ -22,11 +22,11 @@ from flatwater_watch.sanitize import short_repr
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path, as text"}
 
 Nested = Callable[[type[Any], Mapping[str, Any], str], object]
-"""Builds a nested configuration from a class, its mapping and the dotted path to it."""
+"""Function that builds a nested configuration from a class, its mapping and the dotted path to it."""
 
 
 def to_plain(value: object) -> object:
-    """A field's value as TOML and JSON can hold it: paths become text, tuples become lists."""
+    """Return a field's value as TOML and JSON can hold it: paths become text, tuples become lists."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple | list):
@@ -35,7 +35,7 @@ def to_plain(value: object) -> object:
 
 
 def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object:  # noqa: ANN401
-    """`given` as a value of the `declared` type.
+    """Return `given` as a value of the `declared` type.
 
     Raises:
         ConfigError: it does not fit; the message names `path`, what was given and what is wanted.
@@ -46,8 +46,9 @@ def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object: 
     if isinstance(declared, type) and is_dataclass(declared) and isinstance(given, Mapping):
         return nested(declared, given, path)
     try:
-        return msgspec.convert(given, declared, strict=True, dec_hook=_path)
+        return msgspec.convert(given, declared, strict=True, dec_hook=_path)  # strict: "1" is no number
     except msgspec.ValidationError as fault:
+        # msgspec names the place in a list alone, so that the message can quote the entry and not the whole list.
         entry = re.search(r"at `\$\[(\d+)\]", str(fault))
         if entry is None:
             raise _conversion_error(declared, given, path) from None
@@ -80,7 +81,7 @@ def _conversion_error(declared: object, given: object, path: str) -> ConfigError
 
 
 def type_in_words(declared: object) -> str:
-    """The declared type in words for an error message: `a whole number`, `one of "ddpg", "td3"`."""
+    """Return the declared type in words for an error message: `a whole number`, `one of "ddpg", "td3"`."""
     origin = get_origin(declared)
     if origin is Literal:
         return "one of " + ", ".join(
@@ -97,6 +98,6 @@ def type_in_words(declared: object) -> str:
 
 
 def did_you_mean(given: str, known: list[str]) -> str:
-    """` Did you mean "x"?` with the nearest known name, or an empty text where none is near."""
+    """Return ` Did you mean "x"?` with the nearest known name, or an empty text where none is near."""
     near = get_close_matches(given, known, n=1, cutoff=0.6)
     return f' Did you mean "{near[0]}"?' if near else ""

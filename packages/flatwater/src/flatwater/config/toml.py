@@ -19,21 +19,22 @@ from flatwater_watch.options.declare import absent_settings, field_docs, removed
 from flatwater_watch.sanitize import short_repr
 
 C = TypeVar("C")
+# Settings are at most three tables deep, so a hundred is generous.
 MOST_DOTS = 100
-"""Between two commas, brackets or ends of a line."""
+"""Most dots between two commas, brackets or ends of a line."""
 
 
 def load_config(cls: type[C], path: Path) -> C:
-    """The configuration in the file. Fields that it leaves out keep their defaults."""
+    """Return the configuration in the file; fields that it leaves out keep their defaults."""
     return from_mapping(cls, read_toml(path), str(path))
 
 
 def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dict[str, Any]:
-    """The file's tables and values, unchecked.
+    """Return the file's tables and values, unchecked.
 
     Args:
         path: its name.
-        most: bytes that it may have.
+        most: largest number of bytes that it may have.
         follow: whether it may be a link.
 
     Raises:
@@ -46,7 +47,7 @@ def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dic
         if kind := next((kind for begin, kind in _OTHERS.items() if content.startswith(begin)), ""):
             raise ConfigError(f"{path}: {kind}. Settings are a text file in UTF-8.")
         text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
-        _require_short_keys(text)
+        _require_short_keys(text)  # before tomllib sees it
         return tomllib.loads(text)
     except RecursionError as fault:
         raise ConfigError(
@@ -69,14 +70,14 @@ _OTHERS = {
     b"\xfd7zXZ": "is compressed with xz. Unpack it first: unxz FILE",
     b"\x28\xb5\x2f\xfd": "is compressed with zstd. Unpack it first: unzstd FILE",
 }
-"""How other files begin, and what they are."""
+"""First bytes of other kinds of files, and words for them."""
 
 
 def _require_short_keys(text: str) -> None:
-    """That no key has hundreds of parts: the time that tomllib takes grows with their square, to hours.
+    """Refuse a key of hundreds of parts: the time that tomllib takes grows with their square, to hours.
 
     Raises:
-        ValueError: one has.
+        ValueError: a key has more parts.
     """
     for part in re.finditer(r"[^,=\[\]{}\n#]+", text):
         if part[0].count(".") > MOST_DOTS:
@@ -84,7 +85,7 @@ def _require_short_keys(text: str) -> None:
 
 
 def _faulty_line(text: str, fault: str) -> str:
-    """The line that tomllib's words name."""
+    """Return the line that tomllib's words name."""
     found, lines = re.search(r"at line (\d+)", fault), text.split("\n")
     return f" That line is {short_repr(lines[int(found[1]) - 1])}." if found else ""
 
@@ -93,12 +94,12 @@ _WRITTEN = "Write NAME = VALUE, each name once, texts in quotes, and tables as [
 
 
 def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
-    """`mapping`, with nested mappings for nested configurations, as a `cls`.
+    """Return `mapping`, with nested mappings for nested configurations, as a `cls`.
 
     Args:
         cls: a `@config` class.
-        mapping: values by field name; what is left out keeps its default.
-        where: what the values come from, such as a file's name; every error begins with it.
+        mapping: values by field name; fields that it lacks keep their defaults.
+        where: source of the values, such as a file's name; every error begins with it.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one, or what to do without it), a wrong type, a missing
@@ -113,17 +114,19 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
 
 
 def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
-    cls = variant_class(cls, mapping)
+    cls = variant_class(cls, mapping)  # which class it is may follow from one of its settings
     known = {f.name: f for f in fields(cls)}
     hints = get_type_hints(cls)
     values: dict[str, object] = {}
     for name, given in mapping.items():
         dotted = f"{path}.{name}" if path else name
+        # Removed before unknown: an old file says what to write now.
         if name in removed_settings(cls):
             raise ConfigError(f"{dotted}: is no longer a setting. {removed_settings(cls)[name]}")
         if name not in known:
             if reason := absent_settings(cls).get(name):
                 raise ConfigError(f"{dotted}: {reason}")
+            # A setting in the wrong table is a likelier slip than a misspelt one.
             below = ", ".join(f"{path}.{table}.{name}".lstrip(".") for table in known if name in _names(hints[table]))
             hint = f" There is {below}." if below else did_you_mean(name, list(known))
             hint = hint or f" Expected one of {', '.join(known)}."
@@ -140,7 +143,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
 
 
 def _names(declared: object) -> list[str]:
-    """The settings of a table; none of anything else."""
+    """Return the settings of a table; none for other types."""
     return [f.name for f in fields(declared)] if isinstance(declared, type) and is_dataclass(declared) else []
 
 
@@ -149,7 +152,7 @@ def _has_no_default(declared: Field[Any]) -> bool:
 
 
 def to_mapping(config: object) -> dict[str, Any]:
-    """The configuration as nested plain values. A field that is None is in it as None."""
+    """Return the configuration as nested plain values; a field that is None is in it as None."""
     mapping: dict[str, Any] = {}
     for name, value in _items(config):
         mapping[name] = to_mapping(value) if is_dataclass(value) else to_plain(value)
@@ -164,7 +167,7 @@ def _items(config: object) -> Iterator[tuple[str, object]]:
 
 
 def dumps_config(config: object) -> str:
-    """The configuration as TOML, with the field documentation as comments."""
+    """Return the configuration as TOML, with the field documentation as comments."""
     return "\n".join(_lines(config, "")).strip("\n") + "\n"
 
 
@@ -178,6 +181,7 @@ def _lines(config: object, table: str) -> Iterator[str]:
             continue
         yield from _comment(documented.get(name, ""))
         yield f"# {name} =" if value is None else f"{name} = {_literal(to_plain(value))}"
+    # Tables last: in TOML a key behind a table's head would belong to that table.
     for name, value in nested:
         dotted = f"{table}.{name}" if table else name
         yield ""
@@ -192,10 +196,10 @@ def _comment(text: str) -> Iterator[str]:
 
 
 def _literal(value: object) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # before int: True is one
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return repr(value)
+        return repr(value)  # the shortest text that reads back as the same number
     if isinstance(value, list):
         return "[" + ", ".join(_literal(item) for item in value) + "]"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The live screen: a run's folder looked at once a second."""
+"""The live screen: a run's folder is read once a second."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,15 +17,17 @@ from flatwater.tui.follow import FollowedRun, read_new_lines_
 from flatwater_watch.errors import RunError
 from flatwater_watch.sanitize import escape_controls
 
+# Between two looks at the files, each of which reads only what is new.
 SECONDS = 1.0
 KEYS = "q quit   tab next part   ↑ ↓ scroll it"
 
 
 class _Printable(LineFilter):
-    """The edge of the screen: what stands in a run's files gives the terminal no orders."""
+    """The edge of the screen: control characters of a run's files do not reach the terminal."""
 
     def apply(self, segments: list[Segment], _background: Color) -> list[Segment]:
-        """Each part of a line with its control characters made visible."""
+        """Return each part of a line with its control characters made visible."""
+        # `control`: the terminal's own orders, from textual.
         return [part if part.control else part._replace(text=escape_controls(part.text)) for part in segments]
 
 
@@ -60,7 +62,7 @@ class Top(App[RunError]):
         """Show this run.
 
         Args:
-            followed: from `follow`; it is kept up to date here.
+            followed: a run from `follow_run`; it is kept up to date here.
             clock: seconds since 1970; tests bring their own.
         """
         super().__init__()
@@ -68,11 +70,11 @@ class Top(App[RunError]):
         self._followed, self._clock = followed, clock
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """What each line passes before it reaches the terminal."""
+        """Return the filters that each line passes before it reaches the terminal."""
         return [*super().get_line_filters(), _Printable()]
 
     def compose(self) -> ComposeResult:
-        """The parts of the screen, from above."""
+        """Yield the parts of the screen, from above."""
         yield Static(id="head")
         yield Static(id="memory", classes="part")
         with Horizontal(id="middle"):
@@ -86,18 +88,18 @@ class Top(App[RunError]):
         yield Static(KEYS, id="keys")
 
     def on_mount(self) -> None:
-        """Show what is known, and look again each second."""
+        """Show what is known, and read the files again each second."""
         self.query_one("#owners").focus()
         self.set_interval(SECONDS, self.refresh_files)
-        self.call_after_refresh(self.show)
+        self.call_after_refresh(self.show)  # after the first layout: until then no part has a width
 
     def on_resize(self) -> None:
-        """Bars and curves are as wide as the screen is now. On a short one findings and alarms come before owners."""
+        """Draw bars and curves as wide as the screen is now; on a short one findings and alarms come before owners."""
         self.query_one("#middle").set_class(self._short, "short")
         self.call_after_refresh(self.show)
 
     def refresh_files(self) -> None:
-        """Read what came since the last look, and show it. A damaged file ends the screen: it is told below it."""
+        """Read what is new, and show it. A damaged file ends the screen, and is told below it."""
         try:
             read_new_lines_(self._followed)
         except RunError as error:

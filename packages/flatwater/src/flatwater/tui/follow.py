@@ -1,6 +1,6 @@
-"""A run that is followed: its files are looked at again and again, and only what came since is read.
+"""A run that is followed: its files are read again and again, each time only what is new.
 
-What is kept does not grow with the run: the last lines, and a bounded history for the curves.
+Memory does not grow with the run: it holds the last lines, and a bounded history for the curves.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from flatwater.rundir.statements import LedgerLine, alarm_texts, parse_finding, 
 from flatwater_watch.diagnose.finding import Finding
 
 HISTORY = 512
-"""Rounds of which the curves are drawn."""
+"""Rounds that the curves show."""
 ROUNDS_OF_PACE = 8
 """Rounds whose median duration tells how long the rest will take."""
 
@@ -33,23 +33,23 @@ def _history(recipe: Description) -> dict[str, deque[float]]:
 
 @dataclass
 class FollowedRun:
-    """What is known of a run now."""
+    """State of a run as far as its files have been read."""
 
     folder: RunFolder
     recipe: Description
     rounds: int
-    """Wanted in all."""
+    """Number of rounds wanted in all."""
     what: str
-    """Its data and its device."""
+    """Its data and its device, as text."""
     metrics_tail: FollowedFile
     ledger_tail: FollowedFile
     findings_tail: FollowedFile
     alarms_tail: FollowedFile
     state: str = "stopped"
     done: int = 0
-    """Rounds recorded."""
+    """Number of rounds recorded."""
     changed: float = nan
-    """When the last round was recorded, in seconds since 1970."""
+    """Time when the last round was recorded, in seconds since 1970."""
     plan: Plan | None = None
     line: LedgerLine | None = None
     metrics: Record = field(default_factory=dict)
@@ -60,12 +60,12 @@ class FollowedRun:
     spent: float = 0.0
     """Seconds of all `timed` rounds."""
     timed: int = 0
-    """Rounds that were read, of those that say how long they took: of a long run the last `HISTORY` and those since."""
+    """Rounds that were read and say how long they took: of a long run the last `HISTORY` and those since."""
     findings: dict[str, tuple[int, Finding]] = field(default_factory=dict)
-    """By fingerprint, with the round in which each was told."""
+    """Findings by fingerprint, with the round in which each was told."""
     alarms: int = 0
     alarm: str = ""
-    """The last one."""
+    """Text of the last alarm."""
 
     def __post_init__(self) -> None:
         """Begin with empty curves."""
@@ -78,9 +78,9 @@ class FollowedRun:
 
 
 def follow_run(path: Path) -> FollowedRun:
-    """Begin to follow a run, and read what is there."""
+    """Begin to follow a run, and read its files."""
     folder = open_folder(path)
-    with importing_only_ours():
+    with importing_only_ours():  # a screen never runs the code that a folder names
         config = read_settings(folder)
         recipe = read_description(folder, config)
     followed = FollowedRun(
@@ -88,6 +88,7 @@ def follow_run(path: Path) -> FollowedRun:
         recipe=recipe,
         rounds=read_rounds(config, str(folder.config)),
         what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
+        # The end of the long files, and all of the short ones: the screen opens at once over any run.
         metrics_tail=FollowedFile(folder.metrics, last=HISTORY),
         ledger_tail=FollowedFile(folder.ledger, last=HISTORY),
         findings_tail=FollowedFile(folder.findings),
@@ -98,8 +99,8 @@ def follow_run(path: Path) -> FollowedRun:
 
 
 def read_new_lines_(followed: FollowedRun) -> None:
-    """Read what came since the last look."""
-    _begin_again_(followed)
+    """Read what is new since the last call."""
+    _begin_again_(followed)  # first: lines of a replaced file would follow those of the old one
     for record in read_appended_(followed.metrics_tail):
         require_numbers(followed.folder.metrics, record)
         _add_metrics_(followed, record)
@@ -115,12 +116,12 @@ def read_new_lines_(followed: FollowedRun) -> None:
         followed.alarm = told[-1] if told else followed.alarm
     if followed.plan is None:
         followed.plan = read_plan(followed.folder.plan)
-    followed.rounds = max(followed.rounds, followed.done)
+    followed.rounds = max(followed.rounds, followed.done)  # a resumed run may have been asked for more
     followed.state = run_state(followed.folder, followed.done, followed.rounds)
 
 
 def _begin_again_(followed: FollowedRun) -> None:
-    """Forget what a resumed run has cut off its files."""
+    """Forget lines that a resumed run has cut off its files."""
     if rewind_if_replaced_(followed.metrics_tail):
         followed.done, followed.metrics = 0, {}
         followed.took.clear()
@@ -138,7 +139,7 @@ def _begin_again_(followed: FollowedRun) -> None:
 
 def _add_metrics_(followed: FollowedRun, record: Record) -> None:
     followed.done, followed.metrics = record["round"], record
-    followed.changed = followed.folder.metrics.stat().st_mtime
+    followed.changed = followed.folder.metrics.stat().st_mtime  # the file's time, as a line has none
     for name in followed.recipe.curves.values():
         value = record.get(name)
         followed.history[name].append(nan if value is None else float(value))
@@ -149,9 +150,10 @@ def _add_metrics_(followed: FollowedRun, record: Record) -> None:
 
 
 def seconds_left(followed: FollowedRun, now: float) -> float:
-    """Seconds to the end of the run at the median pace of the last rounds; NaN where no pace is known."""
+    """Return the seconds to the end of the run at the median pace of the last rounds; NaN where no pace is known."""
     if not followed.took:
         return nan
     pace = median(followed.took)
     begun = now - followed.changed if isfinite(followed.changed) else 0.0
+    # The round at work counts, though never as more than one.
     return max(0.0, pace * (followed.rounds - followed.done) - min(max(begun, 0.0), pace))

@@ -10,13 +10,14 @@ from flatwater.tui.follow import FollowedRun, seconds_left
 from flatwater_watch.files.content import plain_json_value
 
 MOST_OWNERS = 12
-"""Owners with a line of their own: a print cannot be scrolled."""
+"""Most owners with a line of their own: a print cannot be scrolled."""
 
 
 def print_once(followed: FollowedRun, console: Console, now: float) -> None:
     """Print every part, one below the other."""
     width = console.width
     line = followed.line
+    # Without colours the parts of a bar would be one block, so they have characters of their own.
     coloured = console.color_system is not None and not console.no_color
     held = panels.without_ledger(followed) if line is None else panels.memory_panel(line, width, coloured=coloured)
     parts: tuple[tuple[str, RenderableType], ...] = (
@@ -34,7 +35,7 @@ def print_once(followed: FollowedRun, console: Console, now: float) -> None:
 
 
 def as_json(followed: FollowedRun, now: float) -> dict[str, Any]:
-    """What is known of the run now, under the names that `train --json` has for it."""
+    """Return the state of the run now, under the names that `train --json` has for it."""
     line, path = followed.line, followed.folder.path
     found = {
         "run": str(path.absolute()),

@@ -1,4 +1,4 @@
-"""The parts of the screen as rich text: the same in the live screen and in `flatwater top --once`."""
+"""The parts of the screen as rich text, for the live screen and for `flatwater top --once`."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -29,20 +29,20 @@ from flatwater_watch.units import format_bytes, short_bytes
 OWNED = "owned by the run"
 COLOURS = {FILES: "#475569", BASE: "#94a3b8", OWNED: "#3b82f6", SLACK: "#eab308", REST: "#ef4444"}
 GLYPHS = {FILES: "░", BASE: "▒", OWNED: "█", SLACK: "▓", REST: "#"}
-"""What tells the parts of the bar apart where there are no colours."""
+"""Characters that tell the parts of the bar apart where there are no colours."""
 SHORT = {FILES: "files", BASE: "libraries", OWNED: "owned", SLACK: "slack", REST: "unaccounted"}
 STATES = {"training": "bold #60a5fa", "finished": "bold #2dd4bf", "stopped": "bold #fbbf24"}
 QUIET, EMPTY, GOOD, WARNING, BAD = "#94a3b8", "#334155", "#2dd4bf", "#fbbf24", "#f87171"
 BLOCKS = "▁▂▃▄▅▆▇█"
 BUDGET_AS_WIDTH = 0.25
-"""From this share of the budget on the bar is as wide as the budget; below it everything would be in one corner."""
+"""Share of the budget from which the bar is as wide as the budget; below it all would be in one corner."""
 WHOLE = 1000
 WIDE = 46
 """Columns from which the table of owners also has their shares."""
 
 
 def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
-    """Two lines: what runs, how it stands, and how long it will take; and how much of it is done."""
+    """Return two lines: the run, its state and the time left; and how much of it is done."""
     done = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
     first = Text.assemble(
         (followed.folder.path.resolve().name, "bold"), "  ", (followed.state, STATES[followed.state]), f"  {done}"
@@ -59,7 +59,7 @@ def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
 
 
 def memory_title(line: LedgerLine | None) -> str:
-    """What stands above the bar."""
+    """Return the title above the bar."""
     if line is None:
         return "memory"
     if not line.budget:
@@ -69,7 +69,7 @@ def memory_title(line: LedgerLine | None) -> str:
 
 
 def without_ledger(followed: FollowedRun) -> Text:
-    """Why there is nothing to show about memory."""
+    """Return why there is nothing to show about memory."""
     said = (
         "This run has no ledger."
         if followed.done
@@ -79,11 +79,11 @@ def without_ledger(followed: FollowedRun) -> Text:
 
 
 def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
-    """The resident memory as a bar, what its parts are, and the process in numbers.
+    """Return the resident memory as a bar, its parts, and the process in numbers.
 
     Args:
-        line: the last one of the ledger.
-        width: columns.
+        line: last line of the ledger.
+        width: number of columns.
         coloured: whether parts are told apart by colour; otherwise each has its own character.
     """
     found = resident_parts(line, ())
@@ -98,6 +98,7 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
     legend[-1].append(f" {format_bytes(line.resident).split()[1]}", style=QUIET)
     gap = 2 if sum(len(part) + 2 for part in legend) - 2 <= width else 1
     lines = [
+        # The larger of both: a run may be above its budget, until it has saved.
         segment_bar(sizes, max(full, line.resident), width, glyphs),
         Text(" " * gap).join(legend),
         Text(_process(line), style=QUIET),
@@ -108,7 +109,7 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
 
 
 def _number(size: int, whole: int) -> str:
-    """In the unit of the whole, so that the parts can be compared."""
+    """Return a size in the unit of the whole, so that the parts can be compared."""
     scale = whole / float(format_bytes(whole).split()[0]) if whole else 1.0
     value = size / scale
     return f"{value:.0f}" if abs(value) >= WHOLE / 10 else f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
@@ -129,10 +130,10 @@ def _process(line: LedgerLine) -> str:
 
 
 def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) -> Text:
-    """Segments one after the other; each ends where its sum does, so that rounding errors never add up."""
+    """Return segments one after the other; each ends where its sum does, so that rounding errors never add up."""
     text, at, total = Text(), 0, 0
     for name, size in sizes.items():
-        total += max(0, size)
+        total += max(0, size)  # what is unaccounted may be below 0
         end = min(width, round(width * total / full)) if full else 0
         text.append(glyphs[name] * (end - at), style=COLOURS[name])
         at = max(at, end)
@@ -140,7 +141,7 @@ def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, 
 
 
 def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> Table | Text:
-    """Bytes by owner, most first, and how far each is from the plan; the `most` largest, or all."""
+    """Return bytes by owner, most first, and how far each is from the plan; the `most` largest, or all."""
     if followed.line is None:
         return without_ledger(followed)
     held = group_bytes(followed.line.owned, depth=DEPTH)
@@ -161,7 +162,7 @@ def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> 
 
 
 def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
-    """Seconds, pace and peak of each phase of the last round."""
+    """Return seconds, pace and peak of each phase of the last round."""
     if line is None or not line.phases:
         return Text("No phase has ended yet.", style=QUIET)
     table = _table(width, "phase", "seconds", "steps/s", "peak")
@@ -172,7 +173,7 @@ def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
 
 
 def phases_title(followed: FollowedRun) -> str:
-    """What stands above the phases: seconds of the last round, and of a round on average."""
+    """Return the title above the phases: seconds of the last round, and of a round on average."""
     named = "phases · last"
     if not followed.timed:
         return f"{named} {followed.recipe.layout.round}"
@@ -192,7 +193,7 @@ def _table(width: int, *titles: str) -> Table:
 
 
 def curves_panel(followed: FollowedRun, width: int) -> Text:
-    """The curves of the run's recipe and resident memory, small."""
+    """Return the curves of the run's recipe and resident memory, small."""
     *others, judged = followed.recipe.curves.items()
     curves = [*((each, "#94a3b8") for each in others), (judged, "#fb923c")]
     rows = [(title, name, colour, short_number) for (title, name), colour in curves]
@@ -219,11 +220,11 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
 
 
 LABEL, NUMBERS = 14, 30
-"""Columns for the name of a curve, and for its last, lowest and highest value."""
+"""Columns of a curve's name, and of its last, lowest and highest value."""
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """`width` characters, each the mean of its part of the values, or between two where there are fewer of them.
+    """Return `width` characters, each the mean of its part of the values, or between two where there are fewer.
 
     A blank stands where no value is finite.
     """
@@ -238,13 +239,14 @@ def sparkline(values: Sequence[float], width: int) -> str:
         else:
             part = values[at * len(values) // width : (at + 1) * len(values) // width]
         finite = [value for value in part if isfinite(value)]
+        # A level curve lies at the bottom.
         height = (sum(finite) / len(finite) - low) / span if finite and span else 0.0
         drawn.append(BLOCKS[round(height * (len(BLOCKS) - 1))] if finite else " ")
     return "".join(drawn)
 
 
 def _between(values: Sequence[float], place: float) -> float:
-    """On the line between two values; the nearer of them where the other is not finite."""
+    """Return a point on the line between two values; the nearer of them where the other is not finite."""
     first = int(place)
     low, high, part = values[first], values[min(first + 1, len(values) - 1)], place - first
     if isfinite(low) and isfinite(high):
@@ -253,11 +255,11 @@ def _between(values: Sequence[float], place: float) -> float:
 
 
 def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
-    """What grows, gravest first, and what the run warned of.
+    """Return what grows, gravest first, and what the run warned of.
 
     Args:
         followed: the run.
-        short: columns, where there are few rows: then alarms stand first, and each line is one row, without details.
+        short: columns of a screen with few rows: alarms stand first, and each line is one row, without details.
     """
     found = sorted(followed.findings.values(), key=lambda item: (item[1].verdict not in GRAVE, -item[1].bytes_per_step))
     lines = list[Text | Padding]()
@@ -287,13 +289,13 @@ def _below(text: str) -> Padding:
 
 
 def findings_title(followed: FollowedRun) -> str:
-    """What stands above the findings."""
+    """Return the title above the findings."""
     counts = [str(len(followed.findings))] if followed.findings else []
     counts += [count_phrase(followed.alarms, "alarm")] if followed.alarms else []
     return " · ".join(["findings", *counts])
 
 
 def course_title(followed: FollowedRun) -> str:
-    """What stands above the curves."""
+    """Return the title above the curves."""
     shown = len(followed.history[next(iter(followed.recipe.curves.values()))])
     return f"course · last {count_phrase(shown, followed.recipe.layout.round)}" if shown < followed.done else "course"
