@@ -1,4 +1,4 @@
-"""What a page and a picture show of any recipe: the course of its curves, and what came of it."""
+"""Course of any recipe's curves and its result, for a page and a picture."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,21 +10,21 @@ from flatwater_watch.pages.blocks import Block, Heading, Paragraph
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture, round_axis
 
 JUDGED = "--champion"
-"""The curve and the row that a run is judged by."""
+"""Colour of the curve and the row that a run is judged by."""
 OTHERS = ("--quiet", "--buy-and-hold", "--equal-weight")
 
 Metrics = dict[str, list[float]]
 Sections = Mapping[str, Iterator[Block]]
-"""Title -> blocks."""
+"""Blocks by title."""
 
 
 def course_sections(run: RunRecords) -> Sections:
-    """The one part of a page that a recipe has which brings none."""
+    """Return the single part of a page for a recipe that brings none."""
     return {"Learning": _learning(run)}
 
 
 def course_picture(run: RunRecords) -> Picture:
-    """The curves over the rounds, and the headline of each row of the result."""
+    """Return the curves over the rounds, and the headline of each row of the result."""
     return [[course_chart(run), *headline_charts(run)]]
 
 
@@ -43,7 +43,7 @@ def _learning(run: RunRecords) -> Iterator[Block]:
 
 
 def holdout_blocks(run: RunRecords) -> Iterator[Block]:
-    """The result on the holdout, of the last look; nothing where nobody has looked at it."""
+    """Yield the result on the holdout, of its last use; nothing where it was never used."""
     if run.holdout is not None:
         yield Heading(run.recipe.result_title(run.holdout))
         yield result_table(run.recipe, run.holdout)
@@ -51,7 +51,7 @@ def holdout_blocks(run: RunRecords) -> Iterator[Block]:
 
 
 def course_chart(run: RunRecords) -> Chart:
-    """The recipe's curves over the rounds, those alone that have a point."""
+    """Return the recipe's curves over the rounds, those alone that have a point."""
     curves = [
         metric_line(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED else 1.6)
         for (title, metric), colour in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
@@ -68,10 +68,11 @@ def course_chart(run: RunRecords) -> Chart:
 
 
 def headline_charts(run: RunRecords) -> list[Chart]:
-    """The most important number of each row of the result; none where there is no result."""
+    """Return charts of the most important number of each row of the result; none without a result."""
     if run.result is None:
         return []
     recipe, headline = run.recipe, run.recipe.headline
+    # Reversed, as rows of a chart across are drawn from below.
     rows = {
         name: row for name, row in reversed(run.result[recipe.players].items()) if row.get(headline.key) is not None
     }
@@ -96,18 +97,18 @@ def headline_charts(run: RunRecords) -> list[Chart]:
 
 
 def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width: float = 1.6) -> Line:
-    """A metric over the rounds that have a number of it."""
+    """Return a line of a metric over the rounds that have a number of it."""
     x, y = finite_points(metrics["round"], metrics.get(metric, []))
     return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
 
 
 def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> list[Line]:
-    """What is paid in training episodes and in held-out ones, against the players that learn nothing.
+    """Return lines of returns in training and in held-out episodes, and of the players that learn nothing.
 
     Args:
         metrics: columns; `return/mean` and `evaluation/*` may have rounds without a number.
-        trained: the player that learns.
-        levels: the others, each with its colour: level lines, as held-out episodes are always the same.
+        trained: name of the player that learns.
+        levels: the other players, each with its colour: level lines, as held-out episodes are always the same.
     """
     rounds, found = metrics["round"], list[Line]()
     if "return/mean" in metrics:
@@ -115,7 +116,7 @@ def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> 
     for name, colour in levels.items():
         _, level = finite_points(rounds, metrics.get(f"evaluation/{name}", []))
         if level:
-            y = [level[-1]] * len(rounds)
+            y = [level[-1]] * len(rounds)  # over all rounds, also those before the first evaluation
             found.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
     if finite_points(rounds, metrics.get(f"evaluation/{trained}", []))[0]:
         found.append(metric_line(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED, width=2.4))
@@ -123,7 +124,7 @@ def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> 
 
 
 def share_lines(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[Line]:
-    """Metrics that are shares, in percent: metric -> title and colour."""
+    """Return lines of metrics that are shares, in percent: metric -> title and colour."""
     return [
         Line(name=title, x=metrics["round"], y=[100 * value for value in metrics[metric]], colour=colour)
         for metric, (title, colour) in shown.items()
@@ -132,6 +133,6 @@ def share_lines(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[
 
 
 def _colours(recipe: Description) -> Sequence[str]:
-    judged = len(recipe.curves) - 1
+    judged = len(recipe.curves) - 1  # the last curve is the one by which the run is judged
     others = iter(OTHERS)
     return [JUDGED if at == judged else next(others, OTHERS[0]) for at in range(len(recipe.curves))]

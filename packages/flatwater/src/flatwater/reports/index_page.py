@@ -18,13 +18,13 @@ STATES = ("training", "stopped", "finished", "unreadable")
 
 
 def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Args:
         runs: in the order in which they are shown.
-        folder: that holds them.
-        beside: the folder of the page, from which links go.
-        sort: the number by which they are sorted; None where they are not.
+        folder: folder of the runs.
+        beside: the folder of the page, from which links lead.
+        sort: name of the number by which they are sorted; None where they are not.
     """
     sections = [Section(title="Runs", blocks=[*_runs(runs, folder, beside, sort)])]
     problems = [f"{run.name}: {run.problem}" for run in runs if run.problem]
@@ -62,6 +62,7 @@ def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None)
 
 def _row(run: RunLine, folder: Path, beside: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
     report = RunFolder(folder / run.name).report
+    # Relative, so that links hold where both folders are moved together; quoted, as names may hold spaces and more.
     href = quote(os.path.relpath(report.resolve(), beside)) if report.is_file() else ""
     return (
         Piece(run.name, "", href),

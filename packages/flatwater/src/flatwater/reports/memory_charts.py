@@ -1,4 +1,4 @@
-"""Charts of a run's memory and pace: the ledger, held against the plan."""
+"""Charts of a run's memory and pace: the ledger beside the plan."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -20,11 +20,11 @@ from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, axis_ends, byte
 from flatwater_watch.units import format_bytes
 
 MOST_GROUPS = 8
-"""Owners with an area of their own, as many as there are colours."""
+"""Most owners with an area of their own, as many as there are colours."""
 BUDGET_IN_VIEW = 2.0
-"""A budget above so many times the memory used is told in words: drawn, it would flatten everything else."""
+"""Factor above the memory used from which a budget is told in words: drawn, it would flatten all else."""
 LOGARITHMIC = 30
-"""Phases whose paces differ by more than this factor share a logarithmic axis."""
+"""Factor between the paces of phases from which they share a logarithmic axis."""
 
 COLOURS = {FILES: "--files", BASE: "--base", OTHERS: "--others", SLACK: "--slack", REST: "--rest"}
 PHASES = {
@@ -41,10 +41,11 @@ PHASES = {
 
 
 def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
-    """Resident memory by owner, stacked, against the plan and the budget."""
+    """Return resident memory by owner, stacked, against the plan and the budget."""
     groups = largest_groups(ledger, MOST_GROUPS)
     most = max(line.resident for line in ledger)
     unit, size = byte_unit([most])
+    # An area below a thousandth has no pixel.
     others = any(resident_parts(line, groups)[OTHERS] / most > 1 / 1000 for line in ledger)
     names = [FILES, BASE, *groups, *([OTHERS] if others else []), SLACK, REST]
     levels = _levels(plan, ledger[-1])
@@ -66,13 +67,14 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
         reading=" ".join((said, *above)),
         marks=[*_areas(ledger, groups, names, size), *lines],
         x=round_axis(rounds),
+        # A margin of 6 %, so that the highest line does not lie on the edge.
         y=Axis(unit=f" {unit}", span=(0, 1.06 * top / size)),
         height=420,
     )
 
 
 def owned_chart(ledger: Sequence[LedgerLine]) -> Chart:
-    """The owners alone, stacked: in a small run the libraries leave no room for them in the whole picture."""
+    """Return the owners alone, stacked: in a small run the libraries leave no room for them in the whole picture."""
     groups = largest_groups(ledger, MOST_GROUPS)
     unit, size = byte_unit(line.owned_bytes for line in ledger)
     return Chart(
@@ -90,20 +92,21 @@ def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str]
     colours = COLOURS | {name: f"--owner-{at}" for at, name in enumerate(groups, 1)}
     rounds = [line.round for line in ledger]
     return [
+        # Never below 0: a stack with a negative part would cover the one below it.
         Line(name=name, x=rounds, y=[max(0, part[name]) / size for part in stacked], colour=colours[name], stacked=True)
         for name in names
     ]
 
 
 def _levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
-    """Name, bytes and colour of each horizontal line."""
+    """Return name, bytes and colour of each horizontal line."""
     planned = [("plan between rounds", plan.base_bytes + plan.total_bytes, "--ink")] if plan is not None else []
     budget = line.budget or (plan.budget_bytes if plan is not None else 0)
     return [*planned, *([("budget", budget, "--budget")] if budget else [])]
 
 
 def unaccounted_chart(ledger: Sequence[LedgerLine]) -> Chart:
-    """What nobody owns, alone: on the scale of the whole it would be too thin to see."""
+    """Return the memory that no owner has, alone: on the scale of the whole it would be too thin to see."""
     unit, size = byte_unit([value for line in ledger for value in (line.unaccounted, line.slack)])
     rounds = [line.round for line in ledger]
     curves = ((REST, [line.unaccounted for line in ledger]), (SLACK, [line.slack for line in ledger]))
@@ -122,7 +125,7 @@ def unaccounted_chart(ledger: Sequence[LedgerLine]) -> Chart:
 
 
 def resident_chart(rounds: list[float], resident: list[float]) -> Chart:
-    """All that is known where a run has no ledger."""
+    """Return resident memory, where a run has no ledger."""
     unit, size = byte_unit(value for value in resident if isfinite(value))
     values = [value / size for value in resident]
     return Chart(
@@ -135,17 +138,18 @@ def resident_chart(rounds: list[float], resident: list[float]) -> Chart:
 
 
 def phase_names(ledger: Sequence[LedgerLine]) -> list[str]:
-    """Every phase of some round, in the order of the rounds."""
+    """Return every phase of some round, in the order of the rounds."""
     return list(dict.fromkeys(name for line in ledger for name in line.phases))
 
 
 def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
-    """Steps per second of each phase that has more than a step a round."""
+    """Return steps per second of each phase that has more than a step a round."""
     paces = {
         name: {line.round: steps_per_second(line.phases[name]) for line in ledger if name in line.phases}
         for name in phase_names(ledger)
         if any(name in line.phases and line.phases[name].steps > 1 for line in ledger)
     }
+    # Without zeros, which stand for rounds in which nothing was measured, and which no logarithm has.
     means = [
         sum(known) / len(known) for pace in paces.values() if (known := [v for v in pace.values() if isfinite(v) and v])
     ]
@@ -165,7 +169,8 @@ def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
 
 
 def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]]) -> Chart:
-    """Seconds of each phase, stacked: where a round's time goes."""
+    """Return the seconds of each phase, stacked: where a round's time goes."""
+    # Half a column on either side; thinned rounds lie further apart.
     half = 0.5 if len(rounds) == 1 else 0.5 * (rounds[-1] - rounds[0]) / (len(rounds) - 1)
     return Chart(
         title="Where the time goes",
@@ -181,7 +186,7 @@ def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]]) 
 
 
 def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
-    """Bytes that a phase makes and frees again: planned, and the highest measured."""
+    """Return the bytes that a phase makes and frees again: planned, and the highest measured."""
     measured = {
         name: max(peaks)
         for name in phase_names(ledger)
@@ -205,7 +210,7 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
 
 
 def seconds_by_phase(ledger: Sequence[LedgerLine], most: int) -> tuple[list[float], dict[str, list[float]]]:
-    """Rounds, and each phase's seconds; at most `most` rounds, as columns narrower than a pixel are none."""
+    """Return rounds and each phase's seconds, of at most `most` rounds: columns narrower than a pixel show nothing."""
     lines = [ledger[at] for at in spread_indexes(len(ledger), most)]
     seconds = {
         name: [line.phases[name].seconds if name in line.phases else 0.0 for line in lines]

@@ -39,17 +39,17 @@ from flatwater_watch.pages.document import document
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
 
 ROUNDS_OF_PACE = 8
-"""Rounds whose median duration tells how long the rest will take."""
+"""Number of rounds whose median duration tells how long the rest will take."""
 MOST_COLUMNS_OF_TIME = 120
-"""Columns of the chart of times: more would be narrower than a few pixels."""
+"""Most columns of the chart of times: more would be narrower than a few pixels."""
 MOST_GROUPS = 12
-"""Owners in the short table; the others are one line there, and have their own in the long one."""
+"""Most owners in the short table; the others are one line there, and have their own in the long one."""
 THIN = 0.15
-"""Owners that have less of the resident memory than that together are too thin to see beside the libraries."""
+"""Share of resident memory below which all owners together are too thin to see beside the libraries."""
 
 
 def run_page(run: RunRecords) -> str:
-    """The whole page."""
+    """Return the whole page."""
     name = run.path.resolve().name
     return document(
         name,
@@ -62,7 +62,7 @@ def run_page(run: RunRecords) -> str:
 
 
 def page_sections(run: RunRecords) -> list[Section]:
-    """All parts of the page, of the recipe and of installed packages first. One with nothing to show says why."""
+    """Return all parts of the page, of the recipe and of installed packages first; an empty part says why."""
     own = {title: list(blocks) for title, blocks in (own_parts(run) | installed_parts(run)).items()}
     return [Section(title=title, blocks=blocks) for title, blocks in own.items()] + [
         Section(title=title, blocks=list(part(run))) for title, part in PARTS.items()
@@ -70,7 +70,7 @@ def page_sections(run: RunRecords) -> list[Section]:
 
 
 def _subtitle(run: RunRecords) -> str:
-    """Data, device, seed and versions, as far as the folder says."""
+    """Return data, device, seed and versions, as far as the folder says."""
     facts = run.checkpoints[-1].facts if run.checkpoints else {}
     data, versions = facts.get("data"), facts.get("versions")
     said = [run.recipe.trained_on]
@@ -91,7 +91,7 @@ def _subtitle(run: RunRecords) -> str:
 
 
 def _tiles(run: RunRecords) -> list[Tile]:
-    """At most six."""
+    """Return tiles, at most six."""
     tiles: list[Tile] = [] if run.result is None else [_headline(run.recipe, run.result)]
     measured, metric = run.recipe.judged_curve
     known = [value for value in run.metrics.get(metric, []) if isfinite(value)]
@@ -114,7 +114,7 @@ def _tiles(run: RunRecords) -> list[Tile]:
 
 
 def _headline(recipe: Description, result: Mapping[str, Any]) -> Tile:
-    """What was trained, by its most important number, and what it is compared with."""
+    """Return the most important number of the trained policy, and the baseline that it is compared with."""
     headline, rows = recipe.headline, result[recipe.players]
     numbers = {name: row.get(headline.key) for name, row in rows.items()}
     own, other = (
@@ -125,18 +125,19 @@ def _headline(recipe: Description, result: Mapping[str, Any]) -> Tile:
 
 
 def _left(run: RunRecords) -> str:
-    """How long a round takes, all of them, and the rest of a run that is in training."""
+    """Return how long a round takes, all of them, and the rest of a run that is in training."""
     times = [run.metrics[name] for name in run.metrics if name.startswith("time/")]
     sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
     if not sums:
         return "none has ended"
+    # The mean of thinned rounds stands for all of them.
     pace, spent = median(sums[-ROUNDS_OF_PACE:]), fmean(sums) * run.done  # of thinned rounds
     left = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
     return f"{format_duration(pace)} each, {format_duration(spent)} in all{left}"
 
 
 def findings_section(run: RunRecords) -> Iterator[Block]:
-    """What grows, who holds it, where it was made, when memory ends, and what to do."""
+    """Yield what grows, its owner, where it was made, when memory ends, and what to do."""
     if run.findings:
         yield finding_cards([(finding, f"found in round {round_}") for round_, finding in run.findings])
     elif run.ledger:
@@ -148,7 +149,7 @@ def findings_section(run: RunRecords) -> Iterator[Block]:
 
 
 def memory_section(run: RunRecords) -> Iterator[Block]:
-    """The ledger against the plan."""
+    """Yield the ledger against the plan."""
     if run.ledger:
         yield memory_chart(run.ledger, run.plan)
         if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN:
@@ -166,7 +167,7 @@ def memory_section(run: RunRecords) -> Iterator[Block]:
 
 
 def planned_and_held(run: RunRecords) -> Iterator[Block]:
-    """Bytes planned and held by owner: the difference must be 0."""
+    """Yield bytes planned and held by owner: the difference must be 0."""
     yield Heading("Planned and held")
     if run.plan is None or not run.ledger:
         yield missing_paragraph(
@@ -181,7 +182,7 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
         before = groups.get(name, (0, 0))
         groups[name] = (before[0] + planned, before[1] + held)
     total = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    off = sum(planned != held for _, planned, held in rows)
+    off = sum(planned != held for _, planned, held in rows)  # each owner, as sums of a group may hide two that differ
     verdict = (
         f"Each of the {len(rows)} owners holds what was planned, to the byte."
         if not off
@@ -199,7 +200,7 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
 
 
 def workers_section(line: LedgerLine) -> Iterator[Block]:
-    """Private bytes of each process that computes for the run, against the plan."""
+    """Yield the private bytes of each process that computes for the run, against the plan."""
     yield Heading("Workers")
     off = [worker for worker in line.workers if worker.unplanned]
     said = "holds what was planned, to the byte" if not off else f"but {len(off)} holds what was planned"
@@ -222,7 +223,7 @@ def workers_section(line: LedgerLine) -> Iterator[Block]:
 
 
 def machines_section(line: LedgerLine) -> Iterator[Block]:
-    """The workers of each machine of a cluster together: a mapped file counts once there, as its readers share it."""
+    """Yield the workers of each machine of a cluster together: a mapped file counts once there, as readers share it."""
     machines: dict[str, list[WorkerLine]] = {}
     for worker in line.workers:
         machines.setdefault(worker.machine, []).append(worker)
@@ -254,7 +255,7 @@ def _against(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:
 
 
 def speed_section(run: RunRecords) -> Iterator[Block]:
-    """Steps per second, and where the time goes."""
+    """Yield steps per second, and where the time goes."""
     if run.ledger and any(line.phases for line in run.ledger):
         yield pace_chart(run.ledger)
         yield time_chart(*seconds_by_phase(run.ledger, MOST_COLUMNS_OF_TIME))
@@ -267,7 +268,7 @@ def speed_section(run: RunRecords) -> Iterator[Block]:
 
 
 def alarms_section(run: RunRecords) -> Iterator[Block]:
-    """What the run warned of, once for each kind."""
+    """Yield what the run warned of, once for each kind."""
     if not run.alarms:
         yield Paragraph("The run warned of nothing.", "calm")
         return
@@ -276,7 +277,7 @@ def alarms_section(run: RunRecords) -> Iterator[Block]:
 
 
 def checkpoints_section(run: RunRecords) -> Iterator[Block]:
-    """What the run can be resumed from."""
+    """Yield the checkpoints from which the run can be resumed."""
     if not run.checkpoints:
         yield missing_paragraph("checkpoint", "checkpoints/", run.state, "after each round")
         return
@@ -301,7 +302,7 @@ def checkpoints_section(run: RunRecords) -> Iterator[Block]:
 
 
 def configuration_section(run: RunRecords) -> Iterator[Block]:
-    """The file that repeats the run."""
+    """Yield the file that repeats the run."""
     lines = run.config_text.splitlines(keepends=True)
     said = (Piece("config.toml"), ": every setting, under what it means")
     yield Folded(said, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
@@ -315,5 +316,5 @@ PARTS: dict[str, Callable[[RunRecords], Iterator[Block]]] = {
     "Checkpoints": checkpoints_section,
     "Configuration": configuration_section,
 }
-"""Of every run's page, below the parts that its recipe has: title -> what yields its blocks. A further part of all
-pages is a line here."""
+"""Parts of every run's page below those of its recipe: title -> function that yields its blocks. A further part of
+all pages is a line here."""

@@ -26,19 +26,19 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, read_asset
 
 WIDTH = 11.0
-"""Inches."""
+"""Width in inches."""
 PIXELS = 92.0
-"""Of a chart on a page, to an inch of the picture."""
+"""Pixels of a chart on a page that make an inch of the picture."""
 AROUND = 50
 """Pixels that the title and the legend of a chart take."""
 POINTS = 72.0
-"""To an inch."""
+"""Points of an inch."""
 MOST_LETTERS = 30
 LETTER, SYMBOL = 4.7, 8
 """Points of a letter in a legend, and the letters that a name's symbol takes."""
 DECADE = 10.0
 EDGE = 0.02
-"""Part of the rounds that is left free at both ends, so that dots are whole."""
+"""Share of the rounds that is left free at both ends, so that dots are whole."""
 SYMBOLS = {"circle": "o", "up": "^", "down": "v"}
 
 
@@ -46,13 +46,14 @@ def draw_run(path: Path, recipe: Recipe | None = None) -> None:
     """Draw a finished run into its folder, from that folder alone.
 
     Args:
-        path: its folder.
-        recipe: that has just trained it; None where it is only read.
+        path: folder of the run.
+        recipe: the recipe that has just trained it; None where the folder is only read.
 
     Raises:
         RunError: a file of the run is damaged, or the picture cannot be written.
     """
     run = read_run(path)
+    # In memory first, then whole into the folder: a picture that fails half-way leaves the old one.
     write_picture(RunFolder(path).picture, own_picture(run, recipe))
 
 
@@ -61,7 +62,7 @@ def write_picture(out: Path, rows: Picture) -> None:
 
     Args:
         out: file to write.
-        rows: of charts, from above.
+        rows: rows of charts, from above.
 
     Raises:
         RunError: it cannot be written.
@@ -73,7 +74,7 @@ def write_picture(out: Path, rows: Picture) -> None:
 
 
 def paint_figure(rows: Picture) -> Figure:
-    """The charts, painted."""
+    """Return the charts, painted."""
     heights = [max(part.height for part in row) + AROUND for row in rows]
     with mpl.rc_context(_style()):
         # A Figure of its own: pyplot keeps every figure in a registry until it is closed.
@@ -91,6 +92,7 @@ def _parts(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratios: An
 
 
 def _style() -> dict[Any, Any]:
+    # Settings for this picture alone: a program's own style of matplotlib stays as it is.
     ink, faint = theme_colour("--ink"), theme_colour("--faint")
     return {
         "font.size": 9,
@@ -113,13 +115,13 @@ def _style() -> dict[Any, Any]:
 
 @cache
 def _light() -> dict[str, str]:
-    """The colours of the style sheet in the light theme, by name."""
-    light, _, _ = read_asset("page.css").partition("@media")
+    """Return the colours of the style sheet in the light theme, by name."""
+    light, _, _ = read_asset("page.css").partition("@media")  # the dark theme follows in a media query
     return dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", light))
 
 
 def theme_colour(name: str) -> str:
-    """The colour of a name of the style sheet; one that is given as `#rrggbb` is itself."""
+    """Return the colour of a name of the style sheet; `#rrggbb` is returned as it is."""
     return _light()[name] if name.startswith("--") else name
 
 
@@ -150,12 +152,12 @@ def _draw(place: SubFigure, part: Chart | Grid) -> None:
 
 
 def _short(name: str) -> str:
-    """A name that leaves room for the drawing."""
+    """Return a name that leaves room for the drawing."""
     return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
 
 
 def _handle(mark: Mark) -> Artist:
-    """How a mark stands in the legend."""
+    """Return the symbol of a mark in the legend."""
     shade = theme_colour(mark.colour if isinstance(mark.colour, str) else mark.colour[0])
     if isinstance(mark, Dots):
         return Line2D([], [], ls="", marker=SYMBOLS[mark.symbol], ms=5, color=shade)
@@ -165,7 +167,7 @@ def _handle(mark: Mark) -> Artist:
 
 
 def _paint(axes: Axes, chart: Chart) -> None:
-    below: dict[Any, float] = {}
+    below: dict[Any, float] = {}  # height so far at each place, for what is stacked
     beside = [mark for mark in chart.marks if isinstance(mark, Bars) and not mark.stacked]
     for mark in chart.marks:
         match mark:
@@ -195,7 +197,7 @@ def _paint(axes: Axes, chart: Chart) -> None:
 
 def _line(axes: Axes, mark: Line) -> None:
     values = _numbers(mark.y)
-    dots = mark.dots or int(np.isfinite(values).sum()) == 1
+    dots = mark.dots or int(np.isfinite(values).sum()) == 1  # a single value would be a line without length
     axes.plot(
         _places(mark.x),
         values,
@@ -211,12 +213,12 @@ def _line(axes: Axes, mark: Line) -> None:
 def _paint_stacked(
     axes: Axes, at: Sequence[Any], values: np.ndarray, mark: Line | Bars, below: dict[Any, float]
 ) -> None:
-    """An area or bars on top of those before, whose heights are in `below`."""
+    """Paint an area or bars on top of those before, whose heights are in `below`."""
     low = np.array([below.get(place, 0.0) for place in at])
     shade: Any = (
         theme_colour(mark.colour) if isinstance(mark.colour, str) else [theme_colour(each) for each in mark.colour]
     )
-    if isinstance(mark, Bars) or len(at) == 1:
+    if isinstance(mark, Bars) or len(at) == 1:  # an area needs two places
         axes.bar(at, values, 0.5 if len(at) == 1 else 0.88, bottom=low, color=shade)
     else:
         axes.fill_between(_places(at), low, low + values, color=shade, lw=0)
@@ -224,18 +226,18 @@ def _paint_stacked(
 
 
 def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
-    """Bars of one name; `place` is their number among so many names that stand beside each other."""
+    """Paint bars of one name; `place` is their number among the names that stand beside each other."""
     rows = chart.y if mark.across else chart.x
     number, names = place
     wide = 0.7 / names
     at = np.asarray(rows.place_values(mark.at), dtype=float) + (number - (names - 1) / 2) * wide
     values = _numbers(mark.values)
     shade = theme_colour(mark.colour) if isinstance(mark.colour, str) else [theme_colour(each) for each in mark.colour]
-    (axes.barh if mark.across else axes.bar)(at, values, 0.9 * wide, color=shade)
+    (axes.barh if mark.across else axes.bar)(at, values, 0.9 * wide, color=shade)  # a tenth is left between neighbours
     ends = values
     if mark.low:
         low, high = _numbers(mark.low), _numbers(mark.high)
-        around = np.clip(np.stack([values - low, high - values]), 0, None)
+        around = np.clip(np.stack([values - low, high - values]), 0, None)  # an interval need not hold the value
         spot: Any = {"x": values, "y": at, "xerr": around} if mark.across else {"x": at, "y": values, "yerr": around}
         axes.errorbar(**spot, fmt="none", ecolor=theme_colour("--ink"), lw=1.2, capsize=3)
         ends = np.maximum(ends, high)
@@ -248,7 +250,7 @@ def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
 
 
 def _places(values: Iterable[Any]) -> np.ndarray:
-    """Dates as dates, and numbers as numbers."""
+    """Return dates as dates, and numbers as numbers."""
     found = list(values)
     return np.asarray(found, dtype="datetime64[D]" if found and isinstance(found[0], date) else float)
 
@@ -274,6 +276,7 @@ def _axis(axes: Axes, given: Axis, name: str) -> None:
     if given.kind == "log":
         (axes.set_xscale if name == "x" else axes.set_yscale)("log")
         low, high = axes.dataLim.intervaly if name == "y" else axes.dataLim.intervalx
+        # Within a decade there may be no power of ten to mark, so ticks are plain there.
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > DECADE * low > 0 else MaxNLocator(6))
         axis.set_minor_formatter(NullFormatter())
     elif given.kind == "round":

@@ -1,4 +1,4 @@
-"""The parts of a page that a recipe has for itself, and where they come from when the recipe is not to be imported.
+"""Parts of a page from its recipe, and their source where the recipe is not to be imported.
 
 Parts of an installed recipe are made from the run's records by its own functions. Those of any other recipe were
 written into the run's folder as data (`sections.json`) while the run trained, by a process that had the recipe at hand.
@@ -22,27 +22,29 @@ from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 
 MOST_BYTES = 8 << 20
-"""Of `sections.json`: a page with more would hardly open."""
+"""Most bytes of `sections.json`: a page with more would hardly open."""
 MOST_PARTS, MOST_TITLE = 32, 80
 REMEDY = "`flatwater resume` of the run writes them anew."
 
 
 def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
-    """The parts of the recipe: title -> blocks."""
+    """Return the parts of the recipe: title -> blocks."""
     shipped = find_installed(run.recipe.name)
     if shipped is not None:
         return dict(shipped.sections(run))
     if not run.recipe.own_parts:
         return dict(course_sections(run))
+    # Written while it trained: the recipe's code is not imported here.
     return dict(_written_parts(RunFolder(run.path)) or course_sections(run))
 
 
 def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
-    """The parts that installed packages add to the page of any run, of which a broken one says so in its place."""
+    """Return the parts that installed packages add to the page of any run; a broken one says so in its place."""
     found: dict[str, Iterable[Block]] = {}
     for name, where in group_rows("sections").items():
         try:
             parts: Mapping[str, Iterable[Block]] = load_named(where)(run)
+            # Made within the `try`: blocks may be a generator that fails late.
             found |= {title: list(blocks) for title, blocks in parts.items()}
         except Exception as fault:  # noqa: BLE001  (the edge to other people's packages: the page is drawn without it)
             said = f"{type(fault).__name__}: {fault}"
@@ -51,7 +53,7 @@ def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
 
 
 def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
-    """The parts that the run has written; none where it has written none yet, and why not where they are damaged."""
+    """Return the parts that the run has written; empty where there are none yet, a reason where they are damaged."""
     try:
         found = parse_json(read_regular(folder.sections, MOST_BYTES, follow=False))
         if not isinstance(found, list) or not 0 < len(found) <= MOST_PARTS:
@@ -68,16 +70,16 @@ def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
 def _part(content: object) -> tuple[str, list[Block]]:
     if not isinstance(content, dict) or not isinstance(content.get("blocks"), list):
         raise ValueError(f"{short_repr(content)}: expected a title and blocks")  # noqa: TRY004  (told as any other misfit)
-    title = from_plain(content.get("title"), str)[:MOST_TITLE]
+    title = from_plain(content.get("title"), str)[:MOST_TITLE]  # the folder may come from anybody
     return title, [from_plain(block) for block in content["blocks"]]
 
 
 def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
-    """The charts of `result.png`.
+    """Return the charts of `result.png`.
 
     Args:
-        run: its records.
-        recipe: that has just trained it; None where it is only read.
+        run: records of the run.
+        recipe: the recipe that has just trained it; None where the folder is only read.
     """
     known = find_installed(run.recipe.name) if recipe is None else recipe
     return course_picture(run) if known is None else known.picture(run)
@@ -86,11 +88,11 @@ def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
 def write_parts(folder: RunFolder, recipe: Recipe) -> None:
     """Write the parts of a recipe that is not installed into a run's folder, as they are now.
 
-    Called from within a run, which it costs the reading of some hundred lines: see `runs.own_parts`.
+    Called from within a run, which it costs the reading of some hundred lines: see `runs.recipe_parts`.
 
     Raises:
         RunError: the folder cannot be written, or a file of the run is damaged.
-        TypeError: the recipe gives something else than blocks.
+        TypeError: the recipe gives something that is no block.
     """
     found = recipe.sections(read_run(folder.root))
     parts = [(str(title), [to_plain(block) for block in blocks]) for title, blocks in found.items()]

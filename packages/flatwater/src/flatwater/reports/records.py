@@ -1,6 +1,6 @@
-"""Everything about a run that its page shows, read from its folder once.
+"""Records of a run for its page, read from its folder once.
 
-A file that is not there (an older run, a run in training) leaves its field empty, and the page says so.
+A file that is not there (in an older run, or one in training) leaves its field empty, and the page says so.
 """
 
 from dataclasses import dataclass, field
@@ -38,34 +38,34 @@ from flatwater_watch.pages.chart import MOST_POINTS
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecords:
-    """One run, as its files say."""
+    """One run, as its files describe it."""
 
     path: Path
     recipe: Description
-    """What is known of it, without importing it."""
+    """Description of its recipe, for which nothing is imported."""
     state: str
     rounds: int
-    """Wanted in all."""
+    """Number of rounds wanted in all."""
     done: int
-    """Rounds recorded."""
+    """Number of rounds recorded."""
     config: dict[str, Any]
     config_text: str
     read_at: datetime
     metrics: dict[str, list[float]]
-    """By name; rounds thinned to `MOST_POINTS`."""
+    """Numbers by name; rounds thinned to `MOST_POINTS`."""
     crowned: list[tuple[float, float]]
     """Rounds that brought a new champion, with its validation value; thinned."""
     plan: Plan | None
     ledger: list[LedgerLine]
-    """Thinned like the metrics, with the first and the last line."""
+    """Lines of the ledger, thinned like the metrics, with the first and the last line."""
     findings: list[tuple[int, Finding]]
     alarms: list[AlarmKind]
     result: dict[str, Any] | None
     holdout: dict[str, Any] | None
-    """The result on the holdout, of the last look."""
+    """The result on the holdout, of its last use."""
     checkpoints: list[Manifest]
     doubts: list[str] = field(default_factory=list)
-    """Why it cannot be resumed bit for bit; empty where it can."""
+    """Reasons why it cannot be resumed bit for bit; empty where it can."""
 
 
 def read_run(path: Path) -> RunRecords:
@@ -75,6 +75,7 @@ def read_run(path: Path) -> RunRecords:
         RunError: there is no run, or one of its files is damaged.
         CheckpointError: a checkpoint was written by another version.
     """
+    # Whatever a file names is not imported here: a page is drawn of folders that come from others.
     with importing_only_ours():
         return _read(path, open_folder(path))
 
@@ -110,7 +111,7 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
 
 
 def read_course(folder: RunFolder) -> dict[str, list[float]]:
-    """The numbers of the rounds by name, thinned to `MOST_POINTS`: columns, NaN where a round has none.
+    """Return the numbers of the rounds by name, thinned to `MOST_POINTS`: columns, NaN where a round has none.
 
     Raises:
         RunError: the file cannot be read, or one of the lines is damaged.
@@ -121,6 +122,7 @@ def read_course(folder: RunFolder) -> dict[str, list[float]]:
 def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
     return [
         (float(record["round"]), float(record["validation/champion"]))
+        # By the text first: of a long run most lines are never parsed.
         for record in read_records(folder.metrics, MOST_POINTS, mark=b'"champion/crowned": 1')
         if record.get("champion/crowned") == 1 and is_number(record.get("validation/champion"))
     ]

@@ -1,4 +1,4 @@
-"""Blocks about a run's result: its table, and why it is not there."""
+"""Blocks about a run's result: its table, and the reason where it is missing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +8,14 @@ from flatwater_watch.pages.blocks import Paragraph, Piece, Table
 
 
 def missing_paragraph(what: str, file: str, state: str, when: str = "at the end of a run") -> Paragraph:
-    """Why there is nothing to show: a file of a run in this state is not there."""
+    """Return a paragraph that says why a file of a run in this state is not there."""
     states = {"training": "This run is in training.", "stopped": "This run was stopped; it can be resumed."}
     why = states.get(state, "This run was trained by a version that wrote none, or the file was removed.")
     return Paragraph((f"There is no {what} here: ", Piece(file), f" is written {when}. {why}"), "missing")
 
 
 def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:
-    """A row for each that was compared, a column for each number that one of them has; blank where it has not."""
+    """Return a table with a row for each player, a column for each number that one of them has."""
     measured = measured_numbers(recipe, result)
     rows = [
         (
