@@ -101,7 +101,7 @@ class DDPGConfig(Settings):
 
 @config(table="learner.td3")
 class TD3Config(DDPGConfig):
-    """DDPG with two critics of which the smaller one counts, a delayed actor, and noise on the target's actions."""
+    """TD3: the smaller of two critics, delayed actor updates, target policy smoothing."""
 
     critic_lr: Rate = 2e-3
     """Learning rate of the critics (AdamW)."""
@@ -260,13 +260,13 @@ class Ramp:
     """A number that changes in a straight line over the agents' steps, and stays where it ends."""
 
     first: Weight
-    """Until `begins`."""
+    """Value until `begins`."""
     last: Weight
-    """From `ends` on."""
+    """Value from `ends` on."""
     begins: OptionalNumber = 0
-    """Agent steps of the whole run."""
+    """Agent steps of the whole run at which the change begins."""
     ends: OptionalNumber = 0
-    """Agent steps of the whole run; not before `begins`."""
+    """Agent steps of the whole run at which the change ends; not before `begins`."""
 
     def __post_init__(self) -> None:
         """Refuse an end before the beginning."""

@@ -35,8 +35,8 @@ class PolicyConfig:
     floor: Annotated[float, Bounds(0, 1, below=True)] = 0.05
     """Share of operations that are drawn uniformly among the legal ones while learning, so that none dies out."""
     prior: tuple[Odds, ...] = (1.0, 1.0, 1.0, 0.2, 1.0, 0.05)
-    """How often the first policy does each legal operation, beside the others: wait, germinate, advance, set the alpha
-    target, fossilise, prune. What is learned moves it. Were all alike, a seed would hardly ever live until it helps."""
+    """Relative frequency of each legal operation in the first policy: wait, germinate, advance, set the alpha target,
+    fossilise, prune. Learning moves it. Were all alike, a seed would hardly ever live until it helps."""
 
 
 @config(table="student")
@@ -55,7 +55,7 @@ class StudentConfig:
     layers: tuple[Annotated[int, Bounds(1, 1 << 16)], ...] = (64, 64)
     """Widths of the layers of both where there is no LSTM."""
     observations: Literal["logs", "stretched"] = "logs"
-    """How numbers of a vector are read. logs: each as sign(x) log(1 + |x|). stretched: the same; what the
+    """Reading of the numbers of a vector. logs: each as sign(x) log(1 + |x|). stretched: the same; what the
     environment measures, such as a speed, is then stretched about its mean so far where it hardly differs."""
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from flatwater_watch.options.declare import config
 
 @config(table="replay")
 class DrawConfig:
-    """How experience is drawn."""
+    """Draws of experience from a replay."""
 
     warmup: Number = 1_000
     """Transitions held before the first update."""

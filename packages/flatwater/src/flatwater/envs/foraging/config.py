@@ -18,7 +18,7 @@ class ForagingConfig:
     """
 
     agents: Annotated[int, Bounds(1, WIDEST**2)] = 4
-    """Agents in each."""
+    """Agents in each environment."""
     size: Annotated[int, Bounds(3, 1 << 8)] = 20
     """Cells of the map's side, with the wall around it."""
     mines: Annotated[int, Bounds(1, 1 << 16)] = 6
@@ -26,7 +26,7 @@ class ForagingConfig:
     depots: Annotated[int, Bounds(1, 1 << 16)] = 3
     """Cells where an agent with ore delivers it by moving against them."""
     walls: Annotated[int, Bounds(0, 1 << 16)] = 24
-    """Cells inside the map that nobody passes."""
+    """Number of wall cells inside the map."""
     steps: Number = 256
     """Steps of an episode, which is then truncated."""
     window: Annotated[int, Bounds(3, WIDEST)] = 11
@@ -34,7 +34,7 @@ class ForagingConfig:
     tokens: Annotated[int, Bounds(16, 1 << 12)] = 64
     """Tokens of an observation, the nearest first; tokens beyond this number are left out."""
     price: Annotated[float, Bounds(0, 1e6, above=True)] = 1.0
-    """Paid for a delivery."""
+    """Reward for a delivery."""
 
     def __post_init__(self) -> None:
         inside = (self.size - 2) ** 2

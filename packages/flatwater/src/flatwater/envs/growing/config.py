@@ -36,7 +36,7 @@ class HostConfig:
 
 @config(table="env.fit")
 class FitConfig:
-    """How hosts and seeds are trained in each step."""
+    """Training of hosts and seeds in each step."""
 
     optimizer: Literal["adam", "sgd"] = "adam"
     """sgd: with momentum 0.9. Each host and each seed has moments and a count of updates of its own."""
@@ -58,7 +58,7 @@ class LifecycleConfig:
     """The choices of an agent, and the lengths of the stages."""
 
     alpha_targets: tuple[Annotated[float, Bounds(0, 1, above=True)], ...] = (0.5, 0.75, 1.0)
-    """How much of a seed is blended in, the choices of the head `alpha_target`. A new seed aims at the last."""
+    """Shares of a seed that can be blended in, the choices of the head `alpha_target`. A new seed aims at the last."""
     tempos: tuple[Count, ...] = (1, 3, 6)
     """Steps of a ramp of alpha from 0 to 1, the choices of the head `tempo`."""
     embargo: Count = 3
@@ -80,14 +80,14 @@ class GrowRewardConfig:
     """The reward of a step; accuracies are shares of the validation images, 0 to 1."""
 
     contribution: Weight = 0.05
-    """For each seed: accuracy with it minus accuracy without it, at most what the host gained since its germination and
-    over hosts of its kind that were left alone."""
+    """Weight of each seed's contribution: accuracy with it minus accuracy without it, at most the host's gain since its
+    germination and over hosts of its kind that were left alone."""
     rent: Weight = 0.002
-    """Taken for the weights of live seeds, as a multiple of the host's own."""
+    """Price of the weights of live seeds, as a multiple of the host's own."""
     churn: Weight = 0.01
-    """Taken for each germination and each pruning."""
+    """Price of each germination and each pruning."""
     terminal: Weight = 4.0
-    """For the accuracy after the last step."""
+    """Weight of the accuracy after the last step."""
 
 
 REMOVED = {

@@ -27,7 +27,7 @@ class EpisodesConfig:
     """Episodes without noise, on seeds that are drawn anew in each generation: all members play the same ones."""
 
     episodes: Annotated[int, Bounds(1, 1 << 16)] = 4
-    """Of every member and the champion. Fitness is their mean return."""
+    """Episodes of every member and of the champion. Fitness is their mean return."""
 
 
 @config(table="wrapped")
@@ -63,7 +63,7 @@ class PolicyDDPGConfig(DDPGConfig):
 
 @config(table="learner.td3")
 class PolicyTD3Config(TD3Config):
-    """DDPG with two critics of which the smaller one counts, a delayed actor, and noise on the target's actions."""
+    """TD3: the smaller of two critics, delayed actor updates, target policy smoothing."""
 
     actor_lr: Rate = 1e-3
     critic_lr: Rate = 1e-3
@@ -76,7 +76,7 @@ class PolicyTD3Config(TD3Config):
 
 @config(table="learner.sac")
 class PolicySACConfig(SACConfig):
-    """Policies that are drawn from, paid for their entropy, and two critics each."""
+    """Random policies with a reward for their entropy, and two critics each."""
 
     updates: Count = 1
     """Updates of each member after each step of its environments."""
@@ -88,7 +88,7 @@ class PolicyLearnerConfig(AlgorithmConfig):
     """How every member learns. The settings of an algorithm are in the table of its name."""
 
     algorithm: Annotated[str, Code()] = "td3"
-    """ddpg, td3, sac: all learn from what the whole population has played, with critics of their own.
+    """ddpg, td3, sac: all learn from the transitions of the whole population, with critics of their own.
     package.module:NAME: an algorithm of yours, with its settings in the table `own`."""
     weight_decay: Annotated[float, Bounds(0, 100)] = 0.0
     grad_clip: Weight = 0.0
@@ -118,7 +118,7 @@ class PolicyEvolutionConfig(EvolutionConfig):
 
 @config
 class EvolveConfig:
-    """A population that plays, learns from what all have played, and is selected by what it earns."""
+    """A population that plays, learns from the transitions of all members, and is selected by its returns."""
 
     seed: Seed = 0
     """Every random number of the run follows from it."""

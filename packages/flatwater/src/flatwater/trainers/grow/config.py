@@ -40,10 +40,10 @@ class GrowConfig:
     """Environments that are computed at once, however many there are: a worker takes whole groups, so the run is the
     same on any number of workers. Another group changes last bits; small ones take more time each."""
     task: Annotated[str, Code()] = "digits"
-    """What the hosts learn: digits, those of scikit-learn, or package.module:function of yours, which returns images
+    """Task of the hosts: digits, those of scikit-learn, or package.module:function of yours, which returns images
     [N, C, H, W] or vectors [N, D] and their classes [N]. Sizes follow from it."""
     host: Annotated[str | None, Code()] = None
-    """What learns them: package.module:Class of yours, a torch.nn.Module made from (channels, height, width, classes)
+    """Class of the hosts: package.module:Class of yours, a torch.nn.Module made from (channels, height, width, classes)
     whose `slots` name the submodules that seeds grow behind. Left out: the hosts of env.host."""
     env: GrowingConfig = field(default_factory=GrowingConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
