@@ -211,6 +211,7 @@ class AlgorithmConfig:
         plain, given = type(self), to_mapping(self) | {"algorithm": name}
         if own_algorithm(self.algorithm):
             refuse_given(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
+            # The class without `own`, as this table was made for the other algorithm.
             plain = next(cls for cls in plain.__mro__[1:] if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
             given.pop("own")
         return from_mapping(plain, given, "the command line")

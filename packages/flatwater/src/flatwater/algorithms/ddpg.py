@@ -168,6 +168,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
     """Bind an update to the population's storage."""
     tally, count = members.tally, config.micro_batches
     weights = {span: member_weights(members, nets, span) for span in groups}
+    # Views of the optimisers' gradients, which updates accumulate in.
     actor_homes = {span: views(members.actor_adam.grad[slice(*span)], nets.actor.layout) for span in groups}
     critic_homes = {
         span: [views(adam.grad[slice(*span)], nets.critic.layout) for adam in members.critic_adams] for span in groups

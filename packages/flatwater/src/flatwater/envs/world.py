@@ -56,6 +56,7 @@ class Spaces:
     def __post_init__(self) -> None:
         """Refuse masks of numbers, and measures that are no positions of a vector."""
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
+        # Tokens are labels, without a scale that could be measured.
         known = range(self.obs[0] if self.form == "vector" else 0)
         fine = all(number in known for number in self.measures) and len(set(self.measures)) == len(self.measures)
         require(fine, "measures", self.measures, f"positions among the {len(known)} of a vector, each once")
@@ -154,6 +155,7 @@ def split_legal(spaces: Spaces, legal: Array) -> list[Array]:
 
 def any_legal(spaces: Spaces, legal: Array) -> Array:
     """Return the first legal action of each agent, int64 [E, A] or [E, A, H]."""
+    # `argmax` of flags is the first that is True.
     first = [part.argmax(-1) for part in split_legal(spaces, legal)]
     return first[0] if spaces.choices is None else np.stack(first, -1)
 

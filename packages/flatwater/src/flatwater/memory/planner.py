@@ -67,6 +67,7 @@ class Plan:
     @property
     def needed_bytes(self) -> int:
         """Resident memory at the highest moment of the run, its workers on this machine included."""
+        # Workers on a cluster take memory of their own machines.
         workers = 0 if self.apart else sum(self.workers)
         return self.base_bytes + self.total_bytes + self.mapped_bytes + self.transient_bytes + workers
 

@@ -53,6 +53,7 @@ def views(block: Tensor, layout: Layout) -> dict[str, Tensor]:
     named, at = {}, 0
     for name, weight in layout.weights.items():
         size = prod(weight.shape)
+        # `view` and not `reshape`, which may copy: writing to a weight must write to the block.
         named[name] = block[:, at : at + size].view(len(block), *weight.shape)
         at += size
     return named

@@ -22,7 +22,6 @@ class ForagingWorld:
     """
 
     def __init__(self, config: ForagingConfig, envs: int) -> None:
-        """Compile the game."""
         game = _game(config)
         self.features, self.tags = game.features, game.tags
         """Numbers in tokens, by name: of features, and of the contents of a cell."""
@@ -50,6 +49,7 @@ class ForagingWorld:
             terminated, truncated = self._over[:, env]
             simulator.set_buffers(self._obs[env], terminated, truncated, self._reward[env], self._actions[env])
             self._simulators[env] = simulator
+        # Simulators have room for all tokens; agents are shown the configured number, the nearest.
         obs[which] = self._obs[which, :, : self._config.tokens]
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:

@@ -30,6 +30,7 @@ class HostConfig:
 
     def __post_init__(self) -> None:
         channels = self.channels
+        # The norms of blocks and seeds have two groups.
         require(not any(c % 2 for c in channels), "env.host.channels", channels, "even")
         require(self.rank <= min(self.hidden), "env.host.rank", self.rank, "1 to the narrowest of env.host.hidden")
 

@@ -83,6 +83,7 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
     _check_logits(alone[0].logits, images)
     grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in alone[0].outputs.items()}
     constants = {name: buffer.to(device) for name, buffer in before.items()}
+    # Tried on the CPU; it gets its constants on the device afterwards.
     host = OwnHost(build, images, again.to("meta"), grafts, before)
     try:
         _check_stacked(host, [one, other], [each.logits for each in alone], shown_)

@@ -33,6 +33,7 @@ def seed_credit(
         alone: accuracy of hosts of its kind, left alone, after as many steps; 0 where it is not known.
     """
     gained = (accuracy[:, None] - torch.maximum(started_from, alone[:, None])).clamp(min=0)
+    # `gained` is never negative, so that a negative contribution is the minimum.
     return torch.minimum(contribution, gained)
 
 

@@ -32,6 +32,7 @@ class BabyAITeacher:
             raise ConfigError(
                 "the teacher `babyai` knows BabyAI's levels only, such as gymnasium:BabyAI-GoToRedBall-v0"
             )
+        # `executed` is the world's own array, which it writes at each step.
         self._levels, self._executed = copies, world.executed
         self._rest = world.spaces.actions.index(REST)
         self._bots: list[BabyAIBot | None] = [None] * len(copies)
@@ -49,6 +50,7 @@ class BabyAITeacher:
             actions_out[env, 0] = self._advice_(env)
 
     def _advice_(self, env: int) -> int:
+        # The present bot; where it fails, one new bot.
         for bot in (self._bots[env], None):
             try:
                 return self._ask_(env, bot)

@@ -26,7 +26,6 @@ class CartPoleWorld:
     """A `World` of E copies of CartPole, A = 1: bit for bit as `GymnasiumWorld` plays it."""
 
     def __init__(self, name: str, config: WrappedConfig, envs: int) -> None:
-        """Build the copies."""
         self._one = one = cast("CartPoleEnv", gymnasium.make(name).unwrapped)
         most = gymnasium.spec(name).max_episode_steps or NEVER
         steps = config.steps or most

@@ -31,6 +31,7 @@ class OwnWorld:
             self.inner = build(envs)
             """Object of the user's class."""
             self._spaces = self.inner.spaces
+        # As an object: a class of the user's may give anything.
         said: object = self._spaces
         if not isinstance(said, Spaces) or said.envs != envs:
             raise ConfigError(f"its `spaces` are {said!r}: expected are flatwater.envs.world.Spaces of {envs} copies")
@@ -106,7 +107,6 @@ class OwnTeacher:
     """A `Teacher` around a teacher of the user's class, which is called with the user's own world."""
 
     def __init__(self, build: Callable[[World], Teacher], world: World) -> None:
-        """Make the teacher."""
         what, known = f"teacher {dotted_name(build)}", world.inner if isinstance(world, OwnWorld) else world
         with Border(what, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
             self.inner = build(known)

@@ -107,6 +107,7 @@ class PettingZooWorld:
         """Step every copy with the actions of the agents that are still in it."""
         for env, copy in enumerate(self._copies):
             given = self._actions.to_env_actions(actions[env])
+            # PettingZoo's parallel API takes no action of an agent that is over.
             acts = {a: given[at] for at, a in enumerate(self._agents) if a in copy.agents}
             # The user's call alone is within the border: its result is checked outside, with messages of our own.
             with self._stepping:
@@ -125,6 +126,7 @@ class PettingZooWorld:
                 self._write_legal_(legal[env], infos, copy.agents)
         if self._looks:
             self._check_finite(obs, "step")
+        # Kept marks: the environment tells an agent's end in one step alone.
         terminated[...], truncated[...] = self._over
         self._limit.truncate_(terminated, truncated)
 

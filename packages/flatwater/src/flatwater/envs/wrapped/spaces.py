@@ -72,6 +72,7 @@ def make_reader(space: gym.Space[Any], name: str, form: Form = "auto") -> Observ
         return _plain_tokens(space, name)
     if form == "vector":
         return _vector(space, name)
+    # The shape does not tell, and either reading would train: the user says which.
     if form == "auto" and _may_be_tokens(space):
         raise ConfigError(
             f'{name}: observations of {space} may be tokens or an image. Say which: wrapped.form = "tokens" where each '
@@ -123,6 +124,7 @@ def _vector(space: gym.Space[Any], name: str) -> ObservationReader:
         for part in parts:
             part.write(part.of(observation), out[part.begins : part.ends])
 
+    # A single Box, as most environments have, is written without the loop.
     alone = parts[0].write if len(parts) == 1 and parts[0].key == "" else write
     return ObservationReader("vector", (size,), alone, measures, tuple((part.ends, part.key) for part in parts))
 

@@ -24,7 +24,6 @@ class EvolveRunConfig(RunConfig, EvolveConfig):
     yours. Actions are numbers within bounds."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that do not fit together."""
         check_run(self)
         envs = self.population.size * self.population.envs
         # The replay has a stream for each environment, and each stream holds one transition at least.

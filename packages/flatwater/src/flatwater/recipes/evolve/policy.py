@@ -38,7 +38,6 @@ class ChampionModule(nn.Module):
     high: Tensor
 
     def __init__(self, actor: MLPActor, bounds: Bounds, weights: Float[Tensor, "1 n"]) -> None:
-        """Keep weights and bounds as buffers."""
         super().__init__()
         self._actor = actor
         self.register_buffer("weights", weights)
@@ -58,7 +57,6 @@ class Champion:
     """The policy of the champion, without noise and without memory."""
 
     def __init__(self, actor: MLPActor, bounds: Bounds, weights: Float[Tensor, "1 n"]) -> None:
-        """Bind the weights."""
         self._actor, self._bounds, self._weights = actor, bounds, weights
         self._module = ChampionModule(actor, bounds, weights)
 

@@ -23,7 +23,6 @@ class GrowRunConfig(CrewConfig, GrowConfig):
     free at the start. Any number gives the same run. Each takes whole groups of environments (`group`)."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that do not fit together."""
         GrowConfig.__post_init__(self)
         check_crew(self)
         groups, half = len(self.groups), -(-self.envs // 2)

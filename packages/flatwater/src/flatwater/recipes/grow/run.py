@@ -84,6 +84,7 @@ def compose(config: GrowRunConfig) -> GrowRun:
     """Load the task and allocate the run whole."""
     device = find_device(config.device)
     plan = plan_grow(config, device)
+    # A budget may be exceeded on purpose; machines without room for a worker may not.
     if config.start_over_budget:
         refuse_nodes(plan.nodes)
     else:
@@ -93,6 +94,7 @@ def compose(config: GrowRunConfig) -> GrowRun:
     run = allocate_planned(lambda: build_grow(setup, task), plan)
     fingerprint, host = fingerprints(config, task)
     crew = None
+    # Only bound here: its processes start with the first episode.
     if plan.workers:
         exchange = measure_wire_bytes(setup, run, split_environments(config, len(plan.workers)))
         crew = GrowWorkers(config, setup, run, plan=plan, exchange=exchange, fingerprint=f"{fingerprint}:{host}")

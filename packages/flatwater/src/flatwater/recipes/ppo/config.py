@@ -20,7 +20,6 @@ class BlocksRunConfig(RunConfig, BlocksConfig):
     """Name of the setting that names the environment."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that do not fit together."""
         BlocksConfig.__post_init__(self)
         check_run(self)
 

@@ -36,7 +36,6 @@ class PolicyModule(nn.Module):
     """The policy as a module: observations and memory in; likeliest actions, their logits and the memory out."""
 
     def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
-        """Keep weights and bounds as buffers."""
         super().__init__()
         self._student, self._names = student, tuple(weights)
         for at, name in enumerate(self._names):
@@ -81,7 +80,6 @@ class TrainedPolicy:
     """
 
     def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
-        """Begin without a memory."""
         self._student, self._spaces = student, spaces
         self._weights = {name: weight for name, weight in weights.items() if name != COUNT}  # nothing is absorbed here
         self._device = student.device

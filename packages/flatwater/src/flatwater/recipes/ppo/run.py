@@ -112,6 +112,7 @@ def allocate(
 ) -> tuple[Plan, BlocksSetup, BlocksState]:
     """Return the plan of a run that fits, its constants, and its state, allocated whole."""
     plan = plan_blocks(config, worlds, device, taught=taught)
+    # Refused by the plan, before anything of the run is allocated.
     if not config.start_over_budget:
         refuse(plan)
     setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, device, taught=taught)

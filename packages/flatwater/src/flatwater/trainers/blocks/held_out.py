@@ -16,7 +16,6 @@ class HeldOutEvaluator:
     """The world of the held-out episodes, and its players."""
 
     def __init__(self, setup: BlocksSetup, run: BlocksState, world: World, teachers: dict[str, Teacher]) -> None:
-        """Bind views of the state."""
         self._setup, self._run = setup, run
         self._weights = bound_weights(setup.student, run.learner)
         self.world, self.teachers = world, teachers

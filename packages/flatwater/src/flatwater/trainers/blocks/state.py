@@ -99,6 +99,7 @@ def build_setup(
     config: BlocksConfig, spaces: Spaces, held_out: Spaces, device: torch.device, *, taught: bool = True
 ) -> BlocksSetup:
     """Return the constants of a run, with a policy for the world's spaces."""
+    # Set for acting as well: a policy must act in the precision that it learns in.
     student = replace(build_student(spaces, config.student, device), lowered=config.learner.autocast == "bf16")
     return BlocksSetup(config, spaces, held_out, student, device, taught)
 
@@ -122,7 +123,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
     Columns lie where the world is, on the CPU; the network, its moments and its memory on the student's device.
     """
     config, spaces, device = setup.config, setup.spaces, setup.device
-    host = device if device.type == "meta" else CPU
+    host = device if device.type == "meta" else CPU  # worlds and teachers compute on the CPU
     agents, columns = setup.agents, rollout_columns(setup)
     kind = columns["obs"].dtype
 
@@ -160,7 +161,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
             obs=zeros(others, *spaces.obs, dtype=kind),
             memory=memory(others),
             done=zeros(setup.held_out.envs, dtype=torch.bool),
-            scores={name: zeros(others).fill_(torch.nan) for name in setup.players},
+            scores={name: zeros(others).fill_(torch.nan) for name in setup.players},  # NaN: not measured
         ),
         ended=zeros(3, dtype=torch.float64),
         generators={name: generator(config.seed, name, host) for name in CONSUMERS}

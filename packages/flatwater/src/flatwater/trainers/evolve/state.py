@@ -100,6 +100,7 @@ def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: tor
         config.learner.algorithm,
         "one that learns from what was played",
     )
+    # One axis: the recipe has refused all observations but vectors.
     (seen,), acts = spaces.obs, len(spaces.actions)
     hidden = (config.net.hidden,) * config.net.layers
     nets = Networks(MLPActor(seen, acts, hidden, drawn=algorithm.gaussian), MLPCritic(seen, acts, hidden))
@@ -118,6 +119,7 @@ def build_population(setup: EvolveSetup) -> Population:
     Arrays that worlds write lie on the CPU; networks, moments and replay on the device.
     """
     config, device, members = setup.config, setup.device, setup.config.population.size
+    # Worlds compute on the CPU; on meta everything is a plan.
     host = device if device.type == "meta" else CPU
 
     def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -147,6 +149,7 @@ def build_population(setup: EvolveSetup) -> Population:
         lineage=first_generation(members, device),
         scores=GenerationScores(values=zeros(members + 1).fill_(torch.nan), crowned=False, plateau=False),
         ended=zeros(2, dtype=torch.float64),
+        # A generator for each consumer: none shifts another's draws.
         generators={name: generator(config.seed, name, host) for name in WORLDS}
         | {name: generator(config.seed, name, device) for name in DRAWERS},
     )

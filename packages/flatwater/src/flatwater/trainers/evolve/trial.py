@@ -16,7 +16,6 @@ class MemberEvaluator:
     """The world of the episodes without noise, and its players."""
 
     def __init__(self, setup: EvolveSetup, run: Population, world: World) -> None:
-        """Bind views of the state."""
         self._setup, self._run = setup, run
         self.world = world
         # A view with an axis of one agent: the world writes its observations into the state tree.

@@ -51,7 +51,6 @@ class GrowConfig:
     evaluation: HeldOutConfig = field(default_factory=HeldOutConfig)
 
     def __post_init__(self) -> None:
-        """Refuse settings that do not fit together."""
         parts = self.learner.minibatches
         require(self.envs % parts == 0, "envs", self.envs, f"a multiple of learner.minibatches ({parts})")
         shipped = self.env.host

@@ -61,6 +61,7 @@ class HostGroup:
 def split_groups(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Sequence[Span]) -> list[HostGroup]:
     """Return the groups of a pool, in its storage."""
     if len(spans) == 1:
+        # The pool itself, without a second tree of views.
         return [HostGroup(envs, memory)]
     return [HostGroup(sub_pool(envs, *span), memory[:, slice(*span)]) for span in spans]
 
@@ -147,6 +148,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
     def _likeliest_(self, group: HostGroup) -> Int[Tensor, "g A"]:
         """Return the policy's best action, without the draws and the floor that it learns with."""
         student, envs, memory = self._setup.student, group.envs, group.memory
+        # No starts: `begin_` has cleared the memory.
         starts = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
         with torch.no_grad():
             choice = student.choose(self._weights, observe(envs), memory, starts)

@@ -123,6 +123,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
         return torch.full((config.held_out_turns * config.envs,), torch.nan, device=device)
 
     initial = generator(config.seed, "initial weights", device)
+    # An episode is one sequence, so there are as many as environments.
     learner = build(student, sequences=config.envs, rng=initial, device=device)
     action = ColumnSpec((len(HEADS),), torch.int64)
     init_action_bias_(setup, learner)
