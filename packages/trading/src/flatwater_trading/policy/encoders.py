@@ -1,4 +1,4 @@
-"""What an encoder is: the history of each column, summarised for one day or for every day of an episode.
+"""Encoders: the history of each column, summarised for one day or for every day of an episode.
 
 Axes: P members, S slices (episodes), D days, B windows, N columns, C context days, F features, W token width.
 """
@@ -21,24 +21,24 @@ class Encoder(Protocol):
 
     @property
     def width(self) -> int:
-        """W, the numbers that describe one column on one day: the summary, and today as it is."""
+        """W, the numbers that describe one column on one day: the summary, then today's features."""
 
     @property
     def weights(self) -> dict[str, Weight]:
         """The named weights of one member."""
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
-        """The last day of each window."""
+        """Summarise the last day of each window."""
 
     def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
-        """Every day of each slice that has its whole history in the slice: D = L - C + 1.
+        """Summarise every day of each slice that has its whole history in the slice: D = L - C + 1.
 
         Q is P where each member has slices of its own, or 1 where all have the same.
         """
 
 
 def kernels(context: int) -> tuple[int, ...]:
-    """Kernel sizes whose product is `context`, largest first, as few and as even as possible.
+    """Find kernel sizes whose product is `context`, largest first, as few and as even as possible.
 
     With dilations 1, k1, k1 k2, ... such a stack sees exactly `context` days, each through one path, so that a
     window evaluated alone and the same day evaluated within a longer series agree.
@@ -58,6 +58,7 @@ def kernels(context: int) -> tuple[int, ...]:
 
 
 def _factors(context: int) -> tuple[int, ...] | None:
+    # The fewest factors first: each is a level that passes over the whole series.
     for count in range(1, 12):
         best = _split(context, count, LARGEST_KERNEL)
         if best is not None:
@@ -66,7 +67,7 @@ def _factors(context: int) -> tuple[int, ...] | None:
 
 
 def _split(number: int, count: int, largest: int) -> tuple[int, ...] | None:
-    """The most even way to write `number` as `count` factors in descending order, none above `largest`."""
+    """Find the most even way to write `number` as `count` factors in descending order, none above `largest`."""
     if count == 1:
         return (number,) if 1 <= number <= largest else None
     options = (
@@ -78,7 +79,7 @@ def _split(number: int, count: int, largest: int) -> tuple[int, ...] | None:
 
 
 def build_encoder(config: NetConfig, *, context: int, features: int, room: int = 1) -> Encoder:
-    """The encoder that `config.encoder` names; `room` is how many times a CPU's chunks it may hold at a time."""
+    """Build the encoder that `config.encoder` names; it may hold `room` times a CPU's chunks at a time."""
     from flatwater_trading.policy.lstm import LstmEncoder  # noqa: PLC0415  (each encoder imports this module's kernels)
     from flatwater_trading.policy.tcn import TcnEncoder  # noqa: PLC0415
 

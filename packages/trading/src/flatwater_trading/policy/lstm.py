@@ -26,23 +26,23 @@ class LstmEncoder:
     features: int
     channels: int
     room: int = 1
-    """How many times `CHUNK_NUMBERS` are gathered at a time."""
+    """Multiple of `CHUNK_NUMBERS` that may be gathered at a time."""
 
     @property
     def width(self) -> int:
-        """Numbers that describe one column on one day."""
+        """Count of the numbers that describe one column on one day."""
         return self.channels + self.features
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """The patch map, then for each layer one map from input and state to the four gates."""
+        """Weights of the patch map, then for each layer of one map from input and state to the four gates."""
         named = linear("encoder.patch", self.kernels[0] * self.features, self.channels)
         for layer in range(LAYERS):
             named |= linear(f"encoder.{layer}", 2 * self.channels, 4 * self.channels)
         return named
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
-        """The LSTM's last output, and today as it is."""
+        """Return the LSTM's last output beside today's features."""
         p, b, n, days, f = x.shape
         patch = x.reshape(p, -1, self.kernels[0] * f)
         inputs = relu(apply_linear(params, "encoder.patch", patch))
@@ -55,6 +55,7 @@ class LstmEncoder:
         output = cell = torch.zeros_like(series[0])
         outputs = []
         for step in series:
+            # One product for all gates: input, forget, output, candidate.
             gates = apply_linear(params, name, torch.cat([step, output], dim=-1))
             take, keep, show, new = gates.chunk(4, dim=-1)
             cell = torch.sigmoid(keep) * cell + torch.sigmoid(take) * torch.tanh(new)
@@ -63,7 +64,7 @@ class LstmEncoder:
         return outputs
 
     def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
-        """Every day of each slice, window by window; days in chunks of bounded size."""
+        """Summarise every day of each slice, window by window; days in chunks of bounded size."""
         members = len(params["encoder.patch.bias"])
         context = torch.Size(self.kernels).numel()
         windows = x.unfold(3, context, 1).permute(0, 1, 3, 2, 5, 4)  # [Q, S, D, N, C, F], a view
@@ -71,6 +72,7 @@ class LstmEncoder:
         step = max(1, CHUNK_NUMBERS * self.room // (members * s * n * context * f))
         parts = []
         for at in range(0, days, step):
+            # flatten copies the chunk: overlapping windows become numbers of their own only here.
             chunk = windows[:, :, at : at + step].flatten(1, 2).expand(members, -1, -1, -1, -1)
             seen = self.windows(params, chunk)
             parts.append(seen.view(members, s, -1, n, self.width))

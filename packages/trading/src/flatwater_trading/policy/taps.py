@@ -1,4 +1,4 @@
-"""What one level of causal convolutions reads: below each day the days of the level beneath it, side by side.
+"""Inputs of one level of causal convolutions: below each day the days of the level beneath it, side by side.
 
 Gathering is what such a level spends its time on beside the product. Torch differentiates a gather slice by slice, each
 filled up with zeros to the whole series; here each slice of the gradient is added to where it came from.
@@ -11,11 +11,12 @@ from torch.autograd.function import FunctionCtx
 
 
 def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted: int) -> Float[Tensor, "Q M J D T"]:
-    """Below each day that is wanted, the `kernel` days up to it: those of a series lie side by side in memory.
+    """Give each day that is wanted the `kernel` days up to it, which lie side by side in the memory of a series.
 
     All days where `wanted` is `kernel` or more (J = 1); otherwise stretches of `wanted` days, one after each `kernel`.
     """
     features = x.shape[-1]
+    # A view: overlapping runs of the flat days, without a copy.
     taps = x.flatten(2).unfold(2, kernel * features, features)
     return taps.unsqueeze(2) if wanted >= kernel else taps.unfold(2, wanted, kernel).transpose(3, 4)
 
@@ -23,7 +24,7 @@ def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted: int) -> Float[Tens
 def neighbours(
     h: Float[Tensor, "Q M I L W"], kernel: int, dilation: int, wanted: int
 ) -> tuple[Float[Tensor, "Q M J D T"], Float[Tensor, "Q M J D W"]]:
-    """Below each day that is wanted, `kernel` days that are `dilation` apart; and the last of them once more.
+    """Give each day that is wanted `kernel` days that are `dilation` apart; and the last of them once more.
 
     Stretches of `wanted` days stay stretches, `kernel` of them to one. A whole series (I = 1) becomes stretches where
     fewer days are wanted than the taps span.
@@ -39,7 +40,7 @@ def neighbours(
 
 class _GatherContext(FunctionCtx):
     taken: tuple[torch.Size, int, int]
-    """The shape that was gathered from, kernel and dilation."""
+    """Shape of the level that was gathered from, kernel and dilation."""
 
 
 class _Neighbours(torch.autograd.Function):
@@ -54,6 +55,7 @@ class _Neighbours(torch.autograd.Function):
         else:
             apart = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted, dilation).transpose(3, 4)
             taps = apart.view(*apart.shape[:2], -1, kernel, *apart.shape[3:]).transpose(3, 4).flatten(4)
+        # A copy: two outputs of an autograd function should not share memory.
         return taps, taps[..., -h.shape[-1] :].clone()
 
     @staticmethod
@@ -61,9 +63,11 @@ class _Neighbours(torch.autograd.Function):
         taps, last = grads
         shape, kernel, dilation = ctx.taken
         parts = list(taps.chunk(kernel, dim=-1))
+        # `last` is the newest tap once more, so both gradients belong to the same days.
         parts[-1] = parts[-1] + last
         if shape[2] > 1:
             return torch.stack(parts, dim=3).flatten(2, 3), None, None, None
+        # The slices overlap: they are added one after the other, in an order that never changes.
         grad, days = taps.new_zeros(shape), taps.shape[3]
         for i in range(taps.shape[2]):
             for j, part in enumerate(parts):

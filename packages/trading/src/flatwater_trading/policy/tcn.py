@@ -32,16 +32,16 @@ class TcnEncoder:
     features: int
     channels: int
     room: int = 1
-    """How many times `CHUNK_NUMBERS` are held at a time."""
+    """Multiple of `CHUNK_NUMBERS` that may be held at a time."""
 
     @property
     def width(self) -> int:
-        """Numbers that describe one column on one day."""
+        """Count of the numbers that describe one column on one day."""
         return self.channels + self.features
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """One linear map per level, from a patch of the level below to `channels`."""
+        """Weights of one linear map per level, from a patch of the level below to `channels`."""
         named: dict[str, Weight] = {}
         for level, kernel in enumerate(self.kernels):
             inputs = self.features if level == 0 else self.channels
@@ -49,20 +49,21 @@ class TcnEncoder:
         return named
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
-        """The last day of each window: series with one day."""
+        """Summarise the last day of each window, as a series of which one day is wanted."""
         return self._days(params, x)[:, :, :, 0]
 
     def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
-        """Every day of each slice, each computed once; columns in chunks of bounded size."""
+        """Summarise every day of each slice, each computed once; columns in chunks of bounded size."""
         members = len(params["encoder.0.bias"])
         _, s, n, length, _ = x.shape
         step = max(1, CHUNK_NUMBERS * self.room // (members * s * self._numbers(length)))
+        # Columns do not see each other here, so a chunk of them gives the same numbers as all.
         chunks = count_steps("columns encoded, in chunks", range(0, n, step))
         parts = [self._days(params, x[:, :, at : at + step]) for at in chunks]
         return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
 
     def _numbers(self, length: int) -> int:
-        """What the largest level reads of one column of a slice."""
+        """Count the numbers that the largest level reads of one column of a slice."""
         context, reach, largest = prod(self.kernels), 1, 0
         wanted = length - context + 1
         for level, kernel in enumerate(self.kernels):
@@ -80,11 +81,13 @@ class TcnEncoder:
             if level:
                 taps, last = neighbours(h, kernel, dilation, wanted)
             else:
+                # The panel needs no gradient, so views do.
                 taps = last = patches(h, kernel, wanted)
             # A day beside its taps, so that each member has one large product and not one for each column.
             rows = taps.flatten(1, 3).expand(members, -1, -1)
             h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, *taps.shape[1:4], self.channels)
             if level:
+                # A residual connection to the newest tap. The first level's input has another width.
                 h = h + last
             dilation *= kernel
         today = x[:, :, :, length - wanted :].expand(members, -1, -1, -1, -1)

@@ -15,14 +15,15 @@ from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
 from flatwater_trading.policy.encoders import Encoder, build_encoder
 
 MISSING = -1e9
-"""Score of a column without data. Finite, so that a day on which every column is missing gives no NaN."""
+"""Attention score of a column without data. Finite, so that a day on which every column is missing gives no NaN."""
 
 
 def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> dict[str, Weight]:
-    """The scores' linear map, [width] to one score per head; and one score per column and head where columns are known.
+    """Weights of the scores: a linear map from [width] to the heads; and a score per known column and head.
 
     Without the latter a column is known by its numbers alone, so that the columns may be any.
     """
+    # All 0 at first: columns begin alike, and learning tells them apart.
     known = {f"{name}.column": Weight((columns, heads), 0)} if columns else {}
     return linear(name, width, heads) | known
 
@@ -30,7 +31,7 @@ def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> di
 def attend_columns(
     params: Params, name: str, tokens: Float[Tensor, "P M N W"], missing: Bool[Tensor, "P M N"]
 ) -> tuple[Float[Tensor, "P M HW"], Float[Tensor, "P M H N"]]:
-    """The columns' summary and the weight of each; a missing column gets none.
+    """Summarise the columns by attention; a missing column gets no weight.
 
     Returns:
         The weighted means of the tokens, one per head, and the weights, which sum to 1 over the columns; to 0 where
@@ -41,14 +42,15 @@ def attend_columns(
         bias = bias + known[:, None]
     scores = torch.matmul(tokens, params[f"{name}.weight"].unsqueeze(1)) + bias
     absent = missing.unsqueeze(-2)
+    # Masked twice: MISSING keeps the softmax finite, the second fill takes all weight where every column is missing.
     weights = torch.softmax(scores.transpose(-1, -2).masked_fill(absent, MISSING), dim=-1).masked_fill(absent, 0.0)
     return torch.matmul(weights, tokens).flatten(-2), weights
 
 
 ACTION_PARTS = 2
-"""Coefficient and sale target, both in [-1, 1] here; the environment's bounds scale them."""
+"""Numbers of an action: coefficient and sale target, both in [-1, 1] here; the environment's bounds scale them."""
 ACCOUNT_PARTS = 3
-"""Open, days held, unrealised gain: the optional account block of an observation."""
+"""Numbers of the optional account block: open, days held, unrealised gain."""
 SELECTION_SHARPNESS = 30.0
 """The critic weighs instruments by softmax(30 x coefficient), and by a sigmoid as steep around the buying threshold:
 near what the environment does, with a gradient. Coefficients differ by a few hundredths between instruments, so a
@@ -57,7 +59,7 @@ softer choice would not tell the critic which one was bought."""
 
 @dataclass(frozen=True)
 class MarketObs:
-    """What a trader sees."""
+    """Observations of traders."""
 
     windows: Float[Tensor, "P B N C F"]
     """The normalised panel's last C days; missing cells are 0."""
@@ -77,7 +79,7 @@ class Embedding:
     """The weight of each column in each head of the attention over all columns. That over the columns that cannot be
     bought is left out: a single one has all of its weight, whatever it says."""
     missing: Bool[Tensor, "P M K"]
-    """Instruments without data on the day: they cannot be bought, whatever the market does."""
+    """Mask of the instruments without data on the day: they cannot be bought, whatever the market does."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,14 @@ class Trunk:
     encoder: Encoder
     heads: int
     investable: Tensor
-    """[K] column numbers."""
+    """Column numbers of what can be bought, [K]."""
     context: Tensor
-    """[C] numbers of the columns that cannot be bought: an index, a lead, a state of the economy. What they say would
+    """Numbers [C] of the columns that cannot be bought: an index, a lead, a state of the economy. What they say would
     drown among the others, and each means something of its own: they have an attention that knows them apart."""
 
     def embed(self, params: Params, tokens: Float[Tensor, "P M N W"], today: Float[Tensor, "P M N F"]) -> Embedding:
-        """Attend over the columns. A column whose features of the day are all exactly 0 is missing."""
+        """Attend over the columns of each day. A column whose features of the day are all exactly 0 is missing."""
+        # Exactly 0 in all features stands for no data; occlusion writes 1e-6 for "nothing to say".
         missing = (today == 0).all(-1).expand(tokens.shape[:-1])
         market, attention = attend_columns(params, "attention", tokens, missing)
         if len(self.context):
@@ -106,11 +109,11 @@ class Trunk:
         )
 
     def embed_windows(self, params: Params, windows: Float[Tensor, "P B N C F"]) -> Embedding:
-        """The last day of each window."""
+        """Embed the last day of each window."""
         return self.embed(params, self.encoder.windows(params, windows), windows[:, :, :, -1])
 
     def embed_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Embedding:
-        """Every day of each slice that has its whole context in the slice: M = S * D, the slice varying slowest.
+        """Embed every day of each slice that has its whole context in the slice: M = S * D, the slice varying slowest.
 
         Q is P where each member has slices of its own, or 1 where all have the same.
         """
@@ -121,23 +124,23 @@ class Trunk:
 
 @dataclass(frozen=True)
 class TraderActor:
-    """Per instrument, the same head with the same weights: coefficient and sale target in [-1, 1]."""
+    """The actor: for each instrument the same head with the same weights, coefficient and sale target in [-1, 1]."""
 
     trunk: Trunk
     layout: Layout
 
     def __call__(self, params: Params, obs: MarketObs) -> Float[Tensor, "P B K 2"]:
-        """The action on the last day of each window."""
+        """Return the action on the last day of each window."""
         seen = self.trunk.embed_windows(params, obs.windows)
         return self.head(params, self.hidden_features(params, seen), seen.missing, obs.account)
 
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
-        """The action on every day of each slice that has its whole context in the slice, where no account is seen."""
+        """Return the action on every day of each slice that has its whole context in it, where no account is seen."""
         seen = self.trunk.embed_days(params, x)
         return self.head(params, self.hidden_features(params, seen), seen.missing, None)
 
     def hidden_features(self, params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
-        """What the head makes of the market, before the account is added."""
+        """Return the head's hidden layer before the account is added."""
         return instrument_hidden(params, seen)
 
     def head(
@@ -147,7 +150,7 @@ class TraderActor:
         missing: Bool[Tensor, "P M K"],
         account: Float[Tensor, "P M K A"] | None,
     ) -> Float[Tensor, "P M K 2"]:
-        """The action on days that are embedded already. A missing instrument gets the lowest coefficient.
+        """Return the action on days that are embedded already. A missing instrument gets the lowest coefficient.
 
         The environment buys at most the instrument with the largest coefficient, and refuses one without a price: a
         day on which a missing instrument came first would be lost.
@@ -158,7 +161,7 @@ class TraderActor:
         return torch.stack([coefficient.masked_fill(missing, -1.0), target], dim=-1)
 
     def gaussian(self, params: Params, obs: MarketObs) -> tuple[Tensor, Tensor]:
-        """What actions are drawn from: mean and log-deviation [P, B, K, 2], before they are squashed."""
+        """Return the distribution of actions: mean and log-deviation [P, B, K, 2], before they are squashed."""
         seen = self.trunk.embed_windows(params, obs.windows)
         return self.gaussian_head(params, self.hidden_features(params, seen), seen.missing, obs.account)
 
@@ -169,7 +172,7 @@ class TraderActor:
         missing: Bool[Tensor, "P M K"],
         account: Float[Tensor, "P M K A"] | None,
     ) -> tuple[Float[Tensor, "P M K 2"], Float[Tensor, "P M K 2"]]:
-        """The same on days that are embedded already; nothing is drawn for a missing instrument (-inf)."""
+        """Return the distribution of actions on embedded days; nothing is drawn for a missing instrument (-inf)."""
         top = relu(_add_account(params, hidden, account))
         coefficient, target = apply_rowwise(params, "action", top).unbind(-1)
         mean = torch.stack([coefficient.masked_fill(missing, -torch.inf), target], dim=-1)
@@ -178,7 +181,7 @@ class TraderActor:
 
 @dataclass(frozen=True)
 class TraderCritic:
-    """Value of an action."""
+    """The critic: value of an observation and an action."""
 
     trunk: Trunk
     layout: Layout
@@ -186,7 +189,7 @@ class TraderCritic:
     """Coefficient in [-1, 1] from which the environment buys."""
 
     def __call__(self, params: Params, obs: MarketObs, action: Float[Tensor, "P B K 2"]) -> Float[Tensor, "P B"]:
-        """Q of each observation and action.
+        """Return Q of each observation and action.
 
         Q = sum over instruments of bought * worth, plus the market's own value: the form of the reward, which pays the
         bought instrument's gain. What is learnt is the worth of each instrument, and what the day is worth without any.
@@ -197,6 +200,7 @@ class TraderCritic:
             hidden = hidden + apply_rowwise(params, "account", obs.account)
         worth = apply_rowwise(params, "worth", relu(hidden)).squeeze(-1)
         coefficient = action[..., 0]
+        # The environment buys one instrument, from the threshold on: both choices in a form with a gradient.
         bought = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
         bought = bought * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
         day = apply_linear(params, "day", relu(apply_linear(params, "days", seen.market))).squeeze(-1)
@@ -210,12 +214,12 @@ def _add_account(
 
 
 def apply_rowwise(params: Params, name: str, x: Tensor) -> Tensor:
-    """A linear layer over the last axis of x [P, ..., in], whatever lies between."""
+    """Apply a linear layer over the last axis of x [P, ..., in], whatever lies between."""
     return apply_linear(params, name, x.flatten(1, -2)).view(*x.shape[:-1], -1)
 
 
 def instrument_hidden(params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
-    """Each instrument's token, weighed by what the market's summary makes of it, beside that summary.
+    """Return each instrument's token, weighed by what the market's summary makes of it, beside that summary.
 
     The product lets the market decide which way a token counts: now its trend pays, then its reversal. A sum alone says
     that only after many more updates.
@@ -238,7 +242,7 @@ def build_trader(
     gaussian: bool = False,
     room: int = 1,
 ) -> tuple[TraderActor, TraderCritic]:
-    """Actor and critic for a panel.
+    """Build actor and critic for a panel.
 
     Args:
         config: widths and the kind of encoder.
@@ -253,6 +257,7 @@ def build_trader(
     """
     encoder = build_encoder(config, context=context, features=features, room=room)
     heads = config.attention_heads
+    # By a stable sort on the device, which needs no sync and works on meta: columns that cannot be bought come first.
     bought = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
     watched = bought.argsort(stable=True)[: columns - len(investable)]
     trunk = Trunk(encoder, heads, investable, watched)
@@ -272,6 +277,7 @@ def build_trader(
     if account:
         common |= linear("account", ACCOUNT_PARTS, hidden)
     deviation = linear("deviation", hidden, ACTION_PARTS) if gaussian else {}
+    # The order of names is the order of the numbers in a member's row, which checkpoints and exports hold.
     actor = Layout(common | linear("action", hidden, ACTION_PARTS) | deviation)
     value = linear("worth", hidden, 1) | linear("days", summary, hidden) | linear("day", hidden, 1)
     critic = Layout(common | linear("bought", ACTION_PARTS, hidden) | value)

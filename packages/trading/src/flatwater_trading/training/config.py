@@ -1,4 +1,4 @@
-"""What a run of evolving traders is made of, apart from its data and its machine."""
+"""Settings of a run of evolving traders, apart from its data and its machine."""
 
 from dataclasses import field
 from typing import Annotated
@@ -37,14 +37,13 @@ class EvaluationConfig:
     """Fitness and validation value are the mean of this many lowest slices: a trader must not depend on luck."""
 
     def __post_init__(self) -> None:
-        """There must be as many slices as the lowest of them count."""
         fewest = min(self.train_slices, self.validation_slices)
         require(self.lowest <= fewest, "evaluation.lowest", self.lowest, f"1 to {fewest} (the fewest slices)")
 
 
 @config(table="exploration")
 class ExplorationConfig:
-    """How exploration noise is spread over an action, in multiples of the algorithm's `noise`."""
+    """Spread of exploration noise over an action, in multiples of the algorithm's `noise`."""
 
     coefficient: Annotated[float, Bounds(0, 1e3)] = 1.0
     """Independent noise on each instrument's coefficient."""
@@ -77,6 +76,6 @@ class ErlConfig:
 
 
 def replay_capacity(config: ErlConfig) -> int:
-    """Transitions that a replay of so many generations holds."""
+    """Number of transitions that the replay holds: those of `replay.generations` generations."""
     played = config.population.size * config.evaluation.train_slices * config.env.episode.days
     return config.replay.generations * played

@@ -45,18 +45,18 @@ from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.nets.stack import Params, views
 
 SHARPNESS = 10.0
-"""How steeply the loss goes from not buying to buying around the threshold, in coefficients of [-1, 1]."""
+"""Steepness of the loss between not buying and buying, around the threshold, in coefficients of [-1, 1]."""
 
 
 class DaysActor(Network, Protocol):
     """A policy that acts on each day of whole stretches."""
 
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
-        """Coefficients and sale targets in [-1, 1] on every day of each stretch that has its whole context in it."""
+        """Return coefficients and sale targets in [-1, 1] on each day of a stretch with its whole context in it."""
 
 
 class BuyThreshold(Protocol):
-    """What stands in the critic's place: nothing has to be estimated."""
+    """The threshold that stands in the critic's place: nothing has to be estimated."""
 
     threshold: float
     """Coefficient in [-1, 1] from which the environment buys."""
@@ -64,16 +64,16 @@ class BuyThreshold(Protocol):
 
 @dataclass(frozen=True)
 class HindsightBatch:
-    """Some stretches of days, and what every purchase on them came to."""
+    """Some stretches of days, and the gain of every purchase on them."""
 
     seen: Float[Tensor, "p S N L F"]
     """Observations, the context of the first day included."""
     gain: Float[Tensor, "p M K G"]
-    """Of a purchase on each day M of the stretches, by sale target; 0 where nothing could be bought."""
+    """Gain of a purchase on each day M of the stretches, by sale target; 0 where nothing could be bought."""
 
 
 def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
-    """Actors and their moments."""
+    """Allocate actors and the moments of their optimizer; there is no critic."""
     return Members(
         actor=setting.rows("actor", nets.actor.layout),
         actor_adam=setting.adam(nets.actor.layout.size),
@@ -84,8 +84,9 @@ def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members
 
 
 def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-    """The gain at a sale target in [-1, 1], on straight lines between the G targets that were resolved."""
+    """Interpolate the gain at a sale target in [-1, 1], linearly between the G targets that were resolved."""
     place = (target + 1) / 2 * (gain.shape[-1] - 1)
+    # Detached: the gradient by the target is the slope between its two neighbours.
     below = place.detach().floor().clamp(0, max(0, gain.shape[-1] - 2)).long().unsqueeze(-1)
     above = (below + 1).clamp(max=gain.shape[-1] - 1)
     return torch.lerp(gain.gather(-1, below), gain.gather(-1, above), place.unsqueeze(-1) - below).squeeze(-1)
@@ -96,6 +97,7 @@ def hindsight_loss(
 ) -> Float[Tensor, "P"]:
     """Minus the mean gain of what each member asks for."""
     coefficient, target = action.unbind(-1)
+    # A smooth step in place of the environment's hard one, which has no gradient.
     bought = torch.sigmoid(SHARPNESS * (coefficient - threshold))
     return -(bought * interpolate_gain(gain, target)).mean((1, 2))
 
@@ -121,12 +123,14 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
         own = free(weights)
         with autocast(config, lesson.gain.device):
             action = actor.over_days(own, lesson.seen)
+        # In the gains' float32, outside of autocast: means of gains lose digits in bfloat16.
         loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, known.threshold)
         return loss.detach(), gradients(loss / config.micro_batches, own)
 
     learn = bind_compiled(config, learn)
 
     def update_(draws: Sequence[Draw]) -> None:
+        # One draw at a time: each gathers its stretches over those of the draw before.
         for span in groups:
             for number, draw in enumerate(draws):
                 loss, grads = learn(weights[span], draw(*span))
@@ -139,7 +143,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
 
 
 def explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401
-    """Its own actions: what is played is not learnt from."""
+    """Explore by the actor's own actions, without noise: what is played is not learnt from."""
     return lambda actor, params, obs, _rng: actor(params, obs)
 
 

@@ -23,7 +23,7 @@ from flatwater_trading.training.state import ErlState, WindowBuffers
 
 
 def member_groups(setup: ErlSetup, run: ErlState) -> list[Span]:
-    """Consecutive members of a tile whose observations of one micro-batch stand in memory together."""
+    """Group consecutive members of a tile whose observations of one micro-batch stand in memory together."""
     size = members_at_once(setup, run.market)
     return [
         (low + at, low + until)
@@ -36,14 +36,14 @@ class PopulationLearning(Protocol):
     """An update of all members that are computed here, each from a draw of its own, bound to the run's state."""
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
-        """Do the next one. Returns |TD error| of what each member drew, where the algorithm knows one."""
+        """Do the next update. Returns |TD error| of what each member drew, where the algorithm knows one."""
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
-        """What all members of the population drew is drawn again as often as this error says."""
+        """Set how often transitions are drawn again, by the error on what all members of the population drew."""
 
 
 def make_learning(setup: ErlSetup, run: ErlState) -> PopulationLearning:
-    """From the outcomes of the training days, or from transitions."""
+    """Make the learning of a run, from the outcomes of the training days or from transitions."""
     if run.outcomes is not None:
         return HindsightLearning(setup, run, run.outcomes)
     assert run.replay is not None  # noqa: S101  (a run has one of both)
@@ -52,35 +52,34 @@ def make_learning(setup: ErlSetup, run: ErlState) -> PopulationLearning:
 
 
 def updates_due(setup: ErlSetup, run: ErlState) -> int:
-    """Of this generation: none until the replay holds its minimum."""
+    """Return the updates of this generation: 0 until the replay holds its minimum."""
     ready = run.replay is None or drawable_count(run.replay) >= setup.config.replay.warmup
     return setup.config.learner.own.updates if ready else 0
 
 
 class HindsightLearning:
-    """In hindsight."""
+    """Updates from the outcomes of all purchases."""
 
     def __init__(self, setup: ErlSetup, run: ErlState, outcomes: PurchaseOutcomes) -> None:
-        """Bind the update to the run's state."""
         self._setup, self._run, self._outcomes = setup, run, outcomes
         groups = member_groups(setup, run)
         self._update_ = setup.algorithm.make_update(setup.config.learner, setup.nets, run.learner, groups)
 
     def update_(self) -> None:
-        """Nothing is known of an error."""
+        """Do the next update. Returns no error, as no value is estimated."""
         setup, run = self._setup, self._run
+        # A stream for each update, by its number: a resumed run draws what it would have drawn.
         rng = stream(setup.config.seed, "lessons", run.learner.tally.updates, device=setup.device)
         self._update_(draw_lessons(setup, run.market, self._outcomes, rng))
 
     def update_priorities_(self, td_error: Tensor | None) -> None:
-        """All days are drawn alike."""
+        """Do nothing: all days are drawn alike."""
 
 
 class ReplayLearning:
-    """From the replay."""
+    """Updates from the transitions of a replay."""
 
     def __init__(self, setup: ErlSetup, run: ErlState, replay: RowReplay, buffers: WindowBuffers) -> None:
-        """Bind the update to the run's state."""
         self._setup, self._run, self._replay = setup, run, replay
         self._source = ReplaySource(replay, buffers, run.market.observations, setup.config.env.episode.context)
         groups = member_groups(setup, run)
@@ -88,24 +87,26 @@ class ReplayLearning:
         self._drawn: Tensor | None = None
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
-        """From what all members of the population draw, the part of those that are computed here."""
+        """Draw for all members of the population, and update those that are computed here."""
         setup, replay, learner = self._setup, self._replay, self._setup.config.learner
         shape = (setup.config.population.size, learner.micro_batches, learner.own.batch_size)
+        # A stream for each update, by its number: a resumed run draws what it would have drawn.
         rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
+        # For the whole population in every process: what a member draws does not depend on who computes it.
         self._drawn, weight = draw(replay, shape, rng)
         mine = slice(*setup.share)
         index, weight = self._drawn[mine], None if weight is None else weight[mine]
         return self._update_([micro_batch(self._source, index, weight, g) for g in range(shape[1])])
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
-        """Where the replay is prioritised."""
+        """Set the priorities of the last draw, where the replay is prioritised."""
         if self._replay.priorities is not None and td_error is not None and self._drawn is not None:
             set_priorities_(self._replay.priorities, self._drawn, td_error)
 
 
 @dataclass(frozen=True)
 class ReplaySource:
-    """Where transitions are gathered from, and into."""
+    """The replay and panel that transitions are gathered from, and the buffers that they are gathered into."""
 
     replay: RowReplay
     buffers: WindowBuffers
@@ -116,7 +117,7 @@ class ReplaySource:
 def micro_batch(
     source: ReplaySource, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
 ) -> Callable[[int, int], Batch]:
-    """Gathers micro-batch `g` of members low ... high - 1 into the run's buffers: it is good until the next one."""
+    """Return a function that gathers micro-batch `g` of members low ... high - 1, good until the next is gathered."""
     replay = source.replay
 
     def gather(low: int, high: int) -> Batch:
@@ -134,17 +135,18 @@ def micro_batch(
 
 
 def observe(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
-    """What was seen at ring positions `at`, in the run's buffer."""
+    """Gather the observations at ring positions `at` into the run's buffer."""
     return _gather_windows(source, at, source.buffers.seen)
 
 
 def observe_next(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
-    """What followed on ring positions `at`, in the run's other buffer."""
+    """Gather the observations that followed on ring positions `at` into the run's other buffer."""
     return _gather_windows(source, source.replay.following[at].long(), source.buffers.following)
 
 
 def _gather_windows(source: ReplaySource, at: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
-    """The windows of the days on which the transitions at `at` acted, gathered from the panel."""
+    """Gather the windows of the days on which the transitions at `at` acted, from the panel."""
     replay = source.replay
+    # The ring keeps rows as int32, half the memory; indices here are int64.
     seen = windows(source.observations, replay.row[at].long(), source.context, out=buffer)
     return MarketObs(seen, None if replay.account is None else replay.account[at])

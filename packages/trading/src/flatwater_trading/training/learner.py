@@ -1,4 +1,4 @@
-"""How a population of traders learns: settings."""
+"""Settings of how a population of traders learns."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -29,7 +29,7 @@ class HindsightConfig(Settings):
     rows of the panel a day: days by themselves up to a context of 20, one stretch where it is long."""
 
     def check_together(self, table: str) -> None:
-        """Stretches are of one length."""
+        """Require stretches of one length."""
         require(
             self.stretches is None or self.batch_size % self.stretches == 0,
             f"{table}.stretches",
@@ -40,7 +40,7 @@ class HindsightConfig(Settings):
 
 @config(table="learner")
 class LearnerConfig(AlgorithmConfig):
-    """How every trader learns. The settings of an algorithm are in the table of its name."""
+    """Learning of every trader. The settings of an algorithm are in the table of its name."""
 
     places: ClassVar[Mapping[str, str]] = PLACES | {"hindsight": "flatwater_trading.training.hindsight:HINDSIGHT"}
 

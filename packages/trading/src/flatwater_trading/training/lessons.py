@@ -1,4 +1,4 @@
-"""What hindsight learns from: the resolved gain of every purchase on the training days, drawn in stretches of days."""
+"""Lessons of hindsight: the resolved gain of every purchase on the training days, drawn in stretches of days."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,16 +22,16 @@ LARGEST_GAIN = 0.5
 
 @state
 class PurchaseOutcomes:
-    """What every purchase on the training days came to."""
+    """Gains of every purchase on the training days."""
 
     gain: Float[Tensor, "D K G"] = derived_field()
-    """In deviations of all gains; 0 where nothing could be bought. Follows from the panel."""
+    """Gain in deviations of all gains; 0 where nothing could be bought. Follows from the panel."""
     seen: Float[Tensor, "R N L F"] = derived_field()
-    """Where the stretches of a group of members are gathered: each draw writes over those of the draw before."""
+    """Buffer in which the stretches of a group of members are gathered: each draw writes over the draw before."""
 
 
 def lesson_days(setup: ErlSetup) -> range:
-    """Rows whose purchases are learnt from: every exit lies within the training days, whatever is held.
+    """Return the rows whose purchases are learnt from: every exit lies within the training days, whatever is held.
 
     A purchase on one of the last `hold_days` training days would be sold at a validation price, which is what the
     champion is chosen by.
@@ -52,7 +52,7 @@ def lesson_days(setup: ErlSetup) -> range:
 
 
 def stretch_days(setup: ErlSetup) -> int:
-    """Days of one stretch that are learnt from; the context of the first comes before them."""
+    """Return the days of one stretch that are learnt from; the context of the first comes before them."""
     size: int = setup.config.learner.own.batch_size
     return size // stretch_count(setup.config)
 
@@ -63,6 +63,7 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
     columns, _, features = market.observations.shape
     rows = members_at_once(setup, market) * stretch_count(config)
     length = config.env.episode.context - 1 + stretch_days(setup)
+    # Filled at once: pages that are only touched later would let resident memory creep.
     seen = torch.empty((rows, columns, length, features), device=setup.device).fill_(0)
     if setup.device.type == "meta":
         return PurchaseOutcomes(
@@ -76,9 +77,11 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
         hold_days=trade.hold_days,
         account=config.env.account,
     )
+    # Clipped first: one takeover must not set the deviation of all gains either. clamp_ keeps NaN.
     gain.clamp_(-LARGEST_GAIN, LARGEST_GAIN)
     known = gain.isfinite()
     deviation = gain[known].double().std() if bool(known.any()) else torch.ones(())
+    # At least 1e-6: prices that never move would be divided by 0.
     gain.div_(deviation.clamp(min=1e-6).to(gain)).nan_to_num_(nan=0.0)
     return PurchaseOutcomes(gain=gain, seen=seen)
 
@@ -86,7 +89,7 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
 def draw_lessons(
     setup: ErlSetup, market: Market, outcomes: PurchaseOutcomes, rng: torch.Generator
 ) -> Sequence[Callable[[int, int], HindsightBatch]]:
-    """One draw for each micro-batch of an update; every member has stretches of its own.
+    """Make one draw for each micro-batch of an update; every member has stretches of its own.
 
     All members' are drawn, wherever they are computed: a worker takes those of its share.
     """
@@ -96,6 +99,7 @@ def draw_lessons(
 
     def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], HindsightBatch]:
         def draw(low: int, high: int) -> HindsightBatch:
+            # Row `at` of the lessons is row days.start + at of the panel; a window is named by its last row.
             at = chosen[low:high]
             seen = windows(
                 market.observations,

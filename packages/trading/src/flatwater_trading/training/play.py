@@ -32,17 +32,17 @@ class DayTransitions:
     """One day of B episodes, after its step: what a replay stores."""
 
     day: int
-    """Of the episode, from 0."""
+    """Number of the day in the episode, from 0."""
     row: Int[Tensor, "B"]
     action: Float[Tensor, "B K 2"]
-    """In [-1, 1], with the noise that was added."""
+    """Action in [-1, 1], with the noise that was added."""
     account: Float[Tensor, "B K 3"] | None
     step: TimeStep
 
 
 @state
 class PlayBuffers:
-    """Where the outlook of a tile of members is made, slice by slice; the next tile writes over it."""
+    """Buffers for the planned actions of a tile of members, filled slice by slice; the next tile writes over them."""
 
     planned: Float[Tensor, "n"] = derived_field()
     missing: Bool[Tensor, "m"] = derived_field()
@@ -51,20 +51,20 @@ class PlayBuffers:
 
 @dataclass(frozen=True)
 class PlannedActions:
-    """What the members make of all days of the slices before the first step: views of a room."""
+    """Plans of the members for all days of their slices, made before the first step: views of `PlayBuffers`."""
 
     planned: Float[Tensor, "P S D K H"]
     """The actions; where they are made day by day, the actor's hidden layer up to where the account enters."""
     missing: Bool[Tensor, "S D K"]
-    """Instruments without data."""
+    """Mask of the instruments without data."""
     attention: Float[Tensor, "P N"]
-    """Sum over the slices of the mean over days and heads."""
+    """Attention of each member to each column: sum over the slices of the mean over days and heads."""
 
     by_day: bool
-    """Whether actions are made day by day, from the hidden layer."""
+    """True where actions are made day by day, from the hidden layer."""
 
     def day_input(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "DayInput":
-        """What all members see on one day of all slices."""
+        """Return the input of all members on one day of all slices."""
         planned = self.planned[:, :, day]
         missing = self.missing[:, day].expand(len(planned), -1, -1)
         return DayInput(planned, missing, None if account is None else account.view(*planned.shape[:3], -1))
@@ -72,7 +72,7 @@ class PlannedActions:
 
 @dataclass(frozen=True)
 class DayInput:
-    """One day of an outlook."""
+    """The input of one day of `PlannedActions`."""
 
     planned: Float[Tensor, "P S K H"]
     missing: Bool[Tensor, "P S K"]
@@ -87,13 +87,13 @@ class DayActor:
     by_day: bool
 
     def __call__(self, params: Params, seen: DayInput) -> Float[Tensor, "P S K 2"]:
-        """The action of each member on each slice."""
+        """Return the action of each member on each slice."""
         if not self.by_day:
             return seen.planned
         return self.actor.head(params, seen.planned, seen.missing, seen.account)
 
     def gaussian(self, params: Params, seen: DayInput) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
-        """What its actions are drawn from, where they are made day by day."""
+        """Return the distribution that actions are drawn from, where they are made day by day."""
         return self.actor.gaussian_head(params, seen.planned, seen.missing, seen.account)
 
 
@@ -102,13 +102,15 @@ Remember = Callable[[DayTransitions], None]
 
 
 def draw_slices(setup: ErlSetup, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
-    """First trading rows of `count` random slices that fit into `days` whole."""
+    """Draw the first trading rows of `count` random slices that fit into `days` whole."""
     steps = setup.config.env.episode.days
+    # The upper end is excluded: the last start leaves exactly one episode.
     return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=setup.device)
 
 
 def to_orders(trade: TradeConfig, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
-    """From [-1, 1] to coefficients and percent, linearly, within the environment's bounds."""
+    """Scale actions from [-1, 1] to coefficients and percent, linearly, within the environment's bounds."""
+    # A fresh tensor, scaled in place: the action itself is what a replay remembers.
     orders = (action + 1) / 2
     orders[..., 0].mul_(trade.coefficient_max)
     orders[..., 1].mul_(trade.target_high - trade.target_low).add_(trade.target_low)
@@ -122,7 +124,7 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 def outlook_shapes(
     setup: ErlSetup, market: Market, members: int, slices: int, *, explored: bool = False, days: int | None = None
 ) -> Shapes:
-    """What the outlook of so many members on so many slices takes; `days` are an episode's where left out."""
+    """Return the shapes of the plans of so many members on so many slices; `days` are an episode's where left out."""
     length, instruments = days or setup.config.env.episode.days, len(market.investable)
     last = setup.config.net.hidden if acts_by_day(setup, explored=explored) else ACTION_PARTS
     planned = (members, slices, length, instruments, last)
@@ -130,12 +132,12 @@ def outlook_shapes(
 
 
 def acts_by_day(setup: ErlSetup, *, explored: bool) -> bool:
-    """Whether actions are made day by day: they follow from the account, or are drawn from more than the action."""
+    """Return whether actions are made day by day: they follow from the account, or are drawn from a distribution."""
     return setup.config.env.account_observation or (explored and setup.algorithm.gaussian)
 
 
 def build_room(setup: ErlSetup, *outlooks: Shapes) -> PlayBuffers:
-    """Room for the largest of several outlooks."""
+    """Allocate room for the largest of several plans."""
     planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*outlooks, strict=True))
     return PlayBuffers(
         planned=torch.empty(planned, device=setup.device).fill_(0),
@@ -156,12 +158,13 @@ class SlicePlay:
     """One row of weights for each member."""
 
     def __len__(self) -> int:
-        """How many slices each member plays."""
+        """Number of slices that each member plays."""
         return self.outlook.planned.shape[1]
 
     @property
     def starts(self) -> Int[Tensor, "S"]:
-        """First trading rows."""
+        """First trading rows of the slices."""
+        # The member varies slowest, and all play the same slices: the first member's are everyone's.
         return self.env.start[: len(self)]
 
     def begin_(self, starts: Int[Tensor, "S"]) -> None:
@@ -176,8 +179,10 @@ class SlicePlay:
         setup, outlook = self.setup, self.outlook
         params = views(self.actors, setup.actor.layout)
         context, days = setup.config.env.episode.context, outlook.planned.shape[2]
+        # From the context of the first day to the slice's last day; no row of a day's window lies after it.
         rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
         with torch.no_grad():
+            # One slice for all members (Q = 1): the panel's rows are not copied for each of them.
             seen = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
             hidden = setup.actor.hidden_features(params, seen)
             planned = hidden if outlook.by_day else setup.actor.head(params, hidden, seen.missing, None)
@@ -196,6 +201,7 @@ class SlicePlay:
         actor, first = DayActor(setup.actor, self.outlook.by_day), env.start.clone()
         days = self.outlook.planned.shape[2]
         for day in count_steps("days", range(min(days, TRIED_DAYS) if self.actors.is_meta else days)):
+            # Before the step: the positions that the action may know of.
             account = account_block(env, self.market) if setup.config.env.account_observation else None
             seen = self.outlook.day_input(day, account)
             action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
@@ -214,7 +220,7 @@ def make_slice_play(
     explored: bool = False,
     days: int | None = None,
 ) -> SlicePlay:
-    """The slices that `env` holds, with their outlook in `room`.
+    """Bind the slices that `env` holds to their plans in `room`.
 
     Args:
         room: at least as large as is needed.
@@ -228,6 +234,7 @@ def make_slice_play(
     count = len(env.start) // len(actors)
     shapes = outlook_shapes(setup, market, len(actors), count, explored=explored, days=days)
     held = (room.planned, room.missing, room.attention)
+    # Views of the room's beginning: plans of different sizes share its memory, one after the other.
     planned, missing, attention = (flat[: prod(shape)].view(shape) for flat, shape in zip(held, shapes, strict=True))
     return SlicePlay(
         setup, market, env, PlannedActions(planned, missing, attention, acts_by_day(setup, explored=explored)), actors

@@ -21,7 +21,7 @@ from flatwater_trading.training.tile import append_to_replay_, held_return
 
 @dataclass(frozen=True)
 class ErlTrainer:
-    """The phases of a generation over a run's state; what the loop drives."""
+    """The phases of a generation over a run's state, which the loop drives."""
 
     setup: ErlSetup
     run: ErlState
@@ -30,16 +30,16 @@ class ErlTrainer:
 
     @property
     def progress(self) -> Progress:
-        """Where the run is."""
+        """Progress of the run."""
         return self.run.progress
 
     def settle_(self) -> dict[str, float]:
-        """The generation's numbers."""
+        """Return the generation's numbers, and clear the sums behind them."""
         return read_numbers_(self.setup, self.run)
 
 
 def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrainer:
-    """Bind the phases to the state. What is validated has learnt, so the last learning of a run is judged as well."""
+    """Bind the phases to the state. Learning comes before validation, so the last learning of a run is judged, too."""
     count = len(setup.tiles)
     phases = (
         Phase("learn", lambda: updates_due(setup, run), lambda _: crew.learn_()),
@@ -51,7 +51,7 @@ def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrai
 
 
 def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
-    """One tile plays the random training slices, which are the same for all; with noise where that is learnt from."""
+    """Let one tile play the training slices, which are the same for all; with noise where that is learnt from."""
     span = setup.tiles[step]
     found, mine, scores = crew.train(step), slice(*span), run.scores
     scores.fitness[mine] = found.fitness
@@ -62,7 +62,7 @@ def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
 
 
 def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
-    """One tile plays the validation slices, the same for all, without noise; after the last one the best is crowned.
+    """Let one tile play the validation slices, the same for all, without noise; after the last the best is crowned.
 
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
     it is beaten by a better trader and not by easier days.
@@ -71,6 +71,7 @@ def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
     found, scores = crew.judge(step), run.scores
     columns = ((scores.validation, found.value), (scores.activity, found.activity), (scores.attention, found.attention))
     for kept, new in (*columns, *((scores.judged[name], new) for name, new in found.slices.items())):
+        # Every tile brings the champion's numbers along, last; tiles have one shape, so all bring the same.
         kept[slice(*spans[step])], kept[-1] = new[:-1], new[-1]
     if step + 1 < len(spans):
         return
@@ -78,11 +79,12 @@ def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
     scores.crowned.fill_(best >= 0)
     scores.holding.copy_(held_return(setup, run.market, run.progress.round))
     scores.champion_value.copy_(scores.validation[-1])
+    # -1 where the champion stays: its own row, which is the last.
     scores.importance.copy_(scores.attention[best])
 
 
 def next_generation_(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> None:
-    """The next generation, by fitness on the training slices."""
+    """Evolve the next generation, by fitness on the training slices."""
     scores, generation = run.scores, run.progress.round
     scores.plateau = evolve_(
         setup.config.evolution,
@@ -90,16 +92,20 @@ def next_generation_(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> None
         run.lineage,
         run.schedule,
         fitness=scores.fitness,
+        # Waits for the device, once a generation.
         best=float(scores.validation[:-1].max()),
         generation=generation,
+        # Named by the generation: a resumed run evolves as it would have.
         rng=stream(setup.config.seed, "evolution", generation, device=setup.device),
     )
+    # After the rows are written: an executor that has copies asks for them again before it computes.
     crew.mark_members_changed_()
 
 
 def read_numbers_(setup: ErlSetup, run: ErlState) -> dict[str, float]:
-    """Named numbers of the round. Clears the sums that the learner keeps over a round."""
+    """Return named numbers of the round, and clear the sums that the learner keeps over it."""
     scores = run.scores
+    # One copy to the host, in float64: penalties of 10,000 beside gains of 0.01 lose digits in a float32 mean.
     fitness = scores.fitness.double().cpu()
     numbers: dict[str, Any] = {
         "fitness/mean": fitness.mean(),
@@ -129,7 +135,7 @@ def read_numbers_(setup: ErlSetup, run: ErlState) -> dict[str, float]:
 
 
 def _episodes(run: ErlState) -> dict[str, float]:
-    """The training episodes of all members, in one reading."""
+    """Summarise the training episodes of all members, in one reading of the device."""
     summary = {name: column.double().cpu() for name, column in run.scores.training.items()}
     count = summary["trades"].sum()
     return {
@@ -144,7 +150,7 @@ def _episodes(run: ErlState) -> dict[str, float]:
 
 
 def lineage_record(run: ErlState) -> dict[str, Any]:
-    """Who is in each slot after this generation; the champion's is the last."""
+    """Return the lineage of each slot after this generation; the champion's is the last."""
     lineage, scores = run.lineage, run.scores
     return {
         "ids": lineage.ids.tolist(),

@@ -24,12 +24,12 @@ class RowReplay:
     following: Int[Tensor, "C"]
     """Ring position of the next transition of the same episode, int32; its own at an episode's end."""
     action: Float[Tensor, "C K 2"]
-    """As the networks give it, in [-1, 1]."""
+    """Action as the networks give it, in [-1, 1]."""
     reward: Float[Tensor, "C"]
     discount: Float[Tensor, "C"]
-    """0 where the episode terminated, else 1; gamma is the learner's."""
+    """Discount: 0 where the episode terminated, else 1; gamma is the learner's."""
     member: Int[Tensor, "C"]
-    """Who acted, int16."""
+    """Number of the member that acted, int16."""
     account: Float[Tensor, "C K 3"] | None
     """The account block of the day, where it is part of the observation."""
     priorities: Priorities | None
@@ -39,7 +39,7 @@ class RowReplay:
 
 @state
 class Transitions:
-    """What B episodes in lock-step have played in D days, before it is appended."""
+    """Transitions of B episodes in lock-step over D days, before they are appended."""
 
     row: Int[Tensor, "D B"]
     action: Float[Tensor, "D B K 2"]
@@ -49,7 +49,7 @@ class Transitions:
 
 
 def build_transitions(days: int, batch: int, *, instruments: int, account: bool, device: torch.device) -> Transitions:
-    """Room for all days, its pages touched."""
+    """Allocate room for all days, its pages touched."""
 
     def zero_tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty((days, batch, *shape), dtype=dtype, device=device).fill_(0)
@@ -71,7 +71,7 @@ def build_rows(
     account: bool,
     device: torch.device,
 ) -> RowReplay:
-    """An empty ring for transitions of `instruments` investable columns."""
+    """Allocate an empty ring for transitions of `instruments` investable columns."""
 
     def zero_tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
@@ -92,7 +92,7 @@ def build_rows(
 
 
 def drawable_count(replay: RowReplay) -> int:
-    """Transitions that can be drawn."""
+    """Number of transitions that can be drawn."""
     return min(replay.appended, len(replay.row))
 
 
@@ -111,9 +111,11 @@ def append_(
     The next call appends the following day of the same episodes in the same order, until they terminate.
     """
     capacity, b = len(replay.row), len(row)
+    # With less, a day would be written over before the next one has followed on it.
     require(2 * b <= capacity, "capacity", capacity, f"at least {2 * b}, two days of the {b} episodes played")
     here = torch.arange(replay.appended, replay.appended + b, device=row.device)
     at = here % capacity
+    # The next call writes the same episodes in the same order, b places on.
     following = torch.where(terminated, at, (here + b) % capacity)
     for stored, new in (
         (replay.row, row),
@@ -123,6 +125,7 @@ def append_(
         (replay.discount, ~terminated),
         (replay.member, member),
     ):
+        # b <= capacity, so no place is written twice and the result has one order.
         stored.index_copy_(0, at, new.to(stored.dtype))
     if replay.account is not None and account is not None:
         replay.account.index_copy_(0, at, account)
@@ -132,9 +135,10 @@ def append_(
 
 
 def draw(replay: RowReplay, shape: tuple[int, ...], rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
-    """Ring positions drawn with replacement, and their importance weights where the replay is prioritised."""
+    """Draw ring positions with replacement, and their importance weights where the replay is prioritised."""
     if replay.priorities is not None:
         return draw_prioritised(replay.priorities, shape, rng)
+    # The count is the host's own: a draw needs no sync.
     return torch.randint(drawable_count(replay), shape, generator=rng, device=replay.row.device), None
 
 
@@ -145,7 +149,7 @@ def windows(
     *,
     out: Float[Tensor, "R N C F"] | None = None,
 ) -> Float[Tensor, "*batch N C F"]:
-    """The `context` days that end at each row, for all columns, as one gather from the panel.
+    """Gather the `context` days that end at each row, for all columns, from the panel.
 
     With `out`, at least as many windows as rows, the result is a view of its beginning: what was there is gone.
     """

@@ -1,4 +1,4 @@
-"""What never changes during a run: configuration, networks as functions, days."""
+"""Setups: the parts of a run that never change, which are configuration, networks as functions, and days."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from flatwater_trading.training.config import ErlConfig
 
 @dataclass(frozen=True)
 class ErlSetup:
-    """What never changes during a run, and is not state: configuration, networks as functions, days."""
+    """The parts of a run that never change and are no state: configuration, networks as functions, days."""
 
     config: ErlConfig
     actor: TraderActor
@@ -32,12 +32,12 @@ class ErlSetup:
 
     @property
     def members(self) -> int:
-        """How many of them there are."""
+        """Number of members that are computed here."""
         return self.share[1] - self.share[0]
 
     @property
     def tiles(self) -> list[Span]:
-        """Of the whole population, in their order."""
+        """Tiles of the whole population, in their order."""
         return split_spans(self.config.population.size, self.tile)
 
     @property
@@ -50,7 +50,7 @@ WINDOW_BYTES = 64 << 20
 """Observations gathered at a time on a CPU, whose cache this is made for. Members learn in groups so that more never
 stand in memory, whatever the panel."""
 ROOM = {"cpu": 1, "cuda": 64}
-"""How often what is made at a time on a CPU is made at once, by the kind of device. A GPU has no such cache to keep to,
+"""Multiple of a CPU's amount that is made at once, by the kind of device. A GPU has no such cache to keep to,
 and waits for the host between short calls: 16 members of the largest panel are one group of 3.4 GB there, not 16.
 It follows from the kind alone, and not from how much memory is free: numbers must not depend on what else runs."""
 
@@ -64,7 +64,7 @@ def build_setup(
     share: Span | None = None,
     kind: str | None = None,
 ) -> ErlSetup:
-    """The networks for a market's shape.
+    """Build the networks for a market's shape, and settle the size of a tile.
 
     Args:
         config: of the trainer.
@@ -83,6 +83,7 @@ def build_setup(
         columns=len(market.observations),
         investable=market.investable,
         account=config.env.account_observation,
+        # The threshold in the networks' range [-1, 1]: the inverse of `to_orders`.
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
         gaussian=algorithm.gaussian,
         room=ROOM[kind],
@@ -93,7 +94,7 @@ def build_setup(
 
 
 def learns_from_outcomes(config: ErlConfig) -> bool:
-    """Whether members learn in hindsight, from the panel, and not from transitions that they have played."""
+    """Return whether members learn in hindsight, from the panel, and not from transitions that they have played."""
     return not config.learner.own.replays
 
 
@@ -102,11 +103,12 @@ ROWS_A_DAY = 20
 
 
 def stretch_count(config: ErlConfig) -> int:
-    """Stretches of consecutive days in a batch: their first days bring their whole context along."""
+    """Return the stretches of consecutive days in a batch: each brings the whole context of its first day along."""
     given: int | None = config.learner.own.stretches
     if given is not None:
         return given
     size: int = config.learner.own.batch_size
+    # s stretches read s (context - 1) + size rows for size days: at most ROWS_A_DAY each, solved for s.
     most = (ROWS_A_DAY - 1) * size // max(1, config.env.episode.context - 1)
     return max(s for s in range(1, max(1, min(most, size)) + 1) if size % s == 0)
 
@@ -118,18 +120,18 @@ tiles of 16 took 0.70."""
 
 
 def usual_tile(config: ErlConfig, market: Market, kind: str) -> int:
-    """Small tiles can be shared out among many workers, which a GPU has not; little work is faster in large ones."""
+    """Return the usual tile: many workers, which a GPU has not, want small tiles, and little work large ones."""
     little = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK
     return LARGE_TILE if little else SMALL_TILE
 
 
 def members_at_once(setup: ErlSetup, market: Market) -> int:
-    """Members of a tile whose observations of one micro-batch may stand in memory; at least one."""
+    """Return how many members' observations of one micro-batch may stand in memory together; at least one."""
     return min(setup.tile, max(1, WINDOW_BYTES * ROOM[setup.kind] // window_bytes(setup.config, market)))
 
 
 def window_bytes(config: ErlConfig, market: Market) -> int:
-    """Of the observations that one member learns from at once."""
+    """Return the bytes of the observations that one member learns from at once."""
     columns, _, features = market.observations.shape
     batch_size: int = config.learner.own.batch_size
     context = config.env.episode.context
@@ -137,4 +139,4 @@ def window_bytes(config: ErlConfig, market: Market) -> int:
     rows = batch_size * context
     if learns_from_outcomes(config):
         rows = stretch_count(config) * (context - 1) + batch_size
-    return 4 * rows * columns * features
+    return 4 * rows * columns * features  # float32

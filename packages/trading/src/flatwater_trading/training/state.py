@@ -1,4 +1,4 @@
-"""Everything that a run of evolving traders keeps between rounds, and how it is built."""
+"""State of a run of evolving traders: everything that it keeps between rounds, and its build."""
 
 import numpy as np
 import torch
@@ -20,14 +20,14 @@ from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, mem
 
 @state
 class GenerationScores:
-    """What this generation's members reached, kept on the device until the round is settled."""
+    """Scores of this generation's members, kept on the device until the round is settled."""
 
     fitness: Float[Tensor, "P"]
-    """Mean of the lowest training slices."""
+    """Fitness: mean of the lowest training slices."""
     training: dict[str, Float[Tensor, "P S"]]
-    """Of each member's training slices, by the names of `TRAINING`."""
+    """Numbers of each member's training slices, by the names of `TRAINING`."""
     judged: dict[str, Float[Tensor, "P+1 V"]]
-    """Of each member's and the champion's validation slices, by the names of `JUDGED`."""
+    """Numbers of each member's and the champion's validation slices, by the names of `JUDGED`."""
     validation: Float[Tensor, "P+1"]
     """Mean of the lowest validation slices; the champion's, on the same slices, is the last."""
     activity: Float[Tensor, "P+1"]
@@ -35,20 +35,20 @@ class GenerationScores:
     attention: Float[Tensor, "P+1 N"]
     """Weight of each column in an actor's attention, averaged over the validation days."""
     importance: Float[Tensor, "N"]
-    """That of the champion's actor."""
+    """Attention of the champion's actor to each column."""
     holding: Float[Tensor, ""]
-    """What equal parts of all instruments, held over these slices, have gained on the mean."""
+    """Mean gain of equal parts of all instruments, held over these slices."""
     champion_value: Float[Tensor, ""]
     """The champion's validation value after this generation's comparison."""
     crowned: Bool[Tensor, ""]
-    """Whether this generation brought a new champion."""
+    """True where this generation brought a new champion."""
     plateau: bool
-    """Whether the best validation value stands still."""
+    """True while the best validation value stands still."""
 
 
 @state
 class WindowBuffers:
-    """Where the windows of a batch are gathered: each draw writes over those of the draw before."""
+    """Buffers in which the windows of a batch are gathered: each draw writes over the draw before."""
 
     seen: Float[Tensor, "R N C F"] = derived_field()
     """R rows: the transitions that a group of members draws for one micro-batch."""
@@ -62,18 +62,18 @@ class ErlState:
     progress: Progress
     learner: Members
     replay: RowReplay | None
-    """What an algorithm that learns from transitions learns from."""
+    """Transitions, for an algorithm that learns from them."""
     windows: WindowBuffers | None
     outcomes: PurchaseOutcomes | None
-    """What hindsight learns from."""
+    """Gains of all purchases, for hindsight."""
     eval_env: Simulator = derived_field()
     """tile x train_slices episodes on training days: one tile of members after the other."""
     val_env: Simulator = derived_field()
     """(tile + 1) x validation_slices episodes on validation days: the champion plays beside each tile."""
     room: PlayBuffers
-    """Of both, one after the other."""
+    """Plans of both environments' episodes, one after the other."""
     played: Transitions | None = derived_field()
-    """What a tile has played, where the algorithm learns from it."""
+    """Transitions of the tile that played last, where the algorithm learns from them."""
     schedule: MutationSchedule
     lineage: Lineage
     scores: GenerationScores
@@ -81,9 +81,9 @@ class ErlState:
 
 
 TRAINING = ("trades", "win_rate", "mean_gain", "refused", "total_return", "drawdown", "exposure")
-"""Numbers of `episode_summary` that are kept of training slices ..."""
+"""Numbers of `episode_summary` that are kept of training slices."""
 JUDGED = ("trades", "refused", "total_return")
-"""... and of validation slices."""
+"""Numbers of `episode_summary` that are kept of validation slices."""
 
 
 def build_erl(setup: ErlSetup, market: Market) -> ErlState:
@@ -162,6 +162,7 @@ def _no_scores(setup: ErlSetup, columns: int) -> GenerationScores:
         attention=unknown(members + 1, columns),
         importance=unknown(columns),
         holding=unknown(),
+        # -inf until the first validation, by which `has_champion` knows. The others are NaN: reading too early shows.
         champion_value=torch.full((), -torch.inf, device=device),
         crowned=torch.zeros((), dtype=torch.bool, device=device),
         plateau=False,
@@ -169,5 +170,5 @@ def _no_scores(setup: ErlSetup, columns: int) -> GenerationScores:
 
 
 def has_champion(run: ErlState) -> bool:
-    """Whether a validation has been held, so that the champion's slot holds a member's weights."""
+    """Return whether a validation has been held, so that the champion's slot holds a member's weights."""
     return bool(np.isfinite(float(run.scores.champion_value)))

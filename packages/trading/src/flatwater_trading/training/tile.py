@@ -1,4 +1,4 @@
-"""A tile of members plays: the unit that a generation is computed in, here or on any worker.
+"""Tiles of members: the unit that a generation is computed in, here or on any worker.
 
 Every tile has the same shape, the last one padded with copies of its last member, and draws from streams of its own
 name. So a member's numbers depend neither on the count of the others nor on the process that computes them.
@@ -26,27 +26,27 @@ from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import JUDGED, TRAINING, ErlState
 
 JUDGING = "walk-forward slices"
-"""The name of the stream that these are drawn from. By another name it draws others, and no run goes on bit for bit."""
+"""Name of the stream that validation slices are drawn from. Another name draws others: no run goes on bit for bit."""
 
 
 @dataclass(frozen=True)
 class TileTraining:
-    """What the training slices of a tile's members came to."""
+    """Results of the training slices of a tile's members."""
 
     fitness: Float[Tensor, "p"]
     slices: Mapping[str, Float[Tensor, "p S"]]
-    """By the names of `TRAINING`."""
+    """Numbers by the names of `TRAINING`."""
     transitions: Transitions | None
-    """Of the tile, padding included, until the next one is played."""
+    """Transitions of the tile, padding included; good until the next tile is played."""
 
 
 @dataclass(frozen=True)
 class TileValidation:
-    """What the validation slices of a tile's members, and last of the champion, came to."""
+    """Results of the validation slices of a tile's members, and last of the champion."""
 
     value: Float[Tensor, "p+1"]
     slices: Mapping[str, Float[Tensor, "p+1 V"]]
-    """By the names of `JUDGED`."""
+    """Numbers by the names of `JUDGED`."""
     activity: Float[Tensor, "p+1"]
     attention: Float[Tensor, "p+1 N"]
 
@@ -62,9 +62,11 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
     if run.played is None:
         slices.play_()
     else:
+        # Named by the tile's first member: its noise depends neither on the process nor on which tile came before.
         noise = stream(config.seed, "exploration", round_, span[0], device=setup.device)
         slices.play_(trader_explorer(setup, run.learner, noise), partial(_write_day_, run.played))
     count = span[1] - span[0]
+    # Cut to the members: padding was played to keep the shape, and counts nowhere.
     summary = {name: each[:count] for name, each in _by_member(setup, run.eval_env, len(rows)).items()}
     return TileTraining(lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING}, run.played)
 
@@ -91,16 +93,17 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
 
 
 def held_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, ""]:
-    """What equal parts of all instruments gain over a generation's validation slices, on the mean; no costs."""
+    """Return the mean gain of equal parts of all instruments over a generation's validation slices, without costs."""
     rng = stream(setup.config.seed, JUDGING, round_, device=setup.device)
     first = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
+    # The same stream as in `judge_tile`, so the same slices.
     bought, sold = market.mark[first], market.mark[first + setup.config.env.episode.days - 1]
     known = bought > 0
     return ((sold / bought.where(known, 1) - 1) * known).sum() / known.sum().clamp(min=1)
 
 
 def _rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
-    """Where the members' weights stand here; the last one's again where the tile is not full."""
+    """Return the rows of the members' weights here; the last member's again where the tile is not full."""
     numbers = torch.arange(span[0], span[0] + setup.tile, device=setup.device)
     return numbers.clamp(max=span[1] - 1) - setup.share[0]
 
@@ -113,7 +116,7 @@ def _begin_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round
 
 
 def _by_member(setup: ErlSetup, env: Simulator, rows: int) -> dict[str, Float[Tensor, "p S"]]:
-    """The numbers of all episodes played."""
+    """Summarise all episodes played, by member."""
     return {name: column.view(rows, -1) for name, column in episode_summary(env, setup.config.env).items()}
 
 
@@ -134,6 +137,7 @@ def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span:
     each = setup.config.evaluation.train_slices
     member = torch.arange(*span, device=setup.device).repeat_interleave(each)
     for day in range(len(played.row)):
+        # Without the padding: copies of the last member would be learnt from twice.
         row, terminated = played.row[day, : len(member)], played.terminated[day, : len(member)]
         append_(
             replay,
@@ -147,12 +151,12 @@ def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span:
 
 
 def lowest_mean(values: Float[Tensor, "P S"], setup: ErlSetup) -> Float[Tensor, "P"]:
-    """Mean of the lowest slices of each member."""
+    """Return the mean of the lowest slices of each member."""
     return values.topk(setup.config.evaluation.lowest, dim=1, largest=False).values.mean(1)
 
 
 def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> Explore:
-    """How the algorithm explores; where that is by noise on its actions, by the noise of traders."""
+    """Return the algorithm's exploration; where it is noise on actions, with the noise of traders."""
     config, parts = setup.config, part_noise(setup.config.exploration, setup.device)
 
     def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
@@ -163,7 +167,7 @@ def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> 
 
 
 def part_noise(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
-    """How noisy a coefficient and a sale target are."""
+    """Return the deviations of the noise on a coefficient and on a sale target."""
     parts = (exploration.coefficient, exploration.target)
     return torch.stack([torch.full((), part, device=device) for part in parts])  # written there, and not copied there
 
@@ -171,12 +175,13 @@ def part_noise(exploration: ExplorationConfig, device: torch.device) -> Float[Te
 def spread_over_days(
     action: Float[Tensor, "P S K 2"], scale: float, parts: Float[Tensor, "2"], day: float, rng: torch.Generator
 ) -> Float[Tensor, "P S K 2"]:
-    """Independent noise on every part of the action, and noise that all coefficients of a day have in common.
+    """Add independent noise to every part of the action, and noise that all coefficients of a day have in common.
 
     Independent noise on every instrument chooses among instruments, but cannot make a day with a purchase of one
     without, or the other way round, once all coefficients lie far from the threshold. So all coefficients of a day
     are also moved together.
     """
+    # The day's noise is drawn before that of the parts: the order belongs to the seed.
     days = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)
     moved = torch.stack([action[..., 0] + days, action[..., 1]], dim=-1)
     return perturb(moved, parts * scale, rng)
