@@ -45,17 +45,17 @@ class PanelImport:
     force: bool = False
     """Replace a file that is no panel as well; never the source."""
     map: tuple[str, ...] = ()
-    """Which column is what, as in `symbol=Kuerzel date=Datum close=PX_LAST`; also open, high, low and adj_close. In
+    """Columns by their role, as in `symbol=Kuerzel date=Datum close=PX_LAST`; also open, high, low and adj_close. In
     wide form a `*` stands for the instrument: `close=*.last`. In cells that hold lists, `close=4` is the fourth number.
     What is not named is guessed, and the guess is shown."""
     dates: Annotated[Literal["mdy", "dmy", "ymd"] | None, tyro.conf.arg(metavar="{mdy,dmy,ymd}")] = None
     """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
     decimal: Annotated[Literal["point", "comma"] | None, tyro.conf.arg(metavar="{point,comma}")] = None
-    """What stands before decimals in text. Left out: guessed, for each column."""
+    """Mark before decimals in text. Left out: guessed, for each column."""
     sheet: str | None = None
     """The sheet of a workbook. Left out: the only one that holds a table."""
     bars: Annotated[Literal["last", "daily"] | None, tyro.conf.arg(metavar="{last,daily}")] = None
-    """What to make of prices of hours or minutes: the last row of each day, or a bar of all its rows (first open,
+    """Row of a day from prices of hours or minutes: the last row of each day, or a bar of all its rows (first open,
     highest high, lowest low, last close). Left out: such prices are refused."""
     features: tuple[str, ...] = ()
     """Own features: columns of the file, as in `my_signal` (`AAPL_my_signal` in wide form), or functions, as in

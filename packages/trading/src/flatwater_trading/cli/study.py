@@ -38,7 +38,7 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
         study for each run.
         """
     source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS")] = None
-    """What stands for --panel, or a TOML file with settings, which stands for --config."""
+    """A panel, which stands for --panel, or a TOML file with settings, which stands for --config."""
     folds: Annotated[int, Bounds(1, MOST_FOLDS)] | None = None
     """Folds. Left out: 5, or as many as the study in --run has."""
     seeds: str | None = None

@@ -89,7 +89,7 @@ class AccountConfig:
     cost_bps: Annotated[float, Bounds(0, _BPS, below=True)] = 5.0
     """Commission on each side of a trade, in hundredths of a percent of its value."""
     slippage_bps: Annotated[float, Bounds(0, _BPS, below=True)] = 5.0
-    """How much worse than the quoted price each side is executed, in hundredths of a percent."""
+    """Slippage of each side of a trade against the quoted price, in hundredths of a percent."""
 
     def share(self, *, hold_days: int, instruments: int) -> float:
         """Share of equity put into a trade: at most one is opened a day, and one in each instrument."""

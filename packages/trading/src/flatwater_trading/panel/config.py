@@ -48,7 +48,7 @@ class SyntheticConfig:
     context_instruments: Annotated[int, Bounds(0, 1 << 16)] = 0
     """The last so many columns can be watched, but not traded."""
     law: Law = "trend"
-    """What moves prices besides noise. trend: a hidden drift. reversal: past shocks are taken back. lead: the first
+    """Law that moves prices besides noise. trend: a hidden drift. reversal: past shocks are taken back. lead: the first
     context column leads. regimes: now trends pay, now reversals. interaction: the same, and the first context column
     says which. none: nothing."""
     signal: Annotated[float, Bounds(0, 1, below=True)] = 0.5

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from flatwater_trading.recipe.trader import Trader
 
 FILES = ("equity.parquet", "trades.parquet", "result.json")
-"""What a backtest writes; the last one says that it is whole."""
+"""Files of a backtest; the last one says that it is whole."""
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """What a stretch of days came to."""
+    """The result of a stretch of days."""
 
     result: Mapping[str, Any]
-    """As `result.json` of a run: a row of numbers for each trader, the comparison with its interval, the verdict."""
+    """Numbers as in `result.json` of a run: a row for each trader, the comparison with its interval, the verdict."""
     equity: pl.DataFrame
     """Date, and each trader's equity at the close; the first row is the opening cash on the day before."""
     trades: pl.DataFrame
@@ -51,11 +51,12 @@ class Backtest:
         check_free(place, force=force)
         write_frame(self.equity, place / FILES[0])
         write_frame(self.trades, place / FILES[1])
+        # Last: whoever finds it finds the tables as well.
         write_json(self.result, place / FILES[2])
 
 
 def check_free(folder: Path, *, force: bool) -> None:
-    """Find out before the days are played that a backtest can be written there.
+    """Check before the days are played that a backtest can be written there.
 
     Raises:
         ConfigError: the folder is a file, or holds a backtest that is not to be replaced.
@@ -73,7 +74,7 @@ def check_free(folder: Path, *, force: bool) -> None:
 
 
 def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | None) -> Days:
-    """The rows that are played.
+    """Find the rows that are played.
 
     Args:
         trader: whose past says where they begin.
@@ -88,6 +89,7 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     begin, end = _date("first", first), _date("last", last)
     if begin is not None and end is not None and end < begin:
         raise ConfigError(f"the first day is {begin} and the last day {end}: must be in this order. Exchange them.")
+    # "right" is the row behind a date: by default no day that chose the champion is played.
     after = np.datetime64(trader.past.chosen)
     low = int(np.searchsorted(panel.dates, after, "right") if begin is None else np.searchsorted(panel.dates, begin))
     high = len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
@@ -118,7 +120,7 @@ def _date(which: str, text: str | None) -> np.datetime64 | None:
 
 
 def count_days_by_use(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
-    """How many of the days the trader's run has learnt from, chosen on, held out, and never had."""
+    """Count the days that the trader's run has learnt from, chosen on, held out, and never had."""
     played, past = panel.dates[days.first : days.stop], trader.past
     bounds = [np.searchsorted(played, np.datetime64(day), "right") for day in (past.learnt, past.chosen, past.ended)]
     counts = np.diff([0, *bounds, len(played)]).tolist()
@@ -133,18 +135,19 @@ def note_look(trader: "Trader", panel: Panel, days: Days) -> str:
 
 
 def known_truth(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
-    """What an oracle knows of prices that are a synthetic market, column for column; None of any others."""
+    """Return what an oracle knows of prices that are a synthetic market, column for column; None for other prices."""
     truth = load_truth(prices) if isinstance(prices, str) else None
+    # Only the whole market: the truth has a row for each of its days and a column for each instrument.
     return truth if truth is None or truth.shape == (len(panel.dates), len(panel.investable)) else None
 
 
 def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
-    """Play the days.
+    """Play the days, and compare the trader with the baselines.
 
     Args:
         trader: that plays.
-        panel: as its `panel_of` gives it.
-        days: of the panel, as of `find_days`.
+        panel: as its `align_panel` gives it.
+        days: rows of the panel, as `find_days` gives them.
         truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
     """
     before = torch.get_num_threads()
@@ -158,6 +161,7 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
 def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
     _, market = trader.observe_market(panel)
     splits = _splits(trader, panel)
+    # Ridge learns from the same days as the champion, and its last trades end within them.
     learnt = range(splits.train.first, max(splits.train.first, splits.train.stop - trader.config.trade.hold_days))
     contest = ChampionEvaluation(
         setup=build_setup(trader.settings, market, splits, torch.device("cpu")),
@@ -181,7 +185,7 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
 
 
 def _splits(trader: "Trader", panel: Panel) -> Splits:
-    """The trader's past as rows of the panel; stretches that the panel does not have are empty."""
+    """Return the trader's past as rows of the panel; stretches that the panel does not have are empty."""
     first, past = trader.config.episode.context - 1, trader.past
     days = (np.datetime64(day) for day in (past.learnt, past.chosen))
     learnt, chosen = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in days)
@@ -189,7 +193,7 @@ def _splits(trader: "Trader", panel: Panel) -> Splits:
 
 
 def _note(shares: Mapping[str, int], settlement: int, unit: str) -> str:
-    """How far the result can be trusted, and what the last days are."""
+    """Say how far the result can be trusted, and what the last days are."""
     words = {
         "training": "of the training, so that what was earned on them says nothing",
         "validation": "of the validation, on which the champion was chosen: expect less elsewhere",

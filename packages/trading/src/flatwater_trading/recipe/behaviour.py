@@ -1,4 +1,4 @@
-"""What a champion does, told from its trades and its equity: when it buys, what it holds, in which markets it gains."""
+"""Behaviour of a champion, by its trades and its equity: when it buys, what it holds, in which markets it gains."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -17,13 +17,13 @@ REASONS = {
     "data_ended": "with its instrument's last price",
     "episode_end": "at the end of the stretch",
 }
-"""What `envs.trading.exits` calls an end, in words."""
+"""Phrases for the reasons of `market.exits`."""
 MONTHS, QUARTERS = 400, 1200
 """Calendar days up to which a stretch is told month by month, and quarter by quarter; longer ones year by year."""
 
 
 def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
-    """How often it buys, how long it holds, and how its trades end; as sentences.
+    """Describe in sentences how often the champion buys, how long it holds, and how its trades end.
 
     Args:
         trades: the log, with entry_date, exit_date, instrument and, where it is known, reason.
@@ -47,10 +47,11 @@ PERIODS = ("period", "champion", HELD_AGAINST, "difference", "trades closed", "w
 
 
 def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
-    """One row under `PERIODS` for each month, quarter or year, depending on how long the stretch is."""
+    """Return one row under `PERIODS` for each month, quarter or year, depending on how long the stretch is."""
     whole = (equity["date"][-1] - equity["date"][0]).days
     step, form = ("1mo", "%Y-%m") if whole <= MONTHS else ("3mo", "%Y-%m") if whole <= QUARTERS else ("1y", "%Y")
     ended = equity.with_columns(pl.col("date").dt.truncate(step).alias("period"))
+    # Without the first row, the opening cash: its day may lie in an earlier period.
     last = ended[1:].group_by("period", maintain_order=True).agg(pl.col("champion", HELD_AGAINST).last())
     start = equity.row(0, named=True)
     closed = trades.with_columns(pl.col("exit_date").dt.truncate(step).alias("period"))
@@ -65,19 +66,19 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
 
 
 def calendar_of_equity(equity: pl.DataFrame) -> Calendar:
-    """How often its rows come."""
+    """Infer how often an equity's rows come."""
     return infer_calendar(equity["date"].to_numpy())
 
 
 def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
-    """What stands above `regime_rows`."""
+    """Return the titles of `regime_rows`."""
     calendar = calendar_of_equity(equity)
     each = f"a {calendar.unit}"
     return "market", calendar.units, f"champion, {each}", f"{HELD_AGAINST}, {each}", "difference"
 
 
 def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
-    """One row under `regime_titles` for each kind of market; empty where there are too few days to tell.
+    """Return one row under `regime_titles` for each kind of market; empty where there are too few days to tell.
 
     A day's kind follows from the `TREND` days before it, so it could be known in the morning.
     """
@@ -85,6 +86,7 @@ def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
     change = pl.col("champion", HELD_AGAINST).pct_change()
     days = equity.select(
         change,
+        # shift(1): the day's own return is not among those that say of which kind the day is.
         trend=(pl.col(HELD_AGAINST) / pl.col(HELD_AGAINST).shift(TREND) - 1).shift(1),
         unrest=pl.col(HELD_AGAINST).pct_change().rolling_std(TREND).shift(1),
     ).drop_nulls()

@@ -1,9 +1,8 @@
-"""What a result shows and what it does not: the champion against the best yardstick, and against chance.
+"""Comparison of a champion with the best yardstick and with chance: what a result shows, and what it does not.
 
-The difference of the returns of each period (day, week, month) is resampled in blocks, as neighbouring ones are not
-independent (Politis and Romano
-1994, the stationary bootstrap, by arch); its interval says whether the stretch of days is long enough to tell the two
-apart. Chance is a trader who buys on the same days as the champion, whatever comes up.
+The difference of the returns of each period (day, week, month) is resampled in blocks, as neighbouring periods are not
+independent (Politis and Romano 1994, the stationary bootstrap, by arch); its interval says whether the stretch of days
+is long enough to tell the two apart. Chance is a trader who buys on the same days as the champion, whatever comes up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,9 +16,9 @@ BLOCK = 20
 """Mean length of a block, in rows: as long as a position is held by default."""
 RESAMPLED = 2_000
 LEVEL = 0.9
-"""Of the interval."""
+"""Coverage of the interval."""
 CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
-"""Traders that are no simple rules. The oracle knows the law of a synthetic market."""
+"""Names of the traders that are no simple rules. The oracle knows the law of a synthetic market."""
 SURE = 0.95
 """Share of the random traders that must be beaten, or chance explains the result as well; as large a share that earned
 more makes it worse than chance.
@@ -33,10 +32,10 @@ class ReturnDifference:
     mean: float
     low: float
     high: float
-    """The ends of its interval."""
+    """Upper end of the mean's interval; `low` is the lower end."""
 
     def describe_against(self, other: str) -> str:
-        """What the interval says of the first against the other, as the rest of a sentence that names the first."""
+        """Say what the interval shows of the first against the other: the rest of a sentence that names the first."""
         if self.low > 0:
             what = f"earned more than {other}"
         elif self.high < 0:
@@ -56,13 +55,13 @@ class Comparison:
     """Champion less yardstick, in a year, from the mean of the differences of their returns."""
     low: float
     high: float
-    """The interval of that difference."""
+    """Ends of the interval of that difference."""
     beaten: float
     """Share of the random traders with the same turnover that earned less than the champion."""
 
     @property
     def sentence(self) -> str:
-        """What follows from the numbers, in words."""
+        """Sentence that follows from the numbers."""
         against = ReturnDifference(self.difference, self.low, self.high).describe_against(
             f"{self.best}, the best of the simple rules"
         )
@@ -74,13 +73,13 @@ class Comparison:
 
 
 def oracle_share(returns: Mapping[str, float | None]) -> float | None:
-    """The champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
+    """Return the champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
     own, known = returns[CHAMPION], returns.get(ORACLE)
     return None if own is None or known is None or known <= 0 else own / known
 
 
 def beside_oracle(returns: Mapping[str, float | None]) -> str:
-    """What follows for the champion from the oracle's return, as a sentence; empty where there is none."""
+    """Say what follows for the champion from the oracle's return; empty where there is no oracle."""
     share, known = oracle_share(returns), returns.get(ORACLE)
     return (
         ""
@@ -90,7 +89,7 @@ def beside_oracle(returns: Mapping[str, float | None]) -> str:
 
 
 def simple_rules(traders: Iterable[str]) -> tuple[str, ...]:
-    """Those of the traders whom a champion has to beat."""
+    """Return the traders that a champion has to beat."""
     return tuple(name for name in traders if name not in {CHAMPION, CHANCE, ORACLE})
 
 
@@ -114,6 +113,7 @@ def compare_to_yardsticks(
         seed: of the bootstrap.
     """
     earned = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
+    # The best is picked with hindsight on the same days: a harder opponent than a rule named in advance.
     best = max(yardsticks, key=lambda name: earned[name])
     found = bootstrap_difference(
         period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year, seed=seed
@@ -123,13 +123,13 @@ def compare_to_yardsticks(
 
 
 def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
-    """The change of each period, as a fraction."""
+    """Return the change of each period, as a fraction."""
     curve = equity.double().cpu().numpy()
     return np.asarray(np.diff(curve) / curve[:-1])
 
 
 def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, seed: int) -> ReturnDifference:
-    """How much more the first earned in a year, with the interval of the block bootstrap.
+    """Estimate how much more the first earned in a year, with the interval of the block bootstrap.
 
     Args:
         own: returns of each period.
@@ -139,7 +139,10 @@ def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, see
     """
     from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
 
+    # Differences period by period: what both have in common, the market, drops out.
     apart = own - other
+    # A generator of its own: whoever asks again gets the same interval.
     resampled = StationaryBootstrap(BLOCK, apart, seed=np.random.default_rng(seed))
     low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()
+    # Times the periods of a year and not compounded: a mean of differences is no return that could be reinvested.
     return ReturnDifference(float(apart.mean()) * a_year, float(low) * a_year, float(high) * a_year)

@@ -28,7 +28,6 @@ class ErlRunConfig(CrewConfig, ErlConfig):
     a panel that may have newer days. Their learning goes on with fresh optimizers. Left out: random weights."""
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         check_crew(self)
         features = self.observation_features
         require(

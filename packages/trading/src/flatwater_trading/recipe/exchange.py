@@ -1,4 +1,4 @@
-"""How many bytes of numbers a run and its workers exchange, by a formula of sizes alone.
+"""Bytes of numbers that a run and its workers exchange, by a formula of sizes alone.
 
 P members in T tiles on N workers, S slices of D days, U updates, K instruments, C transitions in the replay. A
 generation in which nothing is lost moves
@@ -40,7 +40,7 @@ class WireBytes:
 
 
 def measure_wire_bytes(setup: ErlSetup, run: ErlState, shares: Sequence[Span]) -> WireBytes:
-    """The bytes on the wire; only sizes are read, so the run may be one of the meta device.
+    """Compute the bytes on the wire; only sizes are read, so the run may be one of the meta device.
 
     Args:
         setup: of the whole population.
@@ -51,6 +51,8 @@ def measure_wire_bytes(setup: ErlSetup, run: ErlState, shares: Sequence[Span]) -
     members, updates, slices = config.population.size, config.learner.own.updates, config.evaluation
     gathers = -(-updates // GATHERED)
     rows = [_rows(run.learner, members, high - low) for low, high in shares]
+    # Fitness and the columns of the training slices; then value and activity, the columns of the validation slices and
+    # the attention.
     results = NUMBER * members * (1 + len(TRAINING) * slices.train_slices)
     results += NUMBER * (members + tiles) * (2 + len(JUDGED) * slices.validation_slices + len(run.market.observations))
     whole, largest, replay = (1 + gathers) * sum(rows) + results, max(rows), run.replay
@@ -58,6 +60,7 @@ def measure_wire_bytes(setup: ErlSetup, run: ErlState, shares: Sequence[Span]) -
         played = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
         each = PLACE + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
         weights = sum(weight.nbytes for _, weight in draw_weights(replay))
+        # At most the whole ring: what was written over within one generation is not sent.
         appended = members * slices.train_slices * config.env.episode.days
         whole += tiles * played + workers * (min(appended, len(replay.row)) * each + weights) + gathers * weights
         drawn = members * config.learner.micro_batches * config.learner.own.batch_size if weights else 0
@@ -67,26 +70,27 @@ def measure_wire_bytes(setup: ErlSetup, run: ErlState, shares: Sequence[Span]) -
 
 
 def member_rows(learner: Members) -> Iterator[tuple[str, Tensor]]:
-    """What belongs to one member each, by path: [P, ...], or [P + 1, ...] with the champion's row last."""
+    """Yield the tensors with a row for each member, by path: [P, ...], or [P + 1, ...] with the champion's row last."""
     for leaf in leaves(learner):
+        # What is derived follows from the rest, and every worker builds its own.
         if isinstance(leaf.value, Tensor) and not leaf.derived:
             yield leaf.path, leaf.value
 
 
 def transition_columns(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
-    """What belongs to one transition each."""
+    """Yield the columns of a replay with an entry for each transition, by name."""
     for name in ("row", "following", "action", "reward", "discount", "member", "account"):
         if (column := getattr(replay, name)) is not None:
             yield name, column
 
 
 def draw_weights(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
-    """How likely each transition is to be drawn; nothing where all are alike."""
+    """Yield the tensors that say how likely each transition is to be drawn; none where all are alike."""
     if replay.priorities is not None:
         yield "mass", replay.priorities.mass
         yield "top", replay.priorities.top
 
 
 def _rows(learner: Members, members: int, share: int) -> int:
-    """Bytes of a share's rows, the champion's with them."""
+    """Count the bytes of a share's rows, the champion's with them."""
     return sum(leaf.nbytes // len(leaf) * (share + len(leaf) - members) for _, leaf in member_rows(learner))

@@ -24,7 +24,7 @@ from flatwater_watch.errors import ConfigError
 
 DEFAULT = ErlRunConfig()
 PARTS = 5
-"""Of all rows, one is the holdout and one is for validation."""
+"""Parts that all rows are cut into: one is the holdout, and one is for validation."""
 YEARS, QUARTERS = 2, 4
 """Years that are traded in an episode at most; a position is held for one of the quarters of a year."""
 LEAST_CONTEXT, LEAST_HOLD = 4, 2
@@ -33,7 +33,7 @@ KNOWN = 0.5
 
 
 def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
-    """The configuration; of a file whose rows are not days, and too few for the defaults, with lengths that fit.
+    """Return the configuration, with lengths that fit where a file's rows are no days and too few for the defaults.
 
     Raises:
         DataError: the file cannot be used.
@@ -50,6 +50,7 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
         try:
             _check(fitting, rows)
         except ConfigError:
+            # The first refusal and not the second: it speaks of the lengths that the user knows.
             raise refused from None
         chosen = ", ".join(f"{name} = {value}" for name, value in _changed_settings(config, fitting))
         if panel.calendar.unit == "day":
@@ -68,7 +69,7 @@ def _check(config: ErlRunConfig, rows: int) -> None:
 
 
 def _shorten_lengths(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
-    """With shorter lengths in the place of defaults."""
+    """Return the configuration with shorter lengths in the place of defaults."""
     env, splits, calendar = config.env, config.splits, panel.calendar
     split = max(1, rows // PARTS)
     splits = _shorten_table(splits, DEFAULT.splits, holdout_days=split, validation_days=split)
@@ -84,6 +85,7 @@ def _shorten_lengths(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunCon
     shorter = replace(config, splits=splits, env=replace(env, trade=trade, episode=episode))
     if config.observation_features != DEFAULT.observation_features:
         return shorter
+    # Training rows alone: what is known later must not choose the features.
     learnt = slice(episode.context - 1, max(episode.context, rows - splits.holdout_days - splits.validation_days))
     return replace(shorter, observation_features=_known_features(panel, config.observation_features, learnt))
 
@@ -93,20 +95,21 @@ def _fitting_hold_days(calendar: Calendar) -> int:
 
 
 def _shorten_table(given: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
-    """The table, shorter where it is as by default: never longer, and never where it was given."""
+    """Return the table, shorter where it is as by default: never longer, and never where it was given."""
+    # Chained: still at its default, and the default is longer than what fits.
     left = {name: size for name, size in lengths.items() if getattr(given, name) == getattr(default, name) > size}
     return replace(given, **left)
 
 
 def _known_features(panel: Panel, features: tuple[str, ...], learnt: slice) -> tuple[str, ...]:
-    """Those that have numbers in enough of the rows that are learned from; all where none has."""
+    """Return the features that have numbers in enough of the rows that are learned from; all where none has."""
     seen = observed_features(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
     shares = np.isfinite(seen).sum((0, 1)) / max(1, panel.valid[learnt].sum())
     return tuple(name for name, share in zip(features, shares.tolist(), strict=True) if share >= KNOWN) or features
 
 
 def _changed_settings(was: ErlRunConfig, now: ErlRunConfig) -> Iterator[tuple[str, Any]]:
-    """The settings that differ, by their whole names."""
+    """Yield the settings that differ, by their whole names."""
     yield from _differing(to_mapping(was), to_mapping(now), "")
 
 

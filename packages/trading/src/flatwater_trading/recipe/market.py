@@ -1,4 +1,4 @@
-"""The panel of a run, and the market that its traders see: the same in the run's own process and in every worker."""
+"""Panels of runs, and the market that their traders see: the same in the run's own process and in every worker."""
 
 import os
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ MARKETS = "markets"
 
 
 def read_run_panel(config: ErlRunConfig) -> Panel:
-    """The panel, cut where the configuration says so."""
+    """Load the panel of a run, cut where the configuration says so."""
     panel = first_days(load_panel(config.panel), config.splits.days)
     if (name := config.benchmark) is not None:
         require(name in panel.instruments, "benchmark", name, f"one of {', '.join(panel.instruments)}")
@@ -36,7 +36,7 @@ def read_run_panel(config: ErlRunConfig) -> Panel:
 
 
 def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -> ErlRunConfig:
-    """The settings that cut the panel to the days that a run began with, where it has newer ones by now.
+    """Return the settings that cut the panel to the days that a run began with, where it has newer ones by now.
 
     Raises:
         DataError: the panel lacks a day or an instrument of the run's own, or differs from it on a day that both have;
@@ -67,7 +67,7 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
 
 
 def _own_panel(was: ErlRunConfig, mark: str, days: int) -> Panel | None:
-    """The panel that a run began with, from where it was or from the cache; None where it is gone."""
+    """Find the panel that a run began with, where it was or in the cache; None where it is gone."""
     with suppress(DataError):
         there = load_panel(was.panel)
         if len(there.dates) >= days and (cut := first_days(there, days)).fingerprint == mark:
@@ -77,21 +77,22 @@ def _own_panel(was: ErlRunConfig, mark: str, days: int) -> Panel | None:
 
 @dataclass(frozen=True)
 class RunMarket:
-    """What traders play on."""
+    """The market and the days that traders play on."""
 
     market: Market
     splits: Splits
-    """How the days are shared out."""
+    """Training, validation and holdout days."""
     private: str
-    """Why the market lies in the memory of this process alone; empty where all processes map the same file."""
+    """Reason why the market lies in the memory of this process alone; empty where all processes map the same file."""
 
 
 def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -> RunMarket:
-    """Prices and normalised observations, mapped where that can be. Statistics are of training days alone."""
+    """Build prices and normalised observations, mapped where that can be. Statistics are of training days alone."""
     splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
     features = config.observation_features
 
     def make() -> Market:
+        # Called where there is no file to map: all of this is computed once for a machine.
         stats = training_statistics(panel, features, range(splits.train.stop))
         observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
         observation_panel(panel, features, stats, observations)
@@ -99,6 +100,7 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
 
     if device.type != "cpu":
         return RunMarket(make(), splits, "it lies on the device")
+    # Observations are computed: another version or instruction set may round otherwise, and gets a file of its own.
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
     origin = repr((panel.fingerprint, features, splits.train.stop, *machine))
     place = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
@@ -107,7 +109,8 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
 
 
 def can_be_mapped(device: torch.device, size: int) -> bool:
-    """Whether a market of that many bytes will probably be mapped, judged by its device and the cache's folder."""
+    """Judge whether a market of that many bytes will be mapped, by its device and the cache's folder."""
     folder = cache_folder(MARKETS)
+    # The folder may not be there yet: its nearest parent says whether it can be made.
     folder = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
     return device.type == "cpu" and os.access(folder, os.W_OK | os.X_OK) and disk_usage(folder).free > size

@@ -1,4 +1,4 @@
-"""What decisions follow from, by occlusion (Zeiler & Fergus 2014).
+"""Occlusion (Zeiler & Fergus 2014): what decisions follow from.
 
 A part of what a trader sees is replaced by its mean, and the coefficients are asked for again. Attention says where a
 network looks, and only where it has one: columns that cannot be bought have an attention of their own, which gives a
@@ -31,7 +31,7 @@ NOTHING = 1e-6
 DAYS_ASKED = 24
 """Days of the stretch, evenly spaced, on which every feature and every column is replaced once."""
 ROOM_BYTES = 8 << 20
-"""Of the tokens that are asked about in one call."""
+"""Bytes of the tokens that are asked about in one call."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class OcclusionDay:
 
     @cached_property
     def _blank_window(self) -> Float[Tensor, "N C F"]:
-        """Every column at its mean on the days that it has; what is missing stays missing."""
+        """The window with every column at its mean on the days that it has; what is missing stays missing."""
         known: Bool[Tensor, "N C 1"] = (self.window != 0).any(-1, keepdim=True)
         return (NOTHING * known).expand_as(self.window)
 
@@ -55,19 +55,20 @@ class OcclusionDay:
         return self._encode_window(self.window)
 
     def all_coefficients(self) -> Float[Tensor, "K"]:
-        """The coefficients with all that is seen."""
+        """Return the coefficients with all that is seen."""
         return self._order_coefficients(self._tokens[None])[0]
 
     def without_features(self) -> Iterator[Float[Tensor, "K"]]:
-        """The coefficients without each feature, of all columns at once."""
+        """Yield the coefficients without each feature, of all columns at once."""
         seen = self.window.clone()
         for feature in range(seen.shape[-1]):
             seen[..., feature] = self._blank_window[..., feature]
             yield self._order_coefficients(self._encode_window(seen)[None])[0]
+            # Put back in place: one copy of the window serves all features.
             seen[..., feature] = self.window[..., feature]
 
     def without_features_of(self, column: int) -> Float[Tensor, "F K"]:
-        """The coefficients without each feature of one column."""
+        """Return the coefficients without each feature of one column."""
         own, features = slice(column, column + 1), self.window.shape[-1]
         seen = self.window[own].repeat(features, 1, 1)
         for feature in range(features):
@@ -75,13 +76,13 @@ class OcclusionDay:
         return torch.cat([*self._swapped_coefficients([column] * features, self._encode_window(seen))])
 
     def without_columns(self, columns: Sequence[int]) -> Iterator[Float[Tensor, "M K"]]:
-        """The coefficients without each column, in their order, some columns at a time."""
+        """Yield the coefficients without each column, in their order, some columns at a time."""
         return self._swapped_coefficients(columns, self._encode_window(self._blank_window)[list(columns)])
 
     def _swapped_coefficients(
         self, columns: Sequence[int], tokens: Float[Tensor, "M W"]
     ) -> Iterator[Float[Tensor, "m K"]]:
-        """The coefficients where the token of one column is another one, for each of M pairs."""
+        """Yield the coefficients where the token of one column is another one, for each of M pairs."""
         whole = self._tokens
         at_once = min(len(columns), max(1, ROOM_BYTES // whole.nbytes))
         shown = whole.repeat(at_once, 1, 1)
@@ -89,7 +90,9 @@ class OcclusionDay:
             part = torch.tensor(columns[at : at + at_once], device=whole.device)
             rows = torch.arange(len(part), device=whole.device)
             shown[rows, part] = tokens[at : at + at_once]
+            # A column's encoding depends on no other column, so exchanging its token hides it from the day.
             yield self._order_coefficients(shown[: len(part)])
+            # Put back in place: `shown` is allocated once.
             shown[rows, part] = whole[part]
 
     def _encode_window(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:
@@ -111,13 +114,13 @@ class OcclusionEffects:
     """Mean change, up or down, of a coefficient where a part of what is seen says nothing."""
 
     features: Float[Tensor, "F"]
-    """A feature, of all columns."""
+    """Effect of each feature, hidden in all columns at once."""
     columns: Float[Tensor, "N"]
-    """A column, of all columns: those that cannot be bought as well."""
+    """Effect of each column, also of those that cannot be bought."""
 
 
 def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> OcclusionEffects:
-    """What the coefficients of a stretch of days follow from. An account in the observation is empty: nothing is held.
+    """Find what the coefficients of a stretch of days follow from. An account in the observation is empty.
 
     Args:
         setup: configuration and networks.
@@ -125,6 +128,7 @@ def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], d
         actor: the weights.
         days: `DAYS_ASKED` of them are looked at, or all where they are fewer.
     """
+    # Evenly spaced and not drawn: asked again, the same days are looked at.
     rows = torch.linspace(days.first, days.stop - 1, min(DAYS_ASKED, len(days))).long().tolist()
     columns, _, features = market.observations.shape
     account = None

@@ -1,4 +1,4 @@
-"""The plan of a run of evolving traders: its build and its phases on the meta device, and how to make it smaller."""
+"""Plans of runs of evolving traders: its build and its phases on the meta device, and how to make it smaller."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,13 +29,13 @@ from flatwater_watch.meters.process import free_cores
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 MARKET = "market"
-"""Its place in the state."""
+"""Place of the market in the state."""
 SCORE = "score"
 """The phase in which the champion plays against the baselines, after training and whenever that is asked for again."""
 
 
 def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, private: bool | None = None) -> Plan:
-    """What a run with this configuration on this panel will hold.
+    """Plan what a run with this configuration on this panel will hold.
 
     Args:
         config: the run's; `budget` is taken from it.
@@ -79,7 +79,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
 
 
 def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
-    """The members of each worker; empty where this process computes alone.
+    """Share out the members to workers; empty where this process computes alone.
 
     Args:
         setup: of the whole population.
@@ -93,7 +93,7 @@ def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
 
 
 def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSetup, ErlState]:
-    """The run on the meta device, with the sizes that it has on a device of a kind."""
+    """Build the run on the meta device, with the sizes that it has on a device of a kind."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
     splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
@@ -110,8 +110,9 @@ def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSet
 
 
 def phase_transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
-    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+    """Try out each phase on a run of the meta device: the bytes of tensors that it makes and frees, at its highest."""
     if run.replay is not None:
+        # As if it were full: an update draws from something, and holds what it holds later.
         run.replay.appended = len(run.replay.row)
     crew = LocalTileExecutor(setup, run)
     phases: dict[str, Callable[[], object]] = {
@@ -128,18 +129,20 @@ def phase_transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
 
 
 def longest_split(splits: Splits) -> Days:
-    """Of the stretches that a champion is judged on."""
+    """Return the longer of the stretches that a champion is judged on."""
     return max(splits.validation, splits.holdout, key=len)
 
 
 def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
-    """What may make the largest owners smaller."""
+    """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
     replay, learner, net = config.replay, config.learner, config.net
     in_hindsight = learns_from_outcomes(config)
     half = replay.generations // 2
+    # Half of the ring must still hold the warm-up, or nothing would ever be learnt.
     if half and replay_capacity(config) * half >= replay.warmup * replay.generations and not in_hindsight:
         yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))
     own, least = learner.own, (learner.own.stretches or 1) if in_hindsight else 1
+    # Half of a batch must still divide into its stretches.
     if own.batch_size > least and own.batch_size % (2 * least) == 0:
         half, owner = own.batch_size // 2, "outcomes" if in_hindsight else "windows"
         change = f"learner.{learner.algorithm}.batch_size = {half}"

@@ -22,28 +22,30 @@ from flatwater_watch.sanitize import short_repr
 COLUMNS = tuple(field.name for field in fields(Position))
 POSITIONS = table_kind("a table of positions", COLUMNS)
 CASH = "cash"
+# With apostrophes in front as well: writing adds one and reading takes one away, whatever the name has.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 LEAST = 1e-9
-"""Of a price, a target and a number of shares."""
+"""Least price, target and number of shares."""
 _NUMBERS = ("entry_price", "target", "shares")
 
 
 @dataclass(frozen=True)
 class Portfolio:
-    """What is held before a day."""
+    """Positions and cash before a day."""
 
     positions: tuple[Position, ...] = ()
     cash: float | None = None
-    """None where the file does not say."""
+    """Cash beside the positions; None where the file does not say."""
 
 
 def read_positions(file: Path) -> Portfolio:
-    """The positions of a file with the columns instrument, entry_date, entry_price, target (percent) and shares.
+    """Read the positions of a file with the columns instrument, entry_date, entry_price, target (percent) and shares.
 
     Raises:
         DataError: it cannot be read; the message names row, column and what is wanted.
     """
     try:
+        # utf-8-sig: spreadsheets write a mark in front of UTF-8, which would become part of the first column's name.
         table = csv.DictReader(io.StringIO(read_regular(file).decode("utf-8-sig"), newline=""))
         absent = [name for name in COLUMNS if name not in (table.fieldnames or ())]
         if absent:
@@ -84,17 +86,17 @@ def _number(where: str, text: str | None, least: float = LEAST) -> float:
 
 
 def spreadsheet_cell(name: str) -> str:
-    """A name as a cell that no spreadsheet takes for a formula."""
+    """Write a name as a cell that no spreadsheet takes for a formula."""
     return f"'{name}" if _FORMULA.match(name) else name
 
 
 def from_cell(text: str) -> str:
-    """The name that such a cell holds. One without an apostrophe is as a person has written it."""
+    """Read the name that such a cell holds. A cell without an apostrophe is as a person has written it."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def write_positions(file: Path, positions: Sequence[Position], cash: float) -> None:
-    """Write them, whole or not at all.
+    """Write positions and cash to a file, whole or not at all.
 
     Raises:
         RunError: they cannot be written there, or the file that is there is no table of positions.

@@ -1,4 +1,4 @@
-"""What a finished run leaves to look at: result.json, the champion's trades on their prices, and the equity curves."""
+"""Results of a finished run: result.json, the champion's trades on their prices, and the equity curves."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ MOST_PRICES = 12
 
 
 def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], folder: RunFolder) -> None:
-    """Write what a run leaves. Each file appears whole or not at all."""
+    """Write the tables and the result of a run. Each file appears whole or not at all."""
     tables = TraderFolder.of(folder)
     write_frame(pl.DataFrame(score.trades), tables.trades)
     write_frame(prices_frame(panel, score), tables.prices)
@@ -32,7 +32,7 @@ def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], 
 
 
 def write_holdout(panel: Panel, score: ChampionScore, result: Mapping[str, Any], folder: RunFolder) -> None:
-    """The same of the holdout days; a study pools them. holdout.json comes last, so that the others are there."""
+    """Write tables and result of the holdout days, which a study pools. holdout.json comes last, as a sign for all."""
     tables = TraderFolder.of(folder)
     write_frame(pl.DataFrame(score.trades), tables.holdout_trades)
     write_frame(equity_frame(panel, score), tables.holdout_equity)
@@ -45,7 +45,7 @@ def write_json(result: Mapping[str, Any], file: Path) -> None:
 
 
 def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str, *, threads: int) -> dict[str, Any]:
-    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    """Return the score as plain values, with what is needed to judge it. None stands for what is no finite number."""
     run, config = trainer.run, trainer.setup.config
     return score_as_json(panel, score, split) | {
         "champion_born": int(run.lineage.born[-1]),
@@ -59,7 +59,7 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str,
 
 
 def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, Any]:
-    """What was played on which days of which panel, and what it came to."""
+    """Return what was played on which days of which panel, and its results, as plain values."""
     dates = panel.dates
     return {
         "trainer": "erl",
@@ -89,12 +89,13 @@ NOTES = {
     "(flatwater evaluate --holdout)",
     "holdout": "nothing was chosen on these days; trust the result less with each look (holdout_looks.jsonl)",
 }
-"""How far a result on these days can be trusted."""
+"""Notes on how far a result on these days can be trusted."""
 
 
 def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
-    """Date and the closes of the instruments that the champion traded most; NaN where there is none."""
+    """Return date and closes of the instruments that the champion traded most; NaN where there is no close."""
     rows, traded = slice(score.days.first, score.days.stop), list(score.trades["instrument"])
+    # By name among equals: a set has no order that a second run would have as well.
     often = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MOST_PRICES]
     closes = panel.feature("close")[rows]
     known = np.where(panel.valid[rows], closes, np.nan)
@@ -103,7 +104,7 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
 
 
 def equity_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
-    """Date and each trader's equity at the close; the first row is the opening cash on the day before."""
+    """Return date and each trader's equity at the close; the first row is the opening cash on the day before."""
     rows = slice(score.days.first - 1, score.days.stop)
     curves = {name: curve.double().cpu().numpy() for name, curve in score.equity.items()}
     return pl.DataFrame({"date": panel.dates[rows]} | curves)

@@ -1,4 +1,4 @@
-"""From a configuration to a trainer of traders: panel, market, networks, state, phases."""
+"""Runs of traders, from a configuration to a trainer: panel, market, networks, state, phases."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,13 +44,15 @@ from flatwater_watch.forms import count_phrase
 
 
 def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
-    """Everything wrong with the round, as findings; reads the device once for each kind."""
+    """Find everything wrong with the round; reads the device once for each kind of alarm."""
     run, config = trainer.run, trainer.setup.config
     learner = run.learner
     weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
+    # The market never changes, so it is looked at once.
     inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
     skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
     judged = run.scores.judged
+    # The champion's row is the last of each column.
     *trades, by_champion = judged["trades"].sum(1).tolist()
     *refused, of_champion = judged["refused"].mean(1).tolist()
     *members, champion = run.scores.activity.tolist()
@@ -73,7 +75,7 @@ class ErlRun(CrewRun):
     trainer: ErlTrainer
     panel: Panel
     private: str
-    """Why the market is no mapped file."""
+    """Reason why the market is no mapped file; empty where it is one."""
 
     @property
     def setup(self) -> ErlSetup:
@@ -82,11 +84,11 @@ class ErlRun(CrewRun):
 
     @property
     def location_settings(self) -> frozenset[str]:
-        """The panel's path."""
+        """Settings that only say where something lies: the panel's path."""
         return frozenset({"panel"})
 
     def describe(self) -> str:
-        """Traders, instruments and days."""
+        """Return a phrase of traders, instruments and days."""
         panel = self.panel
         days = f"{count_phrase(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
         workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
@@ -94,7 +96,7 @@ class ErlRun(CrewRun):
         return f"{count_phrase(self.config.population.size, 'trader')} on {on}, {days}{workers}"
 
     def about(self) -> Sequence[str]:
-        """Features, and the days of each split."""
+        """Return lines about features and the days of each split."""
         dates, splits = self.panel.dates, self.setup.splits
         parts = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
         days = (f"{len(days):,} {name} (to {dates[days.stop - 1]})" for name, days in parts)
@@ -105,7 +107,7 @@ class ErlRun(CrewRun):
         return lines
 
     def data(self) -> dict[str, Any]:
-        """The panel, by its content."""
+        """Return facts about the panel, by its content."""
         panel, scales = self.panel, scale_kind(self.panel)
         return ({} if scales is None else {"scales": scales}) | {
             "fingerprint": panel.fingerprint,
@@ -121,24 +123,24 @@ class ErlRun(CrewRun):
             take_over_(self.trainer.run.learner, self, Path(self.config.from_run))
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Everything wrong with the generation."""
+        """Find everything wrong with the generation."""
         return find_alarms(self.trainer, round_, metrics)
 
     def record(self) -> Mapping[str, Any]:
-        """Who is in each slot."""
+        """Return the lineage of each slot."""
         return lineage_record(self.trainer.run)
 
     def live_envs(self) -> int:
-        """Simulators alive in this process."""
+        """Count the simulators that are alive in this process."""
         return live_simulators()
 
     def too_early(self) -> str:
-        """There is a champion once a generation has been validated."""
+        """Return why there is no champion yet; empty once a generation has been validated."""
         crowned = has_champion(self.trainer.run)
         return "" if crowned else "no generation has been validated yet, so there is no champion"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """The champion against the baselines, on validation or holdout days."""
+        """Play the champion against the baselines, on validation or holdout days."""
         return self._score_split(holdout=holdout)[1]
 
     def write_result(self, folder: RunFolder) -> None:
@@ -178,6 +180,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
     device = find_device(config.device)
     panel = read_run_panel(config)
     plan = plan_erl(config, panel, device)
+    # Refused before anything of size is built; and again below, where the market could not be mapped as was judged.
     if config.start_over_budget:
         refuse_nodes(plan.nodes)
     else:
@@ -196,7 +199,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:
-    """The panel's path from the root, so that the run can be resumed from another folder; lengths that fit its rows."""
+    """Make the panel's path absolute, so that the run can be resumed from any folder, and its lengths fit its rows."""
     panel = config.panel
     if config.from_run is not None:
         config = replace(config, from_run=str(Path(config.from_run).absolute()))
@@ -206,5 +209,5 @@ def prepare(config: ErlRunConfig) -> ErlRunConfig:
 
 
 def plan(config: ErlRunConfig) -> Plan:
-    """What a run would hold."""
+    """Plan what a run would hold."""
     return plan_erl(config, read_run_panel(config), find_device(config.device))

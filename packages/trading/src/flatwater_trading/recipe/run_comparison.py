@@ -1,4 +1,4 @@
-"""Two runs of traders beside each other: how sure the difference of what they earned is, and their equity."""
+"""Comparison of two runs of traders: the difference of their returns with its interval, and their equity."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,11 +15,11 @@ from flatwater_trading.recipe.tables import read_equity
 from flatwater_watch.pages.chart import MOST_POINTS, Axis, Chart
 
 FEWEST = 20
-"""Of a difference with an interval: one block of the bootstrap."""
+"""Fewest periods of a difference with an interval: one block of the bootstrap."""
 
 
 def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
-    """How much more the champion of one run earned in a year, by the block bootstrap over the same days.
+    """Estimate how much more the champion of one run earned in a year, by the block bootstrap over the same days.
 
     Args:
         runs: that run and the one that it is held against, by their letters.
@@ -44,18 +44,19 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         raise NoDifferenceError(f"fewer than {FEWEST} {calendar.units}")
     if not all(np.isfinite(each).all() for each in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
+    # A fixed seed: the same two runs always get the same interval.
     apart = bootstrap_difference(*returns, a_year=calendar.a_year, seed=0)
     return Difference(asdict(apart), len(returns[0]), calendar.units, apart.describe_against)
 
 
 def period_returns(equity: np.ndarray) -> np.ndarray:
-    """The change of each period, as a fraction; not a number after one without equity."""
+    """Return the change of each period, as a fraction; NaN or infinite after a period without equity."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.diff(equity) / equity[:-1])
 
 
 def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) -> list[Chart]:
-    """Equity of what each run trained, in percent of its first day's; none where no run has any.
+    """Draw the equity of what each run trained, in percent of its first day's; no chart where no run has any.
 
     Args:
         runs: by the letter that names each.

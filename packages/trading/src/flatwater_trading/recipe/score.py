@@ -51,23 +51,23 @@ class ChampionEvaluation:
     setup: ErlSetup
     panel: Panel
     market: Market
-    """Of the panel."""
+    """Market of the panel."""
     actor: Float[Tensor, "1 n"]
     """The champion's weights."""
     days: Days
-    """Of the panel; the last settlement days only close."""
+    """Rows of the panel that are played; the last settlement days only close."""
     learnt: range
     """Rows that ridge regression is fitted to."""
     truth: np.ndarray[Any, Any] | None
-    """What an oracle knows of a synthetic market [T, K]; None where nobody knows."""
+    """Expected log returns of a synthetic market [T, K], for the oracle; None where nobody knows them."""
 
     @property
     def first(self) -> Tensor:
-        """The first row, where the simulator is."""
+        """First row that is played, on the simulator's device."""
         return torch.tensor([self.days.first], device=self.setup.device)
 
     def simulator(self, batch: int) -> Simulator:
-        """One of so many episodes, as long as the days."""
+        """Build a simulator of so many episodes, as long as the days."""
         return build_simulator(
             self.setup.config.env,
             batch=batch,
@@ -79,7 +79,7 @@ class ChampionEvaluation:
 
 @dataclass(frozen=True)
 class ChampionScore:
-    """What a stretch of days came to."""
+    """The result of a stretch of days."""
 
     days: Days
     comparison: Comparison
@@ -94,7 +94,7 @@ class ChampionScore:
     effects: dict[str, float]
     """Feature -> how much coefficients change without it: see `occlusion.find_effects`."""
     column_effects: dict[str, float]
-    """The same of each column."""
+    """Column -> how much coefficients change without it."""
 
     @property
     def oracle_share(self) -> float | None:
@@ -103,7 +103,7 @@ class ChampionScore:
 
     @property
     def verdict(self) -> str:
-        """What follows from the numbers, in words."""
+        """Sentences that follow from the numbers."""
         return f"{self.comparison.sentence} {beside_oracle(self._returns)}".rstrip()
 
     @property
@@ -117,6 +117,7 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
     env_config = setup.config.env
     champion, chance = contest.simulator(1), contest.simulator(RANDOM_TRADERS)
     play_slices_(setup, market, champion, actors=contest.actor, starts=contest.first, days=len(days))
+    # On the days of the champion's purchases: chance has its turnover and differs in what it buys alone.
     _play_chance_(contest, chance, bought=champion.logs.exit_day[0] >= 0)
     a_year = panel.calendar.a_year
     random = episode_summary(chance, env_config, a_year)
@@ -157,7 +158,7 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
 
 
 def _benchmark(contest: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
-    """The equity of the benchmark, where one is named."""
+    """Return the equity of the benchmark, where one is named."""
     panel, days, name = contest.panel, contest.days, contest.setup.config.benchmark
     if name is None:
         return {}
@@ -180,7 +181,7 @@ def _play_chance_(contest: ChampionEvaluation, chance: Simulator, *, bought: Ten
 
 
 def _play_rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
-    """The simple rules, and the oracle, played by name."""
+    """Play the simple rules and the oracle; their simulators by name."""
     setup, market, truth, played = contest.setup, contest.market, contest.truth, {}
     asked = yardstick_rules(market, setup.config.env, contest.learnt, contest.panel.calendar)
     if truth is not None:
@@ -188,6 +189,7 @@ def _play_rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
     for name, scores in asked.items():
         env = contest.simulator(1)
         _begin_(contest, env, 1)
+        # One rule's scores at a time: each is a table of all days and instruments.
         known = torch.from_numpy(scores()).to(setup.device)
         play_rule_(env, market, setup.config.env, known, start=contest.days.first, days=len(contest.days))
         played[name] = env
@@ -205,7 +207,7 @@ def _env_measures(env: Simulator, config: TradingConfig, a_year: int) -> dict[st
 
 
 def _market_measures(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
-    """Measures of risk, of a curve beside the market's."""
+    """Measure the risk of a curve, by itself and beside the market's."""
     alpha, beta = account.alpha_beta(curve, market, a_year)
     risk = {"sortino": account.sortino(curve, a_year), "calmar": account.calmar(curve, a_year)}
     found = risk | {"alpha": alpha, "beta": beta}
@@ -222,7 +224,7 @@ def _curve_measures(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]
 
 
 def score_extra_bytes(market: Market) -> int:
-    """What `score_champion` takes besides tensors: the rules' numbers in NumPy, and the library that compares."""
+    """Bytes that `score_champion` takes besides tensors: the rules' numbers in NumPy, and the library that compares."""
     return ridge_bytes(market) + PRICES * 8 * market.close.numel() + LIBRARY_BYTES
 
 
@@ -238,6 +240,7 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
         ]
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         play_slices_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
+        # The random traders and one rule: the other rules step alike.
         for env in envs[1:3]:
             starts = first.expand(len(env.day))
             reset_(env, start=starts, trading_end=starts, end=starts)

@@ -1,4 +1,4 @@
-"""What only a population of traders has on its page and in its picture: what it learned, how its champion trades."""
+"""Sections that only a population of traders has on its page: what it learned, how its champion trades."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -61,9 +61,9 @@ COURSE = (
 )
 """Metric, what it is called, its colour, and the width of its line."""
 OUTCOMES = (("gained", pl.col("gain") > 0, "--equal-weight"), ("lost", pl.col("gain") <= 0, "--champion"))
-"""Of trades, with their colours."""
+"""Outcomes of trades, with their colours."""
 DEEDS = (("entry", "bought", "up", "--equal-weight"), ("exit", "sold", "down", "--champion"))
-"""Columns of a trade, what was done, and how that is drawn."""
+"""Prefixes of a trade's columns, what was done, and how that is drawn."""
 PLACED = {"instrument", "entry_date", "entry_price", "exit_date", "exit_price"}
 """Columns of the trades that are drawn on prices."""
 MOST_ROWS = 12
@@ -71,11 +71,11 @@ MOST_ROWS = 12
 MOST_PRICED = 4
 """Instruments whose trades are drawn on their prices."""
 BEST_AND_WORST = 5
-MARGIN = 0.08
+MARGIN = 0.08  # of the range, below and above the curves
 
 
 def trading_sections(run: RunRecords) -> Sections:
-    """Title -> blocks."""
+    """Return the sections' blocks by title."""
     return {"Trading": champion_section(run), "What it does": behaviour_section(run), "Learning": learning_section(run)}
 
 
@@ -187,7 +187,7 @@ def course_chart(run: RunRecords) -> Chart:
 
 
 def robust_range(metrics: Metrics) -> tuple[float, float] | None:
-    """Limits of the axis of fitness and validation; None where there is nothing to show.
+    """Find limits of the axis of fitness and validation; None where there is nothing to show.
 
     Some members open no position at first, and are fined ten thousand points: that would flatten every curve. So a mean
     fitness below the others by more than their whole range is cut off.
@@ -205,7 +205,7 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
 
 
 def gain_chart(run: RunRecords) -> Chart:
-    """What the champion gained on each generation's validation slices, beside holding."""
+    """Draw what the champion gained on each generation's validation slices, beside holding."""
     return Chart(
         title="The champion beside holding, generation by generation",
         reading="Mean gain in percent on the validation slices of each generation, after costs; holding is all "
@@ -223,18 +223,19 @@ def gain_chart(run: RunRecords) -> Chart:
 def equity_line(name: str, dates: list[date], values: list[float], colour: str, *, width: float, front: bool) -> Line:
     """An equity in percent of its first day's, with its end in its name."""
     percent = [100 * (value / values[0] - 1) for value in values]
+    # spread_indexes keeps the last day, so the name tells the curve's true end.
     title = f"{name} {percent[-1]:+.1f}%"
     return Line(name=title, x=dates, y=percent, colour=colour, width=width, front=front, form="+.1f")
 
 
 def trader_colour(trader: str) -> str:
-    """Its colour; a momentum over 20 weeks or months has that of the one over days."""
+    """Return the colour of a trader; a momentum over 20 weeks or months has that of the one over days."""
     fast = re.fullmatch(r"\d+-(week|month|quarter|year|period) momentum", trader)
     return TRADERS["20-day momentum"] if fast else TRADERS.get(trader, OTHER)
 
 
 def _column_colours(columns: Sequence[str]) -> dict[str, str]:
-    """Trader -> colour, in the order of `TRADERS`; others last. Only an artificial market has an oracle."""
+    """Return trader -> colour, in the order of `TRADERS`; others last. Only an artificial market has an oracle."""
     order = list(TRADERS.values())
     colours = {name: trader_colour(name) for name in columns if name != "date"}
     ranks = {name: order.index(colour) if colour in order else len(order) for name, colour in colours.items()}
@@ -284,6 +285,7 @@ def trades_chart(trades: pl.DataFrame) -> Chart:
 def positions_chart(trades: pl.DataFrame) -> Chart:
     """Each trade as a bar from its purchase to its sale, in the row of its instrument."""
     days = (pl.col("exit_date") - pl.col("entry_date")).sum()
+    # By days and then by name: a group_by has no order of its own.
     held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
     rows = held["instrument"].to_list()[-MOST_ROWS:]
     among = trades.filter(pl.col("instrument").is_in(rows))

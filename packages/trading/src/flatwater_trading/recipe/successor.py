@@ -1,4 +1,4 @@
-"""A run that begins with the traders of another one, on the same instruments and newer days."""
+"""Successors: runs that begin with the traders of another one, on the same instruments and newer days."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,11 +35,12 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
     kept = min(config.population.size, run.config.population.size)
     for rows, old in zip(learner.inherited, elder.trainer.run.learner.inherited, strict=True):
         rows[:kept] = old[:kept].to(rows.device)
+        # The champion's row is the last one, behind the members.
         rows[0] = old[-1].to(rows.device)
 
 
 def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
-    """Weights mean the same only where networks, inputs and columns are the same."""
+    """Check that networks, inputs and columns are the same: elsewhere weights mean something else."""
     shapes = [[rows.shape[1] for rows in each.trainer.run.learner.inherited] for each in (elder, run)]
     for name, was, now in (
         ("learner.algorithm", elder.config.learner.algorithm, run.config.learner.algorithm),
@@ -57,7 +58,7 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
 
 
 def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
-    """What the elder has learned from must not be validated on here, and what chose its champion not held out."""
+    """Check that no day the elder learned from is validated on here, and none that chose its champion is held out."""
     seen, days = elder.setup.splits, run.setup.splits
     for what, last, word, first in (
         ("learned from", seen.train.stop - 1, "validation", days.validation.first),

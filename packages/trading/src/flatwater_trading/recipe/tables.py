@@ -14,7 +14,7 @@ from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 EQUITY = {"date": False, "champion": True}
 TRADES = {"entry_date": False, "gain": True}
 PRICES = {"date": False}
-"""The columns that a page draws, and whether they hold numbers."""
+"""Columns that a page draws -> whether they hold numbers."""
 
 
 class TraderFolder(RunFolder):
@@ -33,12 +33,12 @@ class TraderFolder(RunFolder):
 
     @classmethod
     def of(cls, folder: RunFolder) -> "TraderFolder":
-        """The same folder, with these files."""
+        """Return a run's folder with these files."""
         return cls(folder.path, folder.held)
 
 
 def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
-    """A table that a run wrote; None where there is none.
+    """Read a table that a run wrote; None where there is none.
 
     Raises:
         RunError: it is damaged, or has not these columns with a value in each row.
@@ -49,6 +49,7 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
         _require_columns(found, columns)
     except FileNotFoundError:
         return None
+    # PanicException: a damaged Parquet file can make the Rust code in polars panic.
     except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as fault:
         raise damaged_file_error(path, fault) from fault
     return found
@@ -61,7 +62,7 @@ def _require_columns(found: pl.DataFrame, columns: Mapping[str, bool]) -> None:
 
 
 def read_equity(path: Path) -> pl.DataFrame | None:
-    """The equity curves of a run's validation days; None where the run has no result.
+    """Read the equity curves of a run's validation days; None where the run has no result.
 
     Raises:
         RunError: they are damaged.

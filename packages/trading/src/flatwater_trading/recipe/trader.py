@@ -1,4 +1,4 @@
-"""The champion of a run, to be used: prices in, orders out. It keeps its weights, its scales and its rules, no run."""
+"""Traders: the champion of a run for use, prices in, orders out. It keeps weights, scales and rules, and no run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -43,14 +43,13 @@ MEAN, DEVIATION = "features.mean", "features.deviation"
 
 
 class TraderModule(nn.Module):
-    """Features as they follow from prices in, float64; coefficients and targets out."""
+    """The network of a trader: unscaled features in, float64; coefficients and targets out."""
 
     weights: Tensor
     mean: Tensor
     deviation: Tensor
 
     def __init__(self, actor: TraderActor, weights: Tensor, scales: Statistics, trade: TradeConfig) -> None:
-        """Keep weights and scales as buffers."""
         super().__init__()
         self._actor, self._trade = actor, trade
         self.register_buffer("weights", weights)
@@ -60,8 +59,10 @@ class TraderModule(nn.Module):
     def forward(
         self, features: Float[Tensor, "B N C F"], account: Float[Tensor, "B K 3"] | None = None
     ) -> Float[Tensor, "B K 2"]:
-        """Of each day the coefficient and the sale target in percent, by instrument."""
+        """Return coefficient and sale target in percent of each day and instrument."""
         scaled = (features - self.mean) / self.deviation
+        # The steps of `observation_panel` in the same order and in float64 up to the clip: the same observation to the
+        # last bit.
         scaled = torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
         windows = scaled.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
         held = None if account is None else account[None]
@@ -71,20 +72,20 @@ class TraderModule(nn.Module):
 
 @dataclass(frozen=True)
 class Reason:
-    """What moved a coefficient."""
+    """A part of what a trader sees, and its effect on a coefficient."""
 
     what: str
-    """`return_60`, a feature of the instrument itself; or `SPY`, another column."""
+    """Name of the part: `return_60`, a feature of the instrument itself; or `SPY`, another column."""
     effect: float
-    """By how much the coefficient would be smaller without it."""
+    """Amount by which the coefficient would be smaller without it."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a trader owes itself to."""
+    """The training that a trader comes from."""
 
     generations: int
-    """Of its run."""
+    """Generations of its run."""
     learnt: str
     """The last training day, ISO."""
     chosen: str
@@ -98,18 +99,18 @@ class Trader:
     """A policy with the scales and the rules that it was trained with."""
 
     settings: ErlConfig
-    """That it was trained with."""
+    """Settings that it was trained with."""
     past: Provenance
     instruments: tuple[str, ...]
-    """[N] columns that it was trained on, in their order."""
+    """Names [N] of the columns that it was trained on, in their order."""
     investable: tuple[str, ...]
-    """[K] those that it may buy."""
+    """Names [K] of the columns that it may buy."""
     statistics: Statistics
-    """Of the training days."""
+    """Mean and deviation of the features on the training days."""
     actor: TraderActor
     weights: Float[Tensor, "1 n"]
     folder: RunFolder | None = None
-    """Of the run; None where the trader was read from a file."""
+    """Folder of the run; None where the trader was read from a file."""
 
     @property
     def config(self) -> TradingConfig:
@@ -118,7 +119,7 @@ class Trader:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """That it observes."""
+        """Names of the features that it observes."""
         return self.settings.observation_features
 
     @cached_property
@@ -131,7 +132,7 @@ class Trader:
         return views(self.weights, self.actor.layout)
 
     def act(self, features: Array | Tensor, account: Array | Tensor | None = None) -> Array:
-        """The coefficient and the sale target, in percent, of each instrument that can be bought: [K, 2].
+        """Return the coefficient and the sale target, in percent, of each instrument that can be bought: [K, 2].
 
         Args:
             features: [N, C, F'] as of `features_of`, or [B, N, C, F'] of several days, which gives [B, K, 2].
@@ -160,6 +161,7 @@ class Trader:
                 raise ConfigError("account is given: this trader does not see it. Leave it out.")
             return None
         if account is None:
+            # Nothing is held: all three numbers are 0.
             return torch.zeros(shape)
         given = _array(account, np.float32)
         if given.shape not in {shape, shape[1:]} or (given.ndim < len(shape) and days > 1):
@@ -167,7 +169,7 @@ class Trader:
         return torch.from_numpy(given).view(shape)
 
     def portable(self) -> Portable:
-        """The trader without its run, as what every form of export is made from."""
+        """Return the trader without its run: the form that every kind of export is made from."""
         sees_account = self.config.account_observation
         inputs = {"features": "float64 [days, instruments, context, features], unscaled, NaN where missing"}
         account = {"account": "float32 [days, investable, 3]: held or not, share of the holding time passed, gain"}
@@ -215,7 +217,7 @@ class Trader:
         raw_prices: Path | str | Panel | None = None,
         budget: str | None = None,
     ) -> Orders:
-        """What to sell and to buy after the newest day of `prices`.
+        """Decide what to sell and to buy after the newest day of `prices`.
 
         Args:
             prices: as of `--panel`: daily prices of every column that the trader was trained on, up to and with the
@@ -225,7 +227,7 @@ class Trader:
                 then in these, and so are positions.
             budget: memory that may be taken, such as 2GiB. Left out: 90 % of what the machine, the container and the
                 shell allow.
-            cash: that is not in positions. Left out where nothing is held: the money that an episode begins with.
+            cash: money beside the positions. Left out where nothing is held: the money that an episode begins with.
 
         Raises:
             DataError: prices or positions cannot be used.
@@ -251,7 +253,7 @@ class Trader:
     def reasons(
         self, prices: Path | str | Panel, orders: Orders, instrument: str, *, budget: str | None = None
     ) -> tuple[Reason, ...]:
-        """What moved the coefficient of an instrument that was not held, the largest effect first.
+        """Explain the coefficient of an instrument that was not held, the largest effect first.
 
         By `occlusion`: one feature of the instrument, or one other column, is replaced by its mean
         on every day that the trader sees, and the coefficient is asked for again.
@@ -270,6 +272,7 @@ class Trader:
         observations, _ = self.observe_market(panel)
         own, at = self.instruments.index(instrument), self.investable.index(instrument)
         look = self._make_occlusion(self._window(observations), self._account(orders.holdings))
+        # Own features one by one, and every other column as a whole: `at` counts what can be bought, `own` all columns.
         whole, others = look.all_coefficients()[at], [n for n in range(len(self.instruments)) if n != own]
         found = torch.cat([look.without_features_of(own), *look.without_columns(others)])
         effects = (whole - found[:, at]).tolist()
@@ -281,16 +284,17 @@ class Trader:
         return OcclusionDay(self.actor, self._params, self.config.trade, window, account)
 
     def features_of(self, prices: Path | str | Panel) -> Float[Tensor, "N C F"]:
-        """What it sees of the newest day before it is scaled, NaN where missing: what an exported trader is given."""
+        """Return the unscaled features of the newest day, NaN where missing: the input of an exported trader."""
         panel = self.align_panel(prices)
         days = len(panel.dates)
         seen = torch.from_numpy(
             observed_features(panel, find_features(self.features, panel.features), days, slice(None))
         )
+        # Cut after they are computed: a return over 120 rows needs those before the window.
         return seen[days - self.config.episode.context :].transpose(0, 1)
 
     def align_panel(self, prices: Path | str | Panel) -> Panel:
-        """The prices with the columns of training, in their order.
+        """Return the prices with the columns of training, in their order.
 
         Raises:
             DataError: a column is missing, or there are fewer days than the trader looks at.
@@ -327,11 +331,12 @@ class Trader:
         panel = self.align_panel(prices)
         days = find_days(self, panel, first, last)
         refuse(plan_backtest(self.settings, panel, days, budget))
+        # Before the days are played, and after the plan: a look that was refused is none, one that is interrupted is.
         note_look(self, panel, days)
         return play_backtest(self, panel, days, known_truth(prices, panel))
 
     def observe_market(self, panel: Panel) -> tuple[Tensor, Market]:
-        """What it observes [N, T, F'], and the prices, of a panel that `panel_of` gave."""
+        """Return the observations [N, T, F'] and the market of a panel that `align_panel` gave."""
         observations = torch.empty(len(panel.instruments), len(panel.dates), len(self.features))
         observation_panel(panel, self.features, self.statistics, observations)
         return observations, build_market(panel, observations, torch.device("cpu"))
@@ -340,7 +345,7 @@ class Trader:
         return observations[:, -self.config.episode.context :]
 
     def _account(self, holdings: Sequence[Holding]) -> Float[Tensor, "1 1 K 3"] | None:
-        """The account block: open, share of the holding time that has passed, unrealised gain."""
+        """Build the account block: open, share of the holding time that has passed, unrealised gain."""
         if not self.config.account_observation:
             return None
         block, hold = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS), self.config.trade.hold_days
@@ -357,17 +362,17 @@ class Trader:
 
 
 def _array(given: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
-    """A copy of its own."""
+    """Copy an array or a tensor to an array of this type."""
     return np.array(given.cpu().numpy() if isinstance(given, Tensor) else given, dtype)
 
 
 def kept_settings(config: ErlConfig) -> ErlConfig:
-    """The settings without those of the run: what a trader keeps of them."""
+    """Return the settings that a trader keeps: those of the run are left out."""
     return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
 
 
 def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
-    """The champion of a run that was restored.
+    """Make the trader of a restored run: its champion.
 
     Raises:
         ConfigError: no generation has been validated yet, so there is none.
@@ -375,8 +380,10 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
     if not has_champion(run.trainer.run):
         raise ConfigError(f"the run has no champion yet: {run.too_early()}. Train on until the first generation ends.")
     panel, config, setup = run.panel, run.config, run.setup
+    # A copy: the run may train on and write another champion into this row.
     weights = run.trainer.run.learner.actor[-1:].clone().cpu()
     cpu = torch.device("cpu")
+    # Networks for the CPU, wherever the run is: they hold column numbers as tensors.
     actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
     dates, splits = panel.dates, setup.splits
     return Trader(
@@ -398,7 +405,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
 
 @dataclass(frozen=True)
 class _TraderHeader:
-    """What an exported trader says besides its tensors."""
+    """The header of an exported trader, beside its tensors."""
 
     settings: dict[str, Any]
     past: Provenance
@@ -407,7 +414,7 @@ class _TraderHeader:
 
 
 def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trader:
-    """The trader of a .safetensors file.
+    """Rebuild the trader of a .safetensors file.
 
     Raises:
         ConfigError: its settings are none.
@@ -431,6 +438,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         columns=len(names),
         investable=torch.tensor([names.index(name) for name in said.investable]),
         account=settings.env.account_observation,
+        # As in `build_setup`: the threshold in [-1, 1].
         threshold=2 * trade.buy_threshold / trade.coefficient_max - 1,
         gaussian=find_algorithm(settings.learner).gaussian,
     )

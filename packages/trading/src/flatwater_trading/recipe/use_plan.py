@@ -29,14 +29,14 @@ from flatwater_watch.meters.torch_ops import peak_bytes
 READ, DECIDE = "read", "decide"
 """The phases in which prices are normalised, and in which orders are made and explained."""
 BLOCKS = 4
-"""Of values that are normalised, as they are read, scaled and masked."""
+"""Blocks of values in memory at a time while they are normalised: read, scaled and masked."""
 REMEMBERED = 16
-"""Trials of phases: of some traders, each with panels of some sizes."""
+"""Trials of phases that are kept: of some traders, each with panels of some sizes."""
 
 
 @dataclass(frozen=True)
 class PanelSizes:
-    """Of a panel: all that a plan follows from."""
+    """The sizes of a panel: all that a plan follows from."""
 
     columns: int
     days: int
@@ -44,7 +44,7 @@ class PanelSizes:
 
 
 def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) -> Plan:
-    """What it takes to decide on the newest day of a panel, and to say why.
+    """Plan what it takes to decide on the newest day of a panel, and to say why.
 
     Args:
         settings: of the trader.
@@ -58,12 +58,12 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) ->
 
 
 def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None) -> Plan:
-    """What it takes to play a stretch of days of a panel against the baselines; the rest as of `plan_orders`."""
+    """Plan what it takes to play a stretch of days of a panel against the baselines; arguments as in `plan_orders`."""
     return _plan_use("backtest", settings, panel, budget, _phases_of_backtest(settings, panel_sizes(panel), days))
 
 
 def panel_sizes(panel: Panel) -> PanelSizes:
-    """Its sizes."""
+    """Return the sizes of a panel."""
     return PanelSizes(len(panel.instruments), len(panel.dates), len(panel.investable))
 
 
@@ -79,6 +79,7 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
         setup.actor(views(weights, setup.actor.layout), MarketObs(window[None, None], account))
         look = OcclusionDay(setup.actor, views(weights, setup.actor.layout), settings.env.trade, window, account)
         look.all_coefficients()
+        # One column stands for any other: only sizes count here.
         look.without_features_of(0)
         for _ in look.without_columns(range(len(window))):
             pass
@@ -98,7 +99,7 @@ def _read_bytes(market: Market) -> dict[str, int]:
 
 
 def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
-    """A trader's networks and market on the meta device, with the sizes that they have on a CPU."""
+    """Build a trader's networks and market on the meta device, with the sizes that they have on a CPU."""
     market = outline_market(
         columns=sizes.columns,
         days=sizes.days,
@@ -106,6 +107,7 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
         investable=sizes.investable,
         device=META,
     )
+    # Splits decide nothing here: a trader that is used neither trains nor validates.
     whole = Days(0, sizes.days)
     setup = build_setup(settings, market, Splits(whole, whole, whole), META, kind="cpu")
     return setup, market, torch.empty(1, setup.actor.layout.size, device=META)

@@ -1,4 +1,4 @@
-"""A crew of processes for evolving traders: each computes the tiles of a share of the members.
+"""Processes that evolve traders together: each computes the tiles of a share of the members.
 
 The state tree in the run's own process is the run. A worker keeps copies: its members' rows, the whole replay, the
 market. They are sent when they have changed, so a worker may die at any moment and another continues in its place.
@@ -32,7 +32,7 @@ DESK = "flatwater_trading.recipe.workers:TraderService"
 
 
 class TraderService(WorkerService):
-    """A worker's side: a run of its share, brought up to date by messages."""
+    """A worker's side, in its own process: a run of its share, brought up to date by messages."""
 
     def __init__(self, given: Assignment) -> None:
         """Read the panel and allocate the share.
@@ -51,7 +51,7 @@ class TraderService(WorkerService):
         self.hold_(self._run, () if ground.private else given.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
-        """The share's rows are these."""
+        """Write the share's rows, and the counts of its updates."""
         learner = self._run.learner
         for name, leaf in member_rows(learner):
             leaf.copy_(torch.from_numpy(rows[name]))
@@ -59,7 +59,7 @@ class TraderService(WorkerService):
         learner.tally.updates = updates
 
     def experience(self, at: np.ndarray, columns: Arrays, weights: Arrays, appended: int) -> None:
-        """The replay holds this at these places, and is drawn from like this."""
+        """Write transitions to places of the replay, and how likely each is to be drawn."""
         replay = self._run.replay
         assert replay is not None  # noqa: S101  (the run has one)
         for name, column in transition_columns(replay):
@@ -68,42 +68,42 @@ class TraderService(WorkerService):
         replay.appended = appended
 
     def learn(self) -> np.ndarray | None:
-        """The next update; |TD error| of what its members drew, where that decides what is drawn."""
+        """Do the next update. Returns |TD error| of what its members drew, where that decides what is drawn."""
         found, replay = self._learning.update_(), self._run.replay
         weighed = replay is not None and replay.priorities is not None
         return found.numpy() if weighed and found is not None else None
 
     def weigh(self, td_error: np.ndarray) -> None:
-        """|TD error| of what all members drew in that update."""
+        """Set the priorities by |TD error| of what all members drew in that update."""
         self._learning.update_priorities_(torch.from_numpy(td_error))
 
     def rows(self) -> tuple[Arrays, Mapping[str, int]]:
-        """The share's rows, and how often its sums were added to."""
+        """Return the share's rows, and how often its sums were added to."""
         learner = self._run.learner
         return {name: leaf.numpy() for name, leaf in member_rows(learner)}, learner.tally.added
 
     def weights(self) -> Arrays:
-        """How the replay is drawn from."""
+        """Return how likely each transition is to be drawn."""
         assert self._run.replay is not None  # noqa: S101  (the run has one)
         return replay_weights(self._run.replay)
 
     def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401
-        """A tile plays the training slices."""
+        """Let a tile play the training slices."""
         found = train_tile(self._setup, self._run, span, round_)
         played = None if found.transitions is None else {leaf.path: leaf.value for leaf in leaves(found.transitions)}
         return found.fitness.numpy(), to_arrays(found.slices), None if played is None else to_arrays(played)
 
     def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401
-        """A tile, and the champion, play the validation slices."""
+        """Let a tile, and the champion, play the validation slices."""
         found = judge_tile(self._setup, self._run, span, round_)
         return found.value.numpy(), to_arrays(found.slices), found.activity.numpy(), found.attention.numpy()
 
 
 class TraderWorkers(WorkerPool):
-    """The run's side: a `training.executor.TileExecutor` whose processes start when they are first needed."""
+    """The run's side, a `training.executor.TileExecutor` whose processes start when they are first needed."""
 
     def __init__(self, config: ErlRunConfig, setup: ErlSetup, run: ErlState, fingerprint: str, plan: Plan) -> None:
-        """Nothing is started yet.
+        """Share out the tiles; no process is started yet.
 
         Args:
             config: of the run.
@@ -127,46 +127,50 @@ class TraderWorkers(WorkerPool):
         self._asked: deque[tuple[str, int, int]] = deque()
 
     def expected_bytes(self) -> int:
-        """Of each generation."""
+        """Return the bytes on the wire of each generation."""
         return self._plan.exchange["generation"]
 
     def learn_(self) -> None:
-        """All shares at once; draws that depend on errors wait for those of all."""
+        """Update all shares at once; draws that depend on errors wait for those of all."""
         self._ready_()
         found = self.ask_all("learn")
+        # In the order of the shares, which is the order of the members.
         error = None if found[0] is None else np.concatenate(found)
         self._learned.append(error)
         if error is not None:
+            # Before the next update: what anyone draws next follows from the errors of all.
             self.ask_all("weigh", error)
         if len(self._learned) >= GATHERED:
             self.gather_()
 
     def train(self, tile: int) -> TileTraining:
-        """By the tile's worker; all workers are asked for all tiles from this one on."""
+        """Have the tile's worker play the training slices; all workers are asked for all tiles from this one on."""
         fitness, slices, played = self._tile("train", tile)
         transitions = None if played is None else Transitions(**to_tensors(played))
         return TileTraining(torch.from_numpy(fitness), to_tensors(slices), transitions)
 
     def judge(self, tile: int) -> TileValidation:
-        """By the tile's worker."""
+        """Have the tile's worker play the validation slices."""
         value, slices, activity, attention = self._tile("judge", tile)
         return TileValidation(
             torch.from_numpy(value), to_tensors(slices), torch.from_numpy(activity), torch.from_numpy(attention)
         )
 
     def mark_members_changed_(self) -> None:
-        """Workers are sent their rows before they compute again."""
+        """Have workers sent their rows before they compute again."""
         self._stale = True
 
     def gather_(self) -> None:
-        """Members' rows, the sums of their updates, and how the replay is drawn from."""
+        """Bring home members' rows, the sums of their updates, and the priorities of the replay."""
         if not self._learned:
             return
         found = self.ask_all("rows")
         replay, learner = self._run.replay, self._run.learner
+        # All weigh their replay by the same errors, so one worker's weights are everyone's.
         weights = self.workers[0].ask("weights") if replay is not None and replay.priorities is not None else {}
         for span, (rows, _) in zip(self.spans, found, strict=True):
             for name, leaf in member_rows(learner):
+                # Without the champion's row behind the share's: learning leaves it alone.
                 leaf[slice(*span)] = torch.from_numpy(rows[name][: span[1] - span[0]])
         for name in learner.tally.added:
             learner.tally.added[name] = sum(added[name] for _, added in found)
@@ -176,7 +180,7 @@ class TraderWorkers(WorkerPool):
         self._learned.clear()
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes; those that are started after it know nothing of the run."""
         super().close()
         self._stale = True
 
@@ -185,6 +189,7 @@ class TraderWorkers(WorkerPool):
         if not self._asked:
             self.gather_()
             self._ready_()
+            # All at once, so that workers compute side by side; answers are taken in the tiles' order.
             for at in range(tile, len(self._tiles)):
                 self.workers[self._owner[at]].post(name, self._tiles[at], round_)
                 self._asked.append((name, at, round_))
@@ -193,7 +198,7 @@ class TraderWorkers(WorkerPool):
         return self.workers[self._owner[tile]].take_answer()
 
     def _ready_(self) -> None:
-        """Every worker runs, and knows the run as it is."""
+        """Make sure that every worker runs and knows the run as it is."""
         self.ready_()
         if self._stale:
             for worker in self.workers:
@@ -201,9 +206,10 @@ class TraderWorkers(WorkerPool):
             self._stale = False
 
     def restore_worker_(self, worker: Worker) -> None:
-        """Another process takes a dead one's place: what that one had learned since is learned again."""
+        """Bring a process that takes a dead one's place up to date: it repeats the updates since the last gathering."""
         self._appended[worker.number] = 0
         self._load_(worker)
+        # The same updates with the same errors in the same order: the rows come to the same bits.
         for error in self._learned:
             worker.ask("learn")
             if error is not None:
@@ -216,10 +222,12 @@ class TraderWorkers(WorkerPool):
             name: torch.cat([leaf[low:high], leaf[members:]]).numpy()  # the champion's row, where there is one
             for name, leaf in member_rows(learner)
         }
+        # Each member adds alike to a sum, so a share's part follows from the count of its members.
         added = {name: count // members * (high - low) for name, count in learner.tally.added.items()}
         worker.ask("load", rows, added, learner.tally.updates)
         if replay is None:
             return
+        # What this worker lacks, and of that what the ring still holds.
         first = max(self._appended[worker.number], replay.appended - len(replay.row))
         at = torch.arange(first, replay.appended) % len(replay.row)
         columns = {name: column[at].numpy() for name, column in transition_columns(replay)}
@@ -228,7 +236,7 @@ class TraderWorkers(WorkerPool):
 
 
 def replay_weights(replay: RowReplay) -> Arrays:
-    """How likely each transition is to be drawn; nothing where all are alike."""
+    """Return how likely each transition is to be drawn, by name; empty where all are alike."""
     return {name: weight.numpy() for name, weight in draw_weights(replay)}
 
 

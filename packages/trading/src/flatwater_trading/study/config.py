@@ -1,4 +1,4 @@
-"""What makes a study, besides the settings that its runs share."""
+"""Settings of a study, besides those that its runs share."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from flatwater_watch.sanitize import short_repr
 MOST_FOLDS = 1000
 MOST_SEEDS = 1000
 LONGEST = 12
-"""Digits of a seed."""
+"""Most digits of a seed."""
 
 
 @config(table="study")
@@ -20,25 +20,24 @@ class StudyConfig:
     folds: Annotated[int, Bounds(1, MOST_FOLDS)] = 5
     """Folds; each trains on everything before its test days."""
     seeds: Annotated[tuple[int, ...], Bounds(0, 1 << 40)] = (0, 1, 2)
-    """Each fold is trained once with each."""
+    """Seeds; each fold is trained once with each of them."""
     days: Annotated[int, Bounds(1, 1 << 20)]
     """Days of the panel."""
     data: str
-    """What is in the panel, as a hash."""
+    """Fingerprint of the panel's contents."""
 
     def __post_init__(self) -> None:
-        """Check the seeds."""
         check_seeds(self.seeds)
 
 
 def check_seeds(seeds: tuple[int, ...]) -> None:
-    """Make sure that there are some, and that each is there once."""
+    """Check that there are seeds, and each of them once."""
     fine = 0 < len(set(seeds)) == len(seeds) <= MOST_SEEDS and min(seeds) >= 0
     require(fine, "seeds", seeds, f"1 to {MOST_SEEDS} whole numbers from 0 on, each once")
 
 
 def read_seeds(text: str, first: int) -> tuple[int, ...]:
-    """The seeds that `--seeds` asks for: `3` for so many from `first` on, `0,5,9` for these, `7,` for one.
+    """Read the seeds that `--seeds` asks for: `3` for so many from `first` on, `0,5,9` for these, `7,` for one.
 
     Raises:
         ConfigError: it is neither.

@@ -1,4 +1,4 @@
-"""How sure a Sharpe ratio is when it may be the best of many tries.
+"""The deflated Sharpe ratio: how sure a Sharpe ratio is when it may be the best of many tries.
 
 Bailey and López de Prado 2014, "The Deflated Sharpe Ratio: Correcting for Selection Bias, Backtest Overfitting, and
 Non-Normality", Journal of Portfolio Management 40(5), 94-107. With SR the Sharpe ratio of one period (day, week,
@@ -21,7 +21,7 @@ import numpy as np
 
 EULER_MASCHERONI = 0.5772156649015329
 SMALLEST = 1e-12
-"""Deviations of returns below are rounding."""
+"""Deviation of returns below which it is rounding."""
 _NORMAL = NormalDist()
 
 
@@ -30,15 +30,15 @@ class DeflatedSharpe:
     """A Sharpe ratio beside the highest that chance would bring among as many tries."""
 
     sharpe: float
-    """Of one period."""
+    """Sharpe ratio of one period."""
     by_chance: float
     """Expected maximum Sharpe ratio per period over this many trials without skill."""
     probability: float
-    """That the true Sharpe ratio is above 0 in spite of the selection: the deflated Sharpe ratio."""
+    """Probability that the true Sharpe ratio is above 0 in spite of the selection: the deflated Sharpe ratio."""
 
 
 def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
-    """The deflated Sharpe ratio of the returns of periods of equal length; it needs no year.
+    """Compute the deflated Sharpe ratio of the returns of periods of equal length; it needs no year.
 
     Args:
         returns: of each period, or differences of returns. Where they do not vary there is nothing to be sure of: 0.5.
@@ -47,7 +47,9 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
     periods, spread = len(returns), float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
     if spread <= SMALLEST:
         return DeflatedSharpe(0.0, 0.0, 0.5)
+    # SR0 with V = 1 / (T - 1), the variance of a Sharpe ratio without skill.
     sharpe, by_chance = float(returns.mean()) / spread, highest_by_chance(tries) / sqrt(periods - 1)
+    # Moments of the population, divided by T: with them g4 >= 1 + g3^2 holds exactly, which `width` below needs.
     scaled = (returns - returns.mean()) / returns.std()
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
     sure = sharpe_probability(sharpe, by_chance, periods=periods, skewness=skewness, kurtosis=kurtosis)
@@ -55,7 +57,7 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
 
 
 def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewness: float, kurtosis: float) -> float:
-    """That the true Sharpe ratio is above `by_chance`.
+    """Return the probability that the true Sharpe ratio is above `by_chance`.
 
     Args:
         sharpe: measured, of one period.
@@ -64,12 +66,14 @@ def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewnes
         skewness: of the returns.
         kurtosis: of the returns; 3 for a normal distribution.
     """
+    # At least (1 - g3 SR / 2)^2, as g4 >= 1 + g3^2, but that can be 0.
     width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, SMALLEST))
     return _NORMAL.cdf((sharpe - by_chance) * sqrt(periods - 1) / width)
 
 
 def highest_by_chance(tries: int) -> float:
-    """About the expected highest of so many draws from the standard normal distribution; 0 for one."""
+    """Approximate the expected highest of so many draws from the standard normal distribution; 0 for one draw."""
+    # The quantile of 1 - 1 / 1 is minus infinity; one draw has the mean 0.
     if tries == 1:
         return 0.0
     quantiles = _NORMAL.inv_cdf(1 - 1 / tries), _NORMAL.inv_cdf(1 - 1 / (tries * e))

@@ -1,4 +1,4 @@
-"""Walk-forward folds: the panel in equal parts, of which the first is only trained on and each other is tested once.
+"""Folds of a walk-forward: the panel in equal parts; the first is only trained on, each other is tested once.
 
 The same cut as scikit-learn's TimeSeriesSplit. Each fold is an ordinary run on the panel as it was at the end of the
 fold: its holdout are the fold's test days, its validation days are the last before them, and it trains on the rest.
@@ -16,26 +16,27 @@ class Fold:
     """One part of the panel that is tested."""
 
     number: int
-    """From 1."""
+    """Number of the fold, from 1."""
     test: Days
-    """Rows of the panel."""
+    """Rows of the panel that it is tested on."""
 
 
 def cut_folds(days: int, folds: int) -> list[Fold]:
-    """The folds of a panel of so many days; what does not divide is only trained on. Empty where it is too short."""
+    """Cut a panel of so many days into folds; what does not divide is only trained on. Test days may be empty."""
     length = days // (folds + 1)
+    # What does not divide goes to the front: the newest days are tested.
     first = days - folds * length
     return [Fold(n + 1, Days(first + n * length, first + (n + 1) * length)) for n in range(folds)]
 
 
 def fold_config(base: ErlRunConfig, fold: Fold, seed: int) -> ErlRunConfig:
-    """The settings of one run: the fold is the panel's end, and its test days are the holdout."""
+    """Return the settings of one run: the fold is the panel's end, and its test days are the holdout."""
     splits = replace(base.splits, days=fold.test.stop, holdout_days=len(fold.test))
     return replace(base, splits=splits, seed=seed)
 
 
 def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
-    """The folds, each long enough.
+    """Cut the panel into folds, each long enough.
 
     Raises:
         ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be.
@@ -56,6 +57,7 @@ def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
 def _check(base: ErlRunConfig, folds: list[Fold]) -> None:
     if not len(folds[0].test):
         raise ConfigError("there is no day to test on.")
+    # The first fold has the fewest days: where it fits, all do.
     first = fold_config(base, folds[0], seed=0)
     splits = split_days(folds[0].test.stop, context=base.env.episode.context, config=first.splits)
     check_episode(splits, base.env.episode.days)

@@ -1,4 +1,4 @@
-"""One run of a study, in a process of its own: trained as a trial of a sweep is, then played on its fold's test days.
+"""A run of a study, in a process of its own: trained as a trial of a sweep is, then played on its fold's test days.
 
 The order has `config`, the settings of the run, and `run`, its folder. Where `run` is null the settings are those that
 all runs share, and are tried out on the `folds` that are wanted: nothing is trained.
@@ -25,13 +25,14 @@ from flatwater_trading.study.folds import Fold, find_folds, fold_config
 
 
 def main() -> None:
-    """Do what stdin says."""
+    """Read an order from stdin, and do it."""
     answer_(lambda order: run_order(order) if order["run"] else prepare(order))
 
 
 def run_order(order: Mapping[str, Any]) -> dict[str, Any]:
     """Train the run, or go on with it, and play its test days."""
     done = train(order["config"], Path(order["run"]))
+    # Only then: a champion that is still learning must not be seen on its test days.
     if done["finished"]:
         play_test_days(RunFolder(Path(order["run"])))
     return done
@@ -43,12 +44,13 @@ def play_test_days(folder: RunFolder) -> None:
     use_threads(config.threads)
     run, manifest = restore_run(config, folder, print)
     assert isinstance(run, ErlRun)  # noqa: S101  (for the type checker)
+    # Before the days are played: a look that is interrupted counts.
     log_look(folder, manifest.round)
     run.write_holdout(folder)
 
 
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as runs keep them, the panel, and what the largest run would hold."""
+    """Return the settings as runs keep them, facts about the panel, and what the largest run would hold."""
     config = check_settings(from_mapping(ErlRunConfig, order["config"], "the study")).config
     panel = read_run_panel(config)
     days = len(panel.dates)
@@ -69,14 +71,14 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_member(base: ErlRunConfig, folds: int) -> Plan:
-    """What the largest run of a study would hold."""
+    """Plan what the largest run of a study would hold."""
     config = check_settings(base).config
     panel = read_run_panel(config)
     return plan_of_fold(config, panel, find_folds(config, len(panel.dates), folds)[-1])
 
 
 def plan_of_fold(config: ErlRunConfig, panel: Panel, fold: Fold) -> Plan:
-    """What a run of the fold would hold."""
+    """Plan what a run of the fold would hold."""
     return plan_erl(
         fold_config(config, fold, config.seed), first_days(panel, fold.test.stop), find_device(config.device)
     )

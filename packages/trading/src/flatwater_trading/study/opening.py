@@ -1,4 +1,4 @@
-"""The beginning of a study: a new folder with all that it needs to go on, or the folder of one that was begun."""
+"""Opening of a study: a new folder with all that it needs to go on, or the folder of one that was begun."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,18 +25,18 @@ FOLDS, SEEDS = 5, "3"
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOrder:
-    """What is asked for."""
+    """An order for a study."""
 
     config: ErlRunConfig
-    """What all runs share, apart from fold and seed."""
+    """Settings that all runs share, apart from fold and seed."""
     folds: Annotated[int, Bounds(1, MOST_FOLDS)] | None
-    """None for as many as the study has, or `FOLDS`."""
+    """Number of folds; None for as many as the study has, or `FOLDS`."""
     seeds: str | None
-    """As `read_seeds` takes it; None for those that the study has, or `SEEDS`."""
+    """Seeds as `read_seeds` takes them; None for those that the study has, or `SEEDS`."""
     jobs: Annotated[int, Bounds(1, 1024)] | None
     """Runs at once; None for as many as there are free cores and as memory allows."""
     folder: Path | None
-    """None makes a new one."""
+    """Folder of the study; None makes a new one."""
 
     def __post_init__(self) -> None:
         check_fields(self, "")
@@ -51,17 +51,17 @@ class OpenedStudy:
     setup: StudyConfig
     jobs: int
     days: str
-    """The test days: `2002-03-28 to 2021-04-21`."""
+    """First and last test day: `2002-03-28 to 2021-04-21`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRequest:
-    """What is asked for, with what the study in the folder has and what follows from the machine."""
+    """A completed order, with what the study in the folder has and what follows from the machine."""
 
     begun: StudyFolder | None
-    """None for a new study."""
+    """Folder of the study that goes on; None for a new study."""
     before: StudyConfig | None
-    """What it was begun with."""
+    """Settings that it was begun with."""
     base: ErlRunConfig
     folds: int
     seeds: tuple[int, ...]
@@ -70,7 +70,7 @@ class StudyRequest:
 
 
 def find_wanted(order: StudyOrder) -> StudyRequest:
-    """Complete what is asked for.
+    """Complete an order.
 
     Raises:
         ConfigError: it is not what the study in the folder was begun with.
@@ -85,17 +85,19 @@ def find_wanted(order: StudyOrder) -> StudyRequest:
     cores = free_cores()
     jobs = min(order.jobs or cores, folds * len(seeds))
     base = order.config if begun is None else _match_settings(order.config, begun)
+    # Settled once and written with the settings: the last bits of a run follow from its threads.
     base = replace(base, threads=base.threads or max(1, cores // jobs))
     return StudyRequest(begun=begun, before=before, base=base, folds=folds, seeds=seeds, jobs=jobs)
 
 
 def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
-    """The study in the folder, or a new one.
+    """Open the study in the folder, or a new one.
 
     Raises:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
     asked = find_wanted(order)
+    # In a process of its own: this one stays free of torch while its runs take the memory.
     answer = ask_process(program, {"config": to_mapping(asked.base), "folds": asked.folds})
     base = from_mapping(ErlRunConfig, answer["config"], "the study")
     setup = StudyConfig(folds=asked.folds, seeds=asked.seeds, days=answer["days"], data=answer["data"])
@@ -127,7 +129,7 @@ def _seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, ...]:
 
 
 def _match_settings(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
-    """The settings, where they are those of the study apart from what may change."""
+    """Return the settings, where they are those of the study apart from what may change."""
     before = load_settings(ErlRunConfig, begun.base)
     now = replace(now, threads=now.threads or before.threads)
     refuse_others(replace(before, panel=None), replace(now, panel=None), begun.path, "study")
@@ -140,6 +142,7 @@ def that_fit(jobs: int, needed: int, limit: int, *, asked: bool) -> int:
     Raises:
         MemoryLimitError: so many were asked for, and there is no memory for them.
     """
+    # The share that one run may take of the machine, here for all runs together.
     allowed = int(BUDGET_SHARE * limit)
     most = max(1, allowed // max(1, needed))
     if asked and jobs > most:

@@ -26,7 +26,7 @@ from flatwater_watch.pages.document import document
 
 
 def study_page(study: StudyRecords) -> str:
-    """The whole page."""
+    """Build the whole page as HTML."""
     sections = [
         Section(title="Result", blocks=list(_result(study))),
         Section(title="Folds", blocks=list(_folds(study))),
@@ -46,12 +46,12 @@ def study_page(study: StudyRecords) -> str:
 
 
 def study_report(path: Path) -> tuple[Path, Callable[[], str]]:
-    """Where `flatwater report` writes the page of a study, and what makes it."""
+    """Return the path at which `flatwater report` writes the page of a study, and a function that makes it."""
     return StudyFolder(path).report, lambda: study_page(read_study(path))
 
 
 def study_picture(study: StudyRecords) -> Picture:
-    """The pooled equity, the folds, and the intervals of the differences; of a study with a complete fold."""
+    """Draw the pooled equity, the folds, and the intervals of the differences; of a study with a complete fold."""
     above = (
         [[equity_chart(study.equity, study.pooled_numbers)]]
         if study.equity is not None and study.pooled_numbers
@@ -97,7 +97,7 @@ def _tiles(study: StudyRecords) -> Iterator[Tile]:
 
 
 def _differences(pooled: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
-    """The champions less a rule, a year: mean, and the ends of its interval."""
+    """Return the champions' return less a rule's, a year: mean, and the ends of its interval."""
     found = pooled["comparison"]
     best = {"mean": found["difference"], "low": found["low"], "high": found["high"]}
     return {f"less {found['best']}": best, "less equal weight": pooled["against_equal_weight"]}
@@ -120,7 +120,7 @@ def _result(study: StudyRecords) -> Iterator[Block]:
 
 
 def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
-    """All test days, fold after fold."""
+    """Draw the equity over all test days, fold after fold."""
     kept = equity[spread_indexes(len(equity), MOST_POINTS)]
     dates = kept["date"].to_list()
     marks = []
@@ -142,7 +142,7 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
 
 
 def folds_chart(study: StudyRecords) -> Chart:
-    """Each fold beside equal weight and the best rule."""
+    """Draw each fold's return beside equal weight and the best rule."""
     rows = () if study.pooled_numbers is None else study.pooled_numbers["by_fold"]
     at = [f"{number}: {row['first_day'][:7]}" for number, row in enumerate(rows, 1)]
 
@@ -167,7 +167,8 @@ def folds_chart(study: StudyRecords) -> Chart:
 
 
 def differences_chart(pooled: Mapping[str, Any]) -> Chart:
-    """The champions less a rule, with the interval."""
+    """Draw the champions' return less a rule's, with the interval."""
+    # Reversed: an axis of rows is drawn from the bottom up.
     rows = dict(reversed(_differences(pooled).items()))
     mean, low, high = ([100 * row[name] for row in rows.values()] for name in ("mean", "low", "high"))
     bars = Bars(name="a year", at=list(rows), values=mean, low=low, high=high, colour="--champion", across=True)

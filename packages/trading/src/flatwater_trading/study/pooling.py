@@ -1,4 +1,4 @@
-"""What the folds of a study come to together, from the folders of its runs alone.
+"""Pooling of a study's folds, from the folders of its runs alone.
 
 In each fold the money is split evenly among the seeds' champions, and nothing is moved between them; the next fold
 begins with what the last one ended with. So there is one equity curve over all test days for the champions, and one for
@@ -36,7 +36,7 @@ from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import RunError
 
 EQUAL_WEIGHT = "equal weight"
-BOOTSTRAP_SEED = 0
+BOOTSTRAP_SEED = 0  # fixed: the same folds always get the same intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +45,12 @@ class FoldResult:
 
     seed: int
     result: Mapping[str, Any]
-    """holdout.json."""
+    """Contents of holdout.json."""
     equity: pl.DataFrame
     """The opening cash, then the value at each close, by trader."""
 
     def relative_equity(self, trader: str) -> np.ndarray:
-        """Its equity, 1 at the start."""
+        """Return a trader's equity, 1 at the start."""
         curve = self.equity[trader].to_numpy()
         return np.asarray(curve / curve[0])
 
@@ -60,17 +60,17 @@ class PooledResult:
     """The folds that are complete, pooled."""
 
     folds: Sequence[Sequence[FoldResult]]
-    """Fold by fold, its runs."""
+    """Runs of each fold."""
     dates: np.ndarray
     """The day before the first test day, then every test day."""
     equity: Mapping[str, torch.Tensor]
-    """By trader, 1 on the first date."""
+    """Equity by trader, 1 on the first date."""
     comparison: Comparison
     against_equal: ReturnDifference
     deflated: DeflatedSharpe
-    """Of the champions."""
+    """Deflated Sharpe ratio of the champions."""
     deflated_excess: DeflatedSharpe
-    """Of what they earned more than equal weight."""
+    """Deflated Sharpe ratio of what they earned more than equal weight."""
     tries: int
 
     @property
@@ -80,12 +80,12 @@ class PooledResult:
 
     @property
     def years(self) -> float:
-        """How long all test days are."""
+        """Length of all test days together, in years."""
         return (len(self.dates) - 1) / self.a_year
 
     @property
     def verdict(self) -> str:
-        """What follows, in words."""
+        """Sentences that follow from the numbers."""
         said = [self.comparison.sentence]
         if self.comparison.best != EQUAL_WEIGHT:
             said.append(f"It {self.against_equal.describe_against(EQUAL_WEIGHT)}.")
@@ -101,7 +101,7 @@ class PooledResult:
 
 
 def read_fold_result(folder: RunFolder, seed: int) -> FoldResult | None:
-    """A run's test days; None where it has not played them yet.
+    """Read a run's test days; None where it has not played them yet.
 
     Raises:
         RunError: a file is damaged.
@@ -125,15 +125,19 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
     found = (
         [read_fold_result(folder.run(fold, seed), seed) for seed in setup.seeds] for fold in range(1, setup.folds + 1)
     )
+    # A fold counts once every seed has played it: seeds that came first must not choose which folds are shown.
     whole = [[run for run in runs if run is not None] for runs in found if None not in runs]
     if not whole:
         return None
     traders = list(whole[0][0].result[ERL.players])
     equity = {name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in whole])) for name in traders}
+    # Random traders have no skill, so any of one fold may be chained to any of the next.
     chance = np.prod([_chance(runs) for runs in whole], axis=0) - 1
     champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
+    # Every member was a candidate in every generation's validation.
     tries = sum(run.result["generations"] * run.result["population"] for runs in whole for run in runs)
     of_folds = [runs[0].equity["date"].to_numpy() for runs in whole]
+    # A fold's first row is the cash on the day before, which is the last day of the fold before it.
     dates = np.concatenate([of_folds[0][:1], *(days[1:] for days in of_folds)])
     a_year = infer_calendar(dates).a_year
     return PooledResult(
@@ -156,7 +160,7 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
 
 
 def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:
-    """One curve of several that begin at 1, each going on where the one before ended."""
+    """Chain curves that begin at 1 to one curve, each going on where the one before ended."""
     whole = [np.ones(1)]
     for curve in curves:
         whole.append(whole[-1][-1] * curve[1:])
@@ -168,12 +172,13 @@ def _mean_equity(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
 
 
 def _chance(runs: Sequence[FoldResult]) -> np.ndarray:
+    # Runs of another version may have played another number of them.
     fewest = min(len(run.result["chance"]) for run in runs)
     return 1 + np.asarray(np.mean([run.result["chance"][:fewest] for run in runs], axis=0))
 
 
 def as_json(found: PooledResult) -> dict[str, Any]:
-    """The pooled result as plain values."""
+    """Return the pooled result as plain values."""
     years = found.years
     return {
         "first_day": str(found.dates[1]),
@@ -204,7 +209,7 @@ def _numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, float 
 
 
 def _turnover(found: PooledResult, trader: str, years: float) -> float | None:
-    """Multiples of the equity bought and sold in a year; None for who is only held."""
+    """Return the multiples of the equity bought and sold in a year; None for a curve that is only held."""
     of_folds = [
         np.mean([run.result[ERL.players][trader]["turnover"] for run in runs])
         for runs in found.folds
@@ -219,7 +224,7 @@ def _seed_row(found: PooledResult, at: int, years: float) -> dict[str, Any]:
 
 
 def _fold_row(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
-    """A row: the champions, and the best rule on these days."""
+    """Return the row of a fold: the champions, and the best rule on these days."""
     rows = runs[0].result[ERL.players]
     curve = torch.from_numpy(_mean_equity(runs, CHAMPION))
     returns = [run.result[ERL.players][CHAMPION]["total_return"] for run in runs]
@@ -240,5 +245,5 @@ def _fold_row(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
 
 
 def equity_frame(found: PooledResult) -> pl.DataFrame:
-    """Date and each trader's pooled equity."""
+    """Return date and each trader's pooled equity."""
     return pl.DataFrame({"date": found.dates} | {name: curve.numpy() for name, curve in found.equity.items()})

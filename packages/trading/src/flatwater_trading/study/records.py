@@ -29,16 +29,16 @@ class StudyFolder(Folder):
     equity = FolderFile("equity.parquet")
     """Pooled equity of the champions and the yardsticks."""
     picture = FolderFile("study.png")
-    """The study in one picture."""
+    """Picture of the study."""
     report = FolderFile("report.html")
-    """The study as one page."""
+    """Page of the study."""
 
     def run(self, fold: int, seed: int) -> RunFolder:
         """The run of one fold and seed."""
         return RunFolder(self.path / f"fold-{fold:02}-seed-{seed}")
 
     def log(self, fold: int, seed: int) -> Path:
-        """What it said."""
+        """File that its process writes its output to."""
         return self.path / "logs" / f"fold-{fold:02}-seed-{seed}.txt"
 
 
@@ -53,9 +53,9 @@ class StudyRecords:
     path: Path
     read_at: datetime
     result: Mapping[str, Any]
-    """study.json."""
+    """Contents of study.json."""
     equity: pl.DataFrame | None
-    """Pooled; None where no fold is complete."""
+    """Pooled equity; None where no fold is complete."""
 
     @property
     def pooled_numbers(self) -> Mapping[str, Any] | None:
@@ -90,7 +90,7 @@ def read_study(path: Path) -> StudyRecords:
 
 
 def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
-    """Go through all that is shown of it."""
+    """Check everything that is shown of a result."""
     _require_texts(result, "note")
     if int(result["folds"]) < 1 or not [int(seed) for seed in result["seeds"]] or not result["runs"]:
         raise ValueError("it has no folds, no seeds or no runs")
@@ -112,6 +112,7 @@ def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
         _require_texts(row, "first_day", "best_rule")
         date.fromisoformat(row["first_day"])
         _require_numbers(row, "total_return", "lowest", "highest", "equal_weight", "best_rule_return", "beaten")
+    # Built once to see that they can be: the page is then drawn without a check of each cell.
     for rows in (fold_rows(pooled, whole=True), trader_rows(pooled), seed_rows(pooled)):
         if not rows[1]:
             raise ValueError("a table of it is empty")
@@ -132,12 +133,12 @@ def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
 
 
 def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:
-    """How often the test days come; daily in a study of a version that did not say."""
+    """Return the calendar of the test days; daily in a study of a version that did not say."""
     return calendar_of_year(int(pooled.get("periods_per_year", DAILY.a_year)))
 
 
 def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
-    """A row for each fold, newest last."""
+    """Return a row for each fold, newest last."""
     titles = ["fold", "first day", "champions", "equal", "best rule", "Sharpe", "drawdown"]
     further = ["each seed", "turnover", "chance"]
     rows = []
@@ -158,7 +159,7 @@ def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
 
 
 def trader_rows(pooled: Mapping[str, Any]) -> Rows:
-    """A row for the champions together, and one for each yardstick."""
+    """Return a row for the champions together, and one for each yardstick."""
     titles = ("over all folds", "a year", "in all", "Sharpe", "drawdown", "turnover a year")
     rows = [
         [
@@ -175,7 +176,7 @@ def trader_rows(pooled: Mapping[str, Any]) -> Rows:
 
 
 def seed_rows(pooled: Mapping[str, Any]) -> Rows:
-    """A row for each seed's champions alone."""
+    """Return a row for each seed's champions alone."""
     titles = ("seed", "a year", "in all", "Sharpe", "drawdown")
     rows = [
         [
@@ -191,10 +192,10 @@ def seed_rows(pooled: Mapping[str, Any]) -> Rows:
 
 
 def percent_cell(value: float | None, form: str = "{:+.1%}") -> str:
-    """A share; blank where there is none."""
+    """Format a share; blank where there is none."""
     return "" if value is None else form.format(value)
 
 
 def number_cell(value: float | None, form: str = "{:.2f}") -> str:
-    """A number; blank where there is none."""
+    """Format a number; blank where there is none."""
     return "" if value is None else form.format(value)

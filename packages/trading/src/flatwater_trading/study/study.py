@@ -1,4 +1,4 @@
-"""A study: each fold trained anew from the same settings, once with each seed, then pooled.
+"""Studies: each fold is trained anew from the same settings, once with each seed, then all are pooled.
 
 A study that is stopped or killed goes on where it was: runs that have played their test days stay as they are, and the
 others are resumed from their newest checkpoint.
@@ -48,42 +48,42 @@ class StudyRun:
 
     @property
     def name(self) -> str:
-        """`fold 3, seed 1`."""
+        """Name such as `fold 3, seed 1`."""
         return f"fold {self.fold.number}, seed {self.seed}"
 
     @property
     def is_tested(self) -> bool:
-        """Whether it has played its test days."""
+        """True once it has played its test days."""
         return self.run.holdout.is_file()
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOutcome:
-    """What a study has come to."""
+    """The outcome of a study."""
 
     folder: StudyFolder
     result: dict[str, Any]
-    """As in study.json."""
+    """Result as in study.json."""
     stop: StopRequest
     """The signal that stopped it, if one did."""
 
 
 @dataclass
 class StudyProgress:
-    """How much is done, and how long the rest takes: every round of every run counts alike."""
+    """Progress of a study, and the time that the rest takes: every round of every run counts alike."""
 
     rounds: int
-    """Of all runs."""
+    """Rounds of all runs together."""
     done: int
     before: int = field(init=False)
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        """What was done before does not count for the speed."""
+        # Rounds of an earlier start say nothing of the speed of this one.
         self.before = self.done
 
     def time_left(self) -> str:
-        """`12m left`, once a round is done."""
+        """Phrase such as `12m left`, once a round is done."""
         now = self.done - self.before
         if not now:
             return "time left unknown yet"
@@ -102,7 +102,7 @@ class _RunningStudy:
     pace: StudyProgress
 
     def require_in_place(self) -> None:
-        """Runs are started below the folder's name, so a study cannot go on in a folder that has another.
+        """Check that the folder has its name: runs are started below it, so a study cannot go on under another one.
 
         Raises:
             RunError: the folder was moved, or is gone.
@@ -119,14 +119,14 @@ class _RunningStudy:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def show_(self) -> None:
-        """The line that moves."""
+        """Update the status line."""
         done = sum(member.is_tested for member in self.members)
         pace = self.pace
         rounds = f"generation {pace.done:,} of {pace.rounds:,}"
         self.status.update(f"{done} of {len(self.members)} runs, {rounds}, {pace.time_left()}")
 
     def jobs(self) -> Iterator[Job]:
-        """The runs that have not been tested yet."""
+        """Yield the runs that have not been tested yet."""
         folder = self.opened.folder
         base = mirrored_below(self.opened.base, folder.path)
         for member in self.members:
@@ -163,6 +163,7 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = PR
     )
     failed = dict[str, str]()
     with (
+        # The lock before any run is started: two processes must not train the same runs.
         hold_lock(RunFolder(folder.path)) as held,
         stop_on_signals(console) as stop,
         console.status("") as status,
@@ -186,18 +187,19 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = PR
         work.say(
             f"{progress_line(members)}; this took {format_duration(time.monotonic() - pace.began)}, and {cpu} of CPU"
         )
+        # Runs take hours: the folder is looked for again before anything is written below its name.
         status.update("pooling the folds …")
         work.require_in_place()
         return StudyOutcome(folder=folder, result=write_study(found, members, failed), stop=stop)
 
 
 def progress_line(members: Sequence[StudyRun]) -> str:
-    """`5 of 24 runs done`."""
+    """Phrase such as `5 of 24 runs done`."""
     return f"{sum(member.is_tested for member in members)} of {len(members)} runs done"
 
 
 def outcome_line(member: StudyRun, ending: RunExit) -> str:
-    """What came of a run, in a line."""
+    """Describe in a line what came of a run."""
     if ending.how == "stopped":
         return f"stopped in generation {recorded_rounds(member.run) + 1}; it is resumed when the study goes on"
     result = read_result(member.run.holdout, ERL)
@@ -215,6 +217,7 @@ def write_study(found: OpenedStudy, members: Sequence[StudyRun], failed: Mapping
 
     folder, setup = found.folder, found.setup
     pooled = pool_folds(folder, setup)
+    # The equity before study.json, which says that there is one.
     if pooled is not None:
         write_frame(equity_frame(pooled), folder.equity)
     result = {
