@@ -257,7 +257,7 @@ def build_trader(
     """
     encoder = build_encoder(config, context=context, features=features, room=room)
     heads = config.attention_heads
-    # By a stable sort on the device, which needs no sync and works on meta: columns that cannot be bought come first.
+    # By a stable sort, which needs no sync and works on meta: columns that cannot be bought come first.
     bought = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
     watched = bought.argsort(stable=True)[: columns - len(investable)]
     trunk = Trunk(encoder, heads, investable, watched)
@@ -277,7 +277,6 @@ def build_trader(
     if account:
         common |= linear("account", ACCOUNT_PARTS, hidden)
     deviation = linear("deviation", hidden, ACTION_PARTS) if gaussian else {}
-    # The order of names is the order of the numbers in a member's row, which checkpoints and exports hold.
     actor = Layout(common | linear("action", hidden, ACTION_PARTS) | deviation)
     value = linear("worth", hidden, 1) | linear("days", summary, hidden) | linear("day", hidden, 1)
     critic = Layout(common | linear("bought", ACTION_PARTS, hidden) | value)
