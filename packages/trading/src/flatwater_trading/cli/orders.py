@@ -167,6 +167,7 @@ def _csv(orders: "Orders") -> str:
 
     from flatwater_trading.recipe.positions import spreadsheet_cell
 
+    # A name that begins as a formula would be run by the spreadsheet that opens the file.
     rows = [(order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _order_rows(orders)]
     return pl.DataFrame(rows, schema=COLUMNS, orient="row").write_csv()
 

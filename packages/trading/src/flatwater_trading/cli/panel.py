@@ -102,6 +102,7 @@ def _names(text: str) -> list[str]:
     file = Path(text)
     if file.is_file():
         try:
+            # utf-8-sig: a mark in front would become part of the first name.
             text = read_regular(file).decode("utf-8-sig").replace("\n", ",")
         except (OSError, ValueError) as wrong:
             raise ConfigError(f"--investable {text}: the file cannot be read: {wrong}. Write names in it.") from wrong
@@ -131,6 +132,7 @@ class PanelShow:
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.panel.summary import summarise_panel
 
+        # JSON goes to stdout, so no moving line may stand in it.
         with terminal().status("reading the panel …") if not self.json else nullcontext():
             episode = EpisodeConfig()
             summary = summarise_panel(load_panel(self.path), context=episode.context, episode=episode.days)

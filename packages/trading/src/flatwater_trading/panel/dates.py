@@ -41,7 +41,7 @@ _FORMS = (
     _DateForm(r"^(?<d>\d{1,2})[-/. ](?<name>[A-Za-z]{3})[a-z]*[-/., ]+(?<y>\d{4})$", "dmy"),
     _DateForm(r"^(?<name>[A-Za-z]{3})[a-z]*[. ]+(?<d>\d{1,2}),? +(?<y>\d{4})$", "mdy"),
 )
-_EPOCH = r"^\d{9,19}$"
+_EPOCH = r"^\d{9,19}$"  # from 1973 in seconds to today in nanoseconds
 
 
 def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None) -> pl.Series:
@@ -66,6 +66,7 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
         _say_times(source, column.name, {column.dtype.time_zone} - {None})
     else:
         if column.dtype.is_float():
+            # A column of numbers with holes is of floats: 20240102.0 is no date.
             column = column.cast(pl.Int64, strict=False)
         days = _parse_text_dates(source, column, to_text(source, column), order)
     if days.null_count():
@@ -91,6 +92,7 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
             stamps = _stamps_since_1970(text)[1]
         else:
             parts = text.str.extract_groups(_CLOCK).struct.unnest()
+            # 12 am is hour 0 and 12 pm hour 12.
             hour = pl.col("h").cast(pl.Int64) % 12 + 12 * (pl.col("half").str.to_lowercase() == "p")
             hour = pl.when(pl.col("half").is_null()).then(pl.col("h").cast(pl.Int64)).otherwise(hour)
             second = pl.col("s").cast(pl.Int64).fill_null(0)
@@ -105,12 +107,14 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
 def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: DateOrder | None) -> pl.Series:
     if text.str.contains(_EPOCH).all() and text.null_count() == 0:
         return _since_1970(source, text)
+    # Before times are cut off: the zone is behind them.
     zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
     _say_times(source, column.name, set(zones))
     text = text.str.replace(_TIME, "").str.strip_chars()
     form, first = _find_date_form(text)
     if form is None:
         return pl.repeat(None, len(text), dtype=pl.Date, eager=True)
+    # One form for the whole column: a cell of another may have day and month exchanged.
     odd = ~text.str.contains(form.pattern) & text.is_not_null()
     if odd.any():
         row = int(odd.arg_true()[0])
@@ -131,6 +135,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
         numbers = pl.col("name").str.to_lowercase().replace_strict(_MONTHS, default=None, return_dtype=pl.Int64)
         parts = parts.with_columns(m=numbers.cast(pl.String))
     iso = pl.concat_str(pl.col("y"), pl.col("m").str.zfill(2), pl.col("d").str.zfill(2), separator="-")
+    # strict=False: 2024-02-30 becomes null, and the caller names its row.
     return parts.select(iso.str.strptime(pl.Date, "%Y-%m-%d", strict=False)).to_series()
 
 
@@ -184,6 +189,7 @@ def _since_1970(source: Path, text: pl.Series) -> pl.Series:
 def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
     """Return the unit of the column's numbers, and their times in Greenwich."""
     numbers, digits = text.cast(pl.Int64, strict=False), text.str.len_chars()
+    # By the longest number of the column: its later days decide, and have the most digits.
     unit = next(unit for unit, most in _UNITS if (digits <= most).all())
     days = numbers if unit != "s" else numbers * 1000
     return unit, days.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"

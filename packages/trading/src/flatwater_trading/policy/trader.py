@@ -257,9 +257,8 @@ def build_trader(
     """
     encoder = build_encoder(config, context=context, features=features, room=room)
     heads = config.attention_heads
-    # By a stable sort, which needs no sync and works on meta: columns that cannot be bought come first.
     bought = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
-    watched = bought.argsort(stable=True)[: columns - len(investable)]
+    watched = bought.argsort(stable=True)[: columns - len(investable)]  # no sync, and works on meta
     trunk = Trunk(encoder, heads, investable, watched)
     width, hidden = encoder.width, config.hidden
     summary = heads * width

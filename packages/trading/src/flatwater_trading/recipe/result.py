@@ -105,6 +105,7 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
 
 def equity_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     """Return date and each trader's equity at the close; the first row is the opening cash on the day before."""
+    # From the day before: `find_days` and the splits leave at least one row in front.
     rows = slice(score.days.first - 1, score.days.stop)
     curves = {name: curve.double().cpu().numpy() for name, curve in score.equity.items()}
     return pl.DataFrame({"date": panel.dates[rows]} | curves)

@@ -197,6 +197,7 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
     if not shown:
         return None
     low, high = min(shown), max(shown)
+    # 1 where all values are alike: an axis needs a length.
     span = high - low or 1.0
     means = [value for value in metrics.get("fitness/mean", []) if isfinite(value) and value > low - span]
     low = min([low, *means])
@@ -288,6 +289,7 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     # By days and then by name: a group_by has no order of its own.
     held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
     rows = held["instrument"].to_list()[-MOST_ROWS:]
+    # Chosen by instrument before they are thinned out, so that a row has its share of bars.
     among = trades.filter(pl.col("instrument").is_in(rows))
     shown = among[spread_indexes(len(among), MOST_POINTS)]
     marks = []

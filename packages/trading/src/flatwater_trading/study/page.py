@@ -34,6 +34,7 @@ def study_page(study: StudyRecords) -> str:
         Section(title="Runs", blocks=list(_runs(study))),
     ]
     name = study.path.resolve().name
+    # A failed run as well leaves the study open: it is trained on when the study goes on.
     state = "finished" if all(run["state"] == "finished" for run in study.result["runs"]) else "stopped"
     return document(
         name,

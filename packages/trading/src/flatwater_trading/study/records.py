@@ -79,6 +79,7 @@ def read_study(path: Path) -> StudyRecords:
         raise RunError(
             f"{folder.result}: is not there: it is written when the study ends or is stopped. {again}"
         ) from missing
+    # All that reading a file of any contents can raise: somebody may have edited it.
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as fault:
         raise RunError(f"{folder.result}: is damaged: {type(fault).__name__} {fault}. {again}") from fault
     return StudyRecords(
