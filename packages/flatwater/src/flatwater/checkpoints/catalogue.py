@@ -122,15 +122,15 @@ def remove_orphan_shards(folder: Path) -> int:
     """
     manifests = list_checkpoints(folder)
     named = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
-    # A manifest that cannot be read may name any of them.
     freed = 0
+    # A manifest that cannot be read may name any of them.
     if not any(manifest.damage for manifest in manifests):
         with explain_os_errors(folder):
             for path in (folder / "objects").glob("*.safetensors"):
                 if path not in named:
                     freed += path.stat().st_size
                     path.unlink()
-    remove_strays(folder)
     # Afterwards, and only of writers that are dead: a live one still renames its file.
+    remove_strays(folder)
     remove_strays(folder / "objects")
     return freed

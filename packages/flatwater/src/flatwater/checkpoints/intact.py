@@ -273,7 +273,7 @@ def _require_fit(path: str, place: HeaderEntry, record: LeafRecord) -> None:
     size, cells, shape = place.data_offsets[1] - place.data_offsets[0], prod(record.shape), tuple(place.shape)
     if dtype := DTYPES.get(record.dtype):
         fits = (place.dtype, shape, size) == (dtype.name, record.shape, cells * dtype.itemsize)
-    else:  # as bytes; what one cell takes, `restore_` asks the leaf of the run
+    else:  # as bytes; what one cell takes, `restore_state_` asks the leaf of the run
         fits = (place.dtype, shape) == ("U8", (size,)) and (size % cells == 0 if cells else size == 0)
     if not fits:
         raise ValueError(f"{path!r} is {place.dtype} {list(shape)} in {size} bytes, and {record} in the manifest")

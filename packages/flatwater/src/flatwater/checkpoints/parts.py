@@ -240,7 +240,6 @@ def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
 def _check_parts(
     intact: VerifiedCheckpoint, forms: Mapping[str, Any], doors: Mapping[str, _StateAccess | None]
 ) -> None:
-    # Before any part is touched.
     """Refuse parts that are not those of the checkpoint, before any is touched."""
     lines = [f"{name}: in the checkpoint, not given" for name in forms if name not in doors]
     lines += [f"{name}: given, not in the checkpoint" for name in doors if name not in forms]

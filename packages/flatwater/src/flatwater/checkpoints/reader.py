@@ -75,10 +75,10 @@ def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -
     now = {under + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
     items = {path: make_payload(leaf) for path, leaf in now.items()}
     saved = {record.path: record for record in intact.manifest.leaves if below is None or record.path in now}
+    # All differences are collected before one error: a user mends a configuration once, not leaf by leaf.
     found = [f"{path}: {saved[path]} in the checkpoint, absent in this run" for path in saved if path not in now]
     for path, leaf in now.items():
         if path not in saved:
-            # All differences are collected before one error: a user mends a configuration once, not leaf by leaf.
             found.append(f"{path}: absent in the checkpoint, {items[path] or repr(leaf.value)} in this run")
         else:
             found += _leaf_differences(leaf, items[path], saved[path], intact.spans.get(path))

@@ -171,8 +171,8 @@ def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
     but for the time, or it is replaced, as this process is the only writer.
     """
     name, content = manifest_name(manifest), read_regular(manifest.file, follow=False)
+    # Create-only first: where it succeeds, nothing at the store needs to be read.
     if objects.create(name, content):
-        # Create-only first: where it succeeds, nothing at the store needs to be read.
         return
     found = read_remote(objects, name)
     if replace(found, file=manifest.file, saved=manifest.saved) != manifest:

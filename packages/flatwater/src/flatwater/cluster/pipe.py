@@ -35,8 +35,8 @@ class Pipe:
 
         Raises:
             OSError, EOFError: nobody is at the other end, or this one is cut.
-        # The length is taken as it comes: the other end is this program, and no stranger holds a descriptor of it.
         """
+        # The length is taken as it comes: both ends are this program.
         return self._read(int.from_bytes(self._read(_LENGTH)))
 
     def shut_down(self) -> None:

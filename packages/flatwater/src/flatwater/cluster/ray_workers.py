@@ -149,7 +149,7 @@ class _RayHost:
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
 
-# Ray repeats nothing: a call that ran twice would move the run's generators twice.
+# Ray repeats nothing: the run itself knows what a lost worker has to be told again.
 _call_there = ray.remote(num_cpus=0, max_retries=0)(_call)
 _HostThere = ray.remote(max_restarts=0, max_task_retries=0)(_RayHost)
 

@@ -163,7 +163,7 @@ class Worker:
     def _post(self, message: bytes) -> None:
         self._waiting.append(message)
         self.wire += len(message)
-        with suppress(OSError):  # of a dead one: `take` starts another and asks it
+        with suppress(OSError):  # of a dead one: `take_answer` starts another and asks it
             self._desk.send(message)
 
     def _answer(self) -> Any:  # noqa: ANN401

@@ -65,10 +65,10 @@ class TensorBoardSink:
         self._file.close()
 
     def _append_(self, event: Event) -> None:
-        # One write for a whole record: a reader never sees half of one, unless the disk is full.
         event.wall_time = time.time()
         record = BytesIO()
         RecordWriter(record).write(event.SerializeToString())
+        # One write for a whole record: a reader never sees half of one, unless the disk is full.
         with explain_os_errors(self.path):
             if self._file.write(record.getbuffer()) < record.tell():  # the disk took only a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -38,7 +38,7 @@ RECORDS = (
     ),
 )
 """Files that most runs have."""
-# Plain names without a slash or a leading dot: a store cannot have a file written above the folder.
+# Plain names below the run's folder: a store cannot have a file written anywhere else.
 _RECORD = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet|npz)|tensorboard/events\.[A-Za-z0-9_.-]+")
 Say = Callable[[str], None]
 

@@ -130,7 +130,6 @@ def _left(run: RunRecords) -> str:
     sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
     if not sums:
         return "none has ended"
-    # The mean of thinned rounds stands for all of them.
     pace, spent = median(sums[-ROUNDS_OF_PACE:]), fmean(sums) * run.done  # of thinned rounds
     left = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
     return f"{format_duration(pace)} each, {format_duration(spent)} in all{left}"

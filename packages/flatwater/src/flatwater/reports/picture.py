@@ -53,7 +53,6 @@ def draw_run(path: Path, recipe: Recipe | None = None) -> None:
         RunError: a file of the run is damaged, or the picture cannot be written.
     """
     run = read_run(path)
-    # In memory first, then whole into the folder: a picture that fails half-way leaves the old one.
     write_picture(RunFolder(path).picture, own_picture(run, recipe))
 
 
@@ -67,6 +66,7 @@ def write_picture(out: Path, rows: Picture) -> None:
     Raises:
         RunError: it cannot be written.
     """
+    # In memory first, then whole into the folder: a picture that fails half-way leaves the old one.
     drawn = io.BytesIO()
     with mpl.rc_context(_style()):
         paint_figure(rows).savefig(drawn, dpi=130)

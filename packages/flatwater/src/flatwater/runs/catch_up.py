@@ -50,7 +50,6 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         if not base:
             raise ConfigError(f"{run}: this run has no mirror. Say where to: --to s3://bucket/path")
         url, identity = mirror_place(base, folder)
-        # A list, since `count` below only reads the name and changes what it holds.
         sent = [0]
 
         def count(size: int) -> None:

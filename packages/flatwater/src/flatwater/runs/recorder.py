@@ -222,8 +222,8 @@ class Recorder:
         self.tell_of_mirror()
         self.report_findings(round_, grown)
         self.tell_of_alarms(round_, found)
-        # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.own_parts.write_when_due_()
+        # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.efforts.count_("settle")
         self.save()
         if self.on_round is not None:  # last: what it raises must find the round saved

@@ -84,8 +84,8 @@ def start_new_run(
         with console.status(READING):
             composed = with_traces(recipe.compose(config), profile)
             composed.begin_()
-        # The lock before the mirror: only its holder may send to the URL or write the folder's files.
         folder = create_folder(run, config.trainer, checked.taken)
+        # The lock before the mirror: only its holder may send to the URL or write the folder's files.
         with hold_lock(folder) as held, open_mirror(config.mirror, config.checkpoints, held, voice) as mirror:
             write_config(config, held.config)
             voice.listeners.append(RunLog(held.log))
@@ -337,9 +337,9 @@ def train(
 
 def announce_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: bool) -> Recipe:
     """Write the run's plan and how it is shown, for readers; tell of its start. Returns its recipe."""
-    # Before the start is told: whoever reads the folder then finds both.
     config = composed.config
     recipe = recipe_of_config(config)
+    # Before the start is told: whoever reads the folder then finds both.
     write_object(folder.plan, json.dumps(composed.plan.to_json(), indent=1).encode() + b"\n")
     write_description(folder, recipe, to_mapping(config))
     tell_of_start(composed, folder, voice, first=first)

@@ -142,7 +142,7 @@ class _SignalEnding:
 
     def __init__(self) -> None:
         self._number, self._granted, self._closed = 0, False, False
-        # Raw locks: they are taken in a signal handler, where `threading`'s own may be held by the interrupted code.
+        # Held until the ending is over: the thread that repeats the signal waits for it.
         self._over = _thread.allocate_lock()
         self._over.acquire()
         self._sends = _thread.allocate_lock()
@@ -202,8 +202,7 @@ def _clearing_away() -> bool:
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
-    # In a signal handler. Unlike SIG_IGN it is not inherited by programs that are started.
-    """Unlike SIG_IGN this is not handed on to programs that are started."""
+    """Do nothing, in a signal handler; unlike SIG_IGN, programs that are started do not inherit it."""
 
 
 @contextmanager

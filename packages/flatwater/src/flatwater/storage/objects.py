@@ -110,7 +110,7 @@ class StoredObjects:
         import obstore  # noqa: PLC0415
 
         with telling_store(self.url, "write"):
-            # Not in parts: a put of one request is whole or not there at every store, and its tag is one MD5.
+            # Not in parts: a put of one request is whole or not there, and a tag that is an MD5 is that of the content.
             tag = obstore.put(self.store, self.prefix + name, content, mode=mode, use_multipart=False)["e_tag"]
         self._flush(name)
         return _bare(tag)

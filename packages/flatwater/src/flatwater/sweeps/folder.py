@@ -70,7 +70,6 @@ class SweepOutcome:
 def write_outcome(outcome: SweepOutcome, base: object) -> None:
     """Write sweep.json, and best.toml where there is a best trial."""
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
-    # After sweep.json: it is what the best trial is read from.
     if outcome.best_trial is not None:
         write_config(with_settings(base, outcome.best_trial.settings), outcome.folder.best)
         note_file(outcome.folder.best, lambda _: None)

@@ -22,8 +22,8 @@ from flatwater_watch.files.safe_read import append_regular
 
 PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
 """-P: not with the folder of the command first on the search path, where a file may be called like a library."""
-POLL_SECONDS = 0.2
 # Seconds between two looks. Rounds take longer, and a look at a file that has not grown costs little.
+POLL_SECONDS = 0.2
 
 Judge = Callable[[Record], bool]
 """Function that takes a round's numbers; True asks for the run's end."""

@@ -227,7 +227,7 @@ class LaggingPruner(MedianPruner):
 
 
 def _earlier(study: optuna.Study, trial: FrozenTrial, lag: int) -> optuna.Study:
-    # A view rather than a copy: optuna asks it for trials, and for nothing that it could change.
+    # A view rather than a copy: it differs in the trials that it shows alone.
     return cast("optuna.Study", _EarlierTrials(study, trial.number - lag))
 
 
