@@ -40,8 +40,8 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
 
     Args:
         folder: for checkpoints alone; created if need be.
-        parts: what the loop would lose with its process, by name. Names are compared when they are restored.
-        step: how far the loop is; what `restore_checkpoint` returns.
+        parts: objects that the loop would lose with its process, by name. Names are compared when they are restored.
+        step: number of the loop's steps so far; `restore_checkpoint` returns it.
         keep: checkpoints that stay, counted from the newest.
 
     Returns:
@@ -70,7 +70,7 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
 
     Args:
         folder: the folder that `save_checkpoint` was given.
-        parts: of the same names and kinds. Tensors and arrays are written in place; numbers are replaced in `parts`.
+        parts: parts of the same names and kinds. Tensors and arrays are written in place, numbers replaced in `parts`.
 
     Returns:
         The step that was given at the save; 0 where there is no checkpoint.

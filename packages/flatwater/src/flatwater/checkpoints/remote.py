@@ -89,7 +89,6 @@ def read_remote(objects: StoredObjects, name: str) -> Manifest:
 
 
 def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
-    """Return the manifest and its bytes."""
     file, found = Path(PurePosixPath(name).name), (Manifest(file=Path(name), round=-1, step=-1), b"")
 
     def read(objects: StoredObjects) -> None:
@@ -143,7 +142,7 @@ def send_shards(
         folder: the run's `checkpoints` folder.
         manifest: the checkpoint.
         there: names of shards known to be there; may grow meanwhile.
-        buffer: what the files go through.
+        buffer: memory that the files go through.
         step: called with the bytes of each piece sent.
 
     Raises:

@@ -50,8 +50,8 @@ def save_checkpoint(
         root: the state tree.
         round: rounds finished.
         step: steps finished of the round begun; 0 between rounds.
-        facts: what the run is made from, to be compared when it is resumed. NaN and infinities become text.
-        config: what to keep, and the size of shards.
+        facts: facts that the run is made from, to be compared when it is resumed. NaN and infinities become text.
+        config: number of checkpoints to keep, and the size of shards.
         spared: manifests of checkpoints that stay although `config` does not keep them, as a mirror reads them.
 
     Returns:

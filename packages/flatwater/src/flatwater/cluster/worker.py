@@ -1,4 +1,4 @@
-"""The other end of `worker_client.Worker`: answers questions until its socket is closed.
+"""A worker's process, the other end of `worker_client.Worker`: it answers questions until its socket is closed.
 
 python -P -m flatwater.cluster.worker DESCRIPTOR [FOLDER WITH THE USER'S MODULES]
 """

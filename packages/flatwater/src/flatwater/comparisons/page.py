@@ -38,7 +38,6 @@ def run_colour(at: int) -> str:
 
 
 def _tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
-    """Yield the headline of each run."""
     for each in runs:
         headline, value = each.run.recipe.headline, each.result_numbers.get(each.run.recipe.headline.key)
         shown = "-" if value is None else headline.write(value)

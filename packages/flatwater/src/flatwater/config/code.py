@@ -98,7 +98,6 @@ def _tables(cls: type[Any]) -> dict[str, Any]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield every text in a value, however it is nested."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -33,7 +33,7 @@ def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dic
     """Return the file's tables and values, unchecked.
 
     Args:
-        path: its name.
+        path: path of the file.
         most: largest number of bytes that it may have.
         follow: whether it may be a link.
 
@@ -85,7 +85,6 @@ def _require_short_keys(text: str) -> None:
 
 
 def _faulty_line(text: str, fault: str) -> str:
-    """Return the line that tomllib's words name."""
     found, lines = re.search(r"at line (\d+)", fault), text.split("\n")
     return f" That line is {short_repr(lines[int(found[1]) - 1])}." if found else ""
 

@@ -18,5 +18,4 @@ class WandbConfig:
     """`offline` sends nothing: the numbers are kept in the run folder until `wandb sync` is called for them."""
 
     def __post_init__(self) -> None:
-        """Check that the project has a name."""
         require(self.project != "", "wandb.project", self.project, "a name")

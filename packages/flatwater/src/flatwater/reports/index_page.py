@@ -21,7 +21,7 @@ def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | 
     """Return the whole page.
 
     Args:
-        runs: in the order in which they are shown.
+        runs: lines of the runs, in the order in which they are shown.
         folder: folder of the runs.
         beside: the folder of the page, from which links lead.
         sort: name of the number by which they are sorted; None where they are not.

@@ -99,7 +99,6 @@ def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str]
 
 
 def _levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
-    """Return name, bytes and colour of each horizontal line."""
     planned = [("plan between rounds", plan.base_bytes + plan.total_bytes, "--ink")] if plan is not None else []
     budget = line.budget or (plan.budget_bytes if plan is not None else 0)
     return [*planned, *([("budget", budget, "--budget")] if budget else [])]

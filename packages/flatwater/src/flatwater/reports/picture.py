@@ -152,12 +152,10 @@ def _draw(place: SubFigure, part: Chart | Grid) -> None:
 
 
 def _short(name: str) -> str:
-    """Return a name that leaves room for the drawing."""
     return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
 
 
 def _handle(mark: Mark) -> Artist:
-    """Return the symbol of a mark in the legend."""
     shade = theme_colour(mark.colour if isinstance(mark.colour, str) else mark.colour[0])
     if isinstance(mark, Dots):
         return Line2D([], [], ls="", marker=SYMBOLS[mark.symbol], ms=5, color=shade)

@@ -54,7 +54,7 @@ class RunLine:
     score: float | None
     """Number by which the run is judged; None where there is none yet."""
     shown: str
-    """Both as text for a list: `return +18.4%`."""
+    """Title and number as text for a list: `return +18.4%`."""
     bytes: int
     """Size of the folder."""
     changed: str

@@ -67,7 +67,7 @@ def make_plan(
         workers: bytes by path of the state of each process that computes besides.
         apart: whether the workers are on other machines.
         exchange: bytes that go between workers and the run.
-        mapped: bytes by path of what no process has for itself.
+        mapped: bytes by path of files that processes share through pages.
         here: phases that are the run's own, whoever computes the others.
         beside: bytes by phase that are in no tensor.
 
@@ -106,9 +106,9 @@ def planned_use(
 
     Args:
         what: the command.
-        owners: bytes by path of what it allocates and keeps.
+        owners: bytes by path of the state that it allocates and keeps.
         transients: the most bytes of each of its phases, as `phase_bytes` finds them.
-        budget: what the user allows, such as 2GiB.
+        budget: memory that the user allows, such as 2GiB.
         mapped: bytes by path of files that are read through pages.
 
     Raises:
@@ -166,7 +166,7 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
 
     Args:
         transients: tries the phases out on the meta device, and returns the most bytes of tensors of each.
-        beside: bytes by phase of what is no tensor.
+        beside: bytes by phase that are in no tensor.
 
     Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
     host are not planned, so that what the phases import may stay.

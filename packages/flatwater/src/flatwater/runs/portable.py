@@ -141,7 +141,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
 
     Args:
         policy: a policy of `flatwater.load`.
-        file: its suffix says the form, one of `FORMS`.
+        file: place of the file; its suffix names the form, one of `FORMS`.
         budget: memory that it may take; left out, 90 % of the tightest limit.
 
     Returns:

@@ -80,7 +80,6 @@ class PhaseMeter:
     counts_peaks: bool = field(default_factory=reset_peak)
 
     def __post_init__(self) -> None:
-        """Begin where the device is now."""
         if self.mark is not None:
             self.marked.append(("", self.mark()))
 
@@ -88,7 +87,7 @@ class PhaseMeter:
         """Add what was spent since the last call, as one step of the phase.
 
         Args:
-            phase: what was at work.
+            phase: name of the phase that was at work.
             ends: whether this was its last step of the round: then its peak is read, and the next phase's begins.
         """
         wall, cpu = time.monotonic(), time.process_time()
@@ -186,7 +185,6 @@ class Recorder:
     """Parts of the page, where the recipe has any and does not ship with this package."""
 
     def __post_init__(self) -> None:
-        """Begin where the folder was found."""
         self.place = self.folder.path
         self.own_parts = RecipeParts(recipe_of_config(self.composed.config), self.folder, self.voice.show_line)
 

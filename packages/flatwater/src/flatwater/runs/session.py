@@ -130,7 +130,7 @@ def resume(
 
     Args:
         run: its folder, or the URL at which it is mirrored.
-        console: where it is shown.
+        console: console on which the run is shown.
         into: folder for a run that is brought from a URL; None takes `runs/NAME`.
         listeners: get each event, besides the run's own log.
         on_round: called after each round.

@@ -101,7 +101,7 @@ class WorkerPool(ABC):
 
         Args:
             config: settings of the run.
-            plan: how many workers, on which machines, what each holds and may have.
+            plan: number of workers, their machines, and the bytes that each holds and may have.
             desk: `package.module:Class` of a worker's side, a `WorkerService`.
             given: the assignment of each.
         """

@@ -45,7 +45,7 @@ def request_permit(
     """Return a permit to import the code which settings in a file name.
 
     Args:
-        settings: as the file has them.
+        settings: settings as the file has them.
         where: the file or folder of the settings, as the user writes it.
         folder: the folder from which no code is taken, whatever the user says; None where there is none.
         trains: whether trackers and the command for events will be used as well.

@@ -167,7 +167,7 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
 
     Args:
         objects: the objects that are locked.
-        token: of somebody who may have it already, from an earlier try that failed before it was told; else a new one.
+        token: token of an earlier try that may have taken the lock before it failed; empty for a new one.
 
     Raises:
         LockedError: a process that may be alive holds it; says which, and what to do where it is gone.

@@ -122,7 +122,7 @@ class StoredObjects:
 
         Args:
             name: name of the object.
-            parts: of the same size, but for the last; S3 wants 5 MiB or more.
+            parts: parts of the same size, but for the last; S3 wants 5 MiB or more.
         """
         import obstore  # noqa: PLC0415
 
@@ -338,7 +338,7 @@ def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
 
     Args:
         url: URL of a folder of objects.
-        retries: of each request that fails without being refused, in 5 s or less.
+        retries: number of tries of each request that fails without being refused, in 5 s or less.
 
     Raises:
         ConfigError: the URL is none, or its store's settings cannot be used.

@@ -59,8 +59,8 @@ def send_file(
     """Make an object of a file, and verify its size and hash at the store.
 
     Args:
-        objects: where it goes.
-        name: its name there.
+        objects: objects among which it goes.
+        name: name of the object.
         path: the file. What is appended to it meanwhile is left out.
         buffer: the file goes through it piece by piece.
         step: called after each piece with its bytes; an exception that it raises ends the sending.

@@ -78,7 +78,6 @@ def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
 
 
 def _allowed_bytes() -> int:
-    """Return the bytes that all trials may take together."""
     return int(BUDGET_SHARE * min(memory_limits().values()))
 
 

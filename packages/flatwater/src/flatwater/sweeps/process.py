@@ -66,10 +66,7 @@ class RunPool:
 
 
 class _JobProcess:
-    """A job's process, from its start to its end."""
-
     def __init__(self, job: Job, program: Sequence[str]) -> None:
-        """Start the process."""
         self.job = job
         job.log.parent.mkdir(exist_ok=True)
         with append_regular(job.log) as said:

@@ -133,7 +133,7 @@ class Study:
 
         Args:
             trial: a trial at work.
-            known: from `values`; the round is put into it.
+            known: values by round, from `values`; the round is put into it.
             round_: the round.
             value: NaN where the round has none.
 
@@ -192,7 +192,6 @@ class LaggingSampler(TPESampler):
     """Draws from a model of the trials that are at least so many before this one; calls come from optuna."""
 
     def __init__(self, seed: int, lag: int) -> None:
-        """Set the seed, and the distance in numbers."""
         super().__init__(seed=seed)
         self._lag = lag
 
@@ -217,7 +216,6 @@ class LaggingPruner(MedianPruner):
     """Compares a trial with those that are at least so many before it."""
 
     def __init__(self, rounds: int, lag: int) -> None:
-        """Set the distance in numbers, and the rounds of one trial."""
         super().__init__(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=rounds // WARM_UP)
         self._lag = lag
 

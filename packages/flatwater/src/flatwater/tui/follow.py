@@ -68,7 +68,6 @@ class FollowedRun:
     """Text of the last alarm."""
 
     def __post_init__(self) -> None:
-        """Begin with empty curves."""
         self.history = _history(self.recipe)
 
     @property
