@@ -170,7 +170,7 @@ class _SingleParallelEnv:
         if not isinstance(step, tuple) or len(step) != _STEP_PARTS or not all(isinstance(part, dict) for part in step):
             return step
         seen, paid, terminated, truncated, told = step
-        # `sum` would hide a NaN behind another agent's type: the wrong reward itself is handed on.
+        # A wrong reward is handed on as it is: a sum would hide its value and its type from the message.
         wrong = [each for each in paid.values() if not isinstance(each, Real) or not np.isfinite(float(each))]
         over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
         return seen, wrong[0] if wrong else float(sum(paid.values())), over, False, told

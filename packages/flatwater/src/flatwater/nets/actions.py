@@ -208,7 +208,7 @@ def _floor_probabilities(
         return log_p
     if legal is None:
         legal = torch.ones_like(log_p, dtype=torch.bool)
-    # At least 1: in a row without a legal operation, log(0) would be -inf, and NaN in its gradient.
+    # At least 1: log(0) would be infinite in a row without a legal operation.
     uniform = log(floor) - legal.sum(-1, keepdim=True, dtype=log_p.dtype).clamp(min=1).log()
     return torch.logaddexp(log_p + log(1 - floor), uniform.where(legal, NEVER))
 

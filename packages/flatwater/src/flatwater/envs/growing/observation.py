@@ -43,7 +43,7 @@ def host_columns(step: Int[Tensor, " E"], slots: Slots, measures: Measures, conf
     # Before the first step there was no operation, not even WAIT.
     operation = one_hot(measures.operation, len(Operation)) * (step > 0)[:, None]
     flags = torch.stack((step / config.steps, measures.success.float(), measures.rolled_back.float()), 1)
-    # log1p keeps a loss of 10^4, just before a rollback, at the order of 10.
+    # log1p keeps even a loss of 10^4 at the order of 10.
     return torch.cat((flags, measures.loss.log1p(), measures.accuracy, known, by_stage, operation), 1)
 
 

@@ -2,8 +2,9 @@
 
     fold(a, b, ...) = mix(... mix(mix(0 + G ^ a) + G ^ b) ...),   32 bits, G = 0x9E3779B9
 
-where `mix` is the finaliser `lowbias32` of Chris Wellons (shift, multiply, shift, multiply, shift), a bijection of 32
-bits whose outputs differ in half their bits where the inputs differ in one. Image number p of an env's stream is
+where fold is `hash_sequence` and mix is `mix_bits`, the finaliser `lowbias32` of Chris Wellons (shift, multiply, shift,
+multiply, shift), a bijection of 32 bits whose outputs differ in half their bits where the inputs differ in one. Image
+number p of an env's stream is
 
     (a k + c) mod N,    epoch, k = divmod(p, N),    h = fold(lower half of the seed, upper half, DATA)
     a = the first from 1 + fold(fold(h, epoch), 0) mod (N - 1) upwards that shares no factor with N
