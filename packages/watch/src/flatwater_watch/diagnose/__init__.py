@@ -1,1 +1,1 @@
-"""What grows, who holds it, which line made it, and what to do."""
+"""The diagnosis of growth: its owner, the holders, the line that made it, and advice."""

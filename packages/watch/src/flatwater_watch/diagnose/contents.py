@@ -1,4 +1,4 @@
-"""What is in a container: its newest items, the arrays below them, and words for both."""
+"""The contents of a container: its newest items, the arrays below them, and words for both."""
 
 import sys
 import tracemalloc
@@ -21,19 +21,19 @@ from flatwater_watch.thresholds import SHIPPED
 OWNING = SHIPPED.owning
 
 SAMPLED, FAR = 4096, 1_000_000
-"""Items of a set that are asked whether they were made while allocations are traced, as a set has no order; among the
-first so many, which takes 10 to 30 ms."""
+"""Maximum items of a set that are checked for an allocation trace, as a set has no order; they are spread over the
+first million items, which takes 10 to 30 ms."""
 
 LEAVES = 24
-"""Objects handed on at most."""
+"""Maximum number of leaves of a container."""
 
 MOST = 3000
-"""Objects that are looked at below one item at most."""
+"""Maximum number of objects that are opened below the items of a container."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A container's content, judged by its newest items."""
+    """The contents of a container, judged by its newest items."""
 
     count: int
     what: str
@@ -55,11 +55,11 @@ class _Leaf:
     label: str
     graph: bool
     kept: int
-    """Bytes of a larger base that it keeps alive as a view; 0 where there is none."""
+    """Bytes of a larger base that it keeps alive as a view; 0 if there is none."""
 
 
 def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: ANN401
-    """The `count` items that were added last, oldest first; for what has no order, any."""
+    """The `count` items that were added last, oldest first; any items of a container without an order."""
     if kind in {"array", "graph", "text", "bytes"}:
         return [container]
     if kind == "cache":
@@ -78,12 +78,12 @@ _CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
 
 
 def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: ANN401
-    """The newest items of a container of Python's own, entries of a dict; of a set, those that were made as traced."""
+    """The newest items of a builtin container, or entries of a dict; for a set, items with an allocation trace."""
     length = builtin.__len__(container)
     if builtin is deque:
         return list(map(deque.__getitem__, repeat(container), range(max(0, length - count), length)))
     if builtin is dict:
-        return list(islice(reversed(dict.items(container)), count))[::-1]
+        return list(islice(reversed(dict.items(container)), count))[::-1]  # a dict keeps the order of insertion
     if builtin is list or builtin is tuple:
         return list(builtin.__getitem__(container, slice(-count, None)))
     if not tracemalloc.is_tracing():
@@ -93,23 +93,23 @@ def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: AN
 
 
 def _entry(key: Any, value: Any) -> Any:  # noqa: ANN401
-    """The value, or the key where the value is a number, a flag or a text and smaller: of texts that are remembered."""
+    """The value of an entry, or its key if the value is a smaller atom: a table of remembered texts holds its keys."""
     return value if id(type(value)) not in ATOMS or own_size(key) <= own_size(value) else key
 
 
 def _heavier(key: Any, result: Any) -> Any:  # noqa: ANN401
-    """The result of a call that is kept, or the argument where the result is smaller: `self`, of a method."""
+    """The result of a cached call, or the argument if the result is a smaller atom: `self`, for a method."""
     single = issubclass(type(key), list) and list.__len__(key) == 1
     return _entry(list.__getitem__(key, 0) if single else key, result)
 
 
 def _fresh_walk(draw: int) -> Walk:
-    """A walk of its own: what it sees, it has not seen before."""
+    """A walk that has seen no object yet."""
     return Walk(draw, lambda _: False, MOST)
 
 
 def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
-    """Describe what the newest items of a container are and hold."""
+    """Describe the newest items of a container and the objects that they hold."""
     walk = _fresh_walk(LEAVES)
     leaves = [_leaves(item, walk) for item in newest]
     below = [leaf for found in leaves for leaf in found]
@@ -132,7 +132,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
 
 
 def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
-    """The label with the most bytes, and how many such leaves there are for each item."""
+    """The label with the most bytes, and the number of such leaves per item."""
     sums: dict[str, tuple[int, int]] = {}
     for leaf in leaves:
         size, count = sums.get(leaf.label, (0, 0))
@@ -160,7 +160,7 @@ def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
         if id(type(obj)) in ATOMS and obj.__sizeof__() < LONG_TEXT:
             continue
         walk.seen.add(id(obj))
-        walk.kept.append(obj)
+        walk.kept.append(obj)  # alive, so that no other object gets its id
         walk.visited += 1
         inside = look_object(obj, walk)
         if inside.kind in {"array", "text"}:
@@ -187,7 +187,8 @@ def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
 
 
 def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
-    """An item in a few words; never its `repr`, which prints whole tensors."""
+    """An item in a few words."""
+    # Never its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
     words = class_name(type(obj))
@@ -214,17 +215,17 @@ def describe_container(obj: Any, holding: Holding) -> str:  # noqa: ANN401
 
 
 LARGEST_SHIFT = 4
-"""Rows by which consecutive windows may be apart."""
+"""Maximum rows by which consecutive windows may be apart."""
 
 MOST_ELEMENTS = 1 << 20
-"""Arrays above are not read: the question is asked while the program waits."""
+"""Maximum elements of an array that is compared, as the program waits meanwhile."""
 
 
 def describe_redundancy(arrays: Sequence[Any]) -> str | None:
-    """A sentence on what arrays that were stored one after the other have in common; None if nothing was found.
+    """A sentence on redundancy in arrays that were stored one after the other; None if there is none.
 
     Args:
-        arrays: numpy arrays or torch tensors, as they were stored; those of other devices are left out.
+        arrays: numpy arrays or torch tensors, in the order of storing; tensors on other devices are left out.
     """
     numpy: Any = sys.modules.get("numpy")
     readable = (
@@ -243,7 +244,8 @@ def describe_redundancy(arrays: Sequence[Any]) -> str | None:
 
 
 def _as_array(obj: Any) -> Any:  # noqa: ANN401
-    """The object as a plain numpy array on the same memory, or None. A class of the program's compares as it likes."""
+    """The object as a plain numpy array on the same memory, or None if it has no such view."""
+    # Plain, as a subclass of the program may compare as it likes.
     numpy: Any = sys.modules["numpy"]
     torch: Any = sys.modules.get("torch")
     if is_a(obj, numpy.ndarray):
@@ -257,7 +259,7 @@ def _as_array(obj: Any) -> Any:  # noqa: ANN401
 
 
 def _overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
-    """Whether each array is the one before, moved on by a few rows along one axis."""
+    """A sentence if each array is the one before, moved on by a few rows along one axis; else None."""
     numpy: Any = sys.modules["numpy"]
     shape = pairs[0][0].shape
     for axis, rows in enumerate(shape):
@@ -272,6 +274,6 @@ def _overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
 
 
 def _fits_float32(numpy: Any, array: Any) -> bool:  # noqa: ANN401
-    """Whether nothing is lost on the way to float32 and back."""
+    """Whether no value is changed by a conversion to float32 and back."""
     with numpy.errstate(over="ignore"):
         return bool(numpy.array_equal(array, array.astype(numpy.float32).astype(numpy.float64), equal_nan=True))

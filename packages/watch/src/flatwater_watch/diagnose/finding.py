@@ -1,6 +1,6 @@
-"""A finding: what grows, who holds it, where it was made, when the memory ends, and what to do.
+"""A finding: one cause of growth with its owner, its line, the time when memory ends, and advice.
 
-The same object stands in findings.jsonl, in the output of `flatwater watch --json` and, in words, on the console.
+The same object is in findings.jsonl, in the output of `flatwater watch --json` and, in words, on the console.
 """
 
 import re
@@ -17,27 +17,27 @@ OWNING = SHIPPED.owning
 Verdict = Literal["leak", "filling", "retention", "backlog", "cache", "mapped", "native", "slowdown"]
 
 WIDTH = 99
-"""Columns of a line of `tell`."""
+"""Maximum columns of a line of `tell`."""
 BRIEF = 88
-"""Columns of `briefly`."""
+"""Maximum columns of `briefly`."""
 LABEL = 10
-"""Columns of the words at the beginning of a line of `tell`."""
+"""Columns of the label at the beginning of a line of `tell`."""
 
 _SEVERAL = re.compile(
     r"mapped files|worker processes|finalizers of weakref\.finalize|\w+'s (?:[a-z][a-z -]*s|children)"
 )
-"""Owners that are a plural. No path of a variable is: it has no blank, or a colon before its name."""
+"""Owners in the plural. A path of a variable never matches: it has no blank, or a colon before its name."""
 
 
 NUMBERS = ("bytes_per_step", "share", "count")
 MAYBE = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step", "limit_time")
 TEXTS = ("owner", "what", "advice", "unit")
-"""Fields of a finding by what they must be."""
+"""Fields of a finding by the type that they must have."""
 
 
 @dataclass(frozen=True)
 class AllocationSite:
-    """The line of the user's program that made most of what grew."""
+    """The line of the user's program that made most of the objects that grew."""
 
     file: str
     line: int
@@ -59,41 +59,41 @@ class Finding:
     owner: str
     """Path of the container that grows (`train.HISTORY`), of a leaf of the state, or the kind of memory."""
     holders: tuple[str, ...]
-    """The chain that keeps it alive, root first. Empty where no Python object explains the growth."""
+    """The chain that keeps it alive, root first; empty if no Python object explains the growth."""
     made_at: AllocationSite | None
     bytes_per_step: float
     interval: tuple[float, float]
-    """Bounds of `bytes_per_step`, at 95 %."""
+    """Bounds of `bytes_per_step`, at 95 % confidence."""
     share: float
-    """Part of the growth of the whole process that this explains, 0 to 1."""
+    """Share of the growth of the whole process that this finding explains, 0 to 1."""
     count: int
-    """Objects of the main content."""
+    """Number of objects of the main content."""
     what: str
     """The main content: `120 × float32[64, 504]`."""
     plateau_bytes: int | None
     """Resident bytes of the owner at which a filling ends."""
     plateau_step: int | None
-    """The step at which it ends."""
+    """The step at which a filling ends."""
     limit_bytes: int | None
     """Resident bytes at which the process must stop."""
     limit_step: int | None
-    """The step at which it gets there. None: never, as the plateau comes first or nothing grows."""
+    """The step at which the process reaches its limit; None if the plateau comes first or nothing grows."""
     advice: str
     unit: str = "round"
     redundancy: str | None = None
-    """A sentence where the contents say the same thing twice."""
+    """A sentence if the contents store the same data twice."""
     outside: bool = False
-    """Whether the bytes lie outside of Python, behind the owner's items: no census weighs them."""
+    """Whether the bytes lie outside of Python, behind the owner's items, so that no census weighs them."""
     limit_time: float | None = None
-    """When `limit_step` comes, in seconds since 1970, at the pace of the steps so far. None where that is not known."""
+    """Time of `limit_step` in seconds since 1970, at the pace of the steps so far; None if it is not known."""
     parts: tuple[str, ...] = ()
-    """Of findings that were merged, the owners of each, most bytes first; the owner here holds them all."""
+    """Owners of the findings that were merged into this one, most bytes first; `owner` holds them all."""
 
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits, the same when the program is run again, or edited elsewhere.
 
-        Of verdict, owner, file and function, without indexes, lines and sizes.
+        They are a hash of verdict, owner, file and function, without indexes, lines and sizes.
         """
         from hashlib import sha256  # noqa: PLC0415  (asked for where something is found)
 
@@ -107,18 +107,18 @@ class Finding:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Finding":
-        """The finding that `to_json` wrote, checked: a person may have edited it.
+        """The finding that `to_json` wrote, checked, as a person may have edited it.
 
         Raises:
             KeyError: a key is missing.
-            TypeError: a value is of another kind, or a key too many.
-            ValueError: a number is not finite, or a word none of those that are known.
+            TypeError: a value is of another type, or there is a key too many.
+            ValueError: a number is not finite, or a word is unknown.
             OverflowError: a number is too large.
         """
         made = found["made_at"]
         low, high = found["interval"]
         found = {name: value for name, value in found.items() if name != "fingerprint"}  # it follows from the others
-        # Versions before wrote no parts.
+        # Earlier versions wrote no parts.
         changed = {"holders": tuple(found["holders"]), "interval": (low, high), "parts": tuple(found.get("parts", ()))}
         finding = cls(**found | changed | {"made_at": None if made is None else AllocationSite(**made)})
         _check(finding)
@@ -132,7 +132,7 @@ class Finding:
         return lines
 
     def briefly(self) -> str:
-        """What grows, where, and what to do, in one line of at most 88 columns."""
+        """The owner, the line and the advice, in one line of at most 88 columns."""
         from textwrap import shorten  # noqa: PLC0415  (same)
 
         where = "" if self.made_at is None else f", {PurePath(self.made_at.file).name}:{self.made_at.line}"
@@ -156,7 +156,7 @@ class Finding:
         return f"{self.owner} {self.verb('grows', 'grow')}"
 
     def verb(self, one: str, several: str) -> str:
-        """The form that fits the owner: a path is one thing, and some registries have the name of what is in them."""
+        """The verb form for the owner: `several` if the owner is a plural, such as `atexit's callbacks`."""
         return several if _SEVERAL.fullmatch(self.owner) else one
 
     @property
@@ -179,7 +179,7 @@ class Finding:
         return details
 
     def until(self) -> str:
-        """When it ends, or when memory does; empty where nothing can be said."""
+        """The end of the growth, or of the memory; empty if it is not known."""
         if self.verdict == "slowdown":
             return ""
         if self.verdict == "mapped":
@@ -208,7 +208,7 @@ class Finding:
 
     @property
     def has_date(self) -> bool:
-        """Whether the process reaches its limit, and the rates lie near enough to each other to say when."""
+        """Whether the process reaches its limit at a time that is known: the bounds of the rate are near enough."""
         low, high = self.interval
         return self.limit_step is not None and low > 0 and high <= OWNING.dated * low
 
@@ -221,7 +221,7 @@ class Finding:
 
 
 def _end_of(owner: str, most: int) -> str:
-    """A path in so many letters: without the function that a variable is of, and then without its beginning."""
+    """A path in at most so many letters: without the function before a variable, then without its beginning."""
     if len(owner) <= most:
         return owner
     name = owner.rpartition(": ")[2]
@@ -240,13 +240,13 @@ _ASKS = frozenset({
     "lower", "make", "mark", "open", "put", "raise", "register", "remove", "set", "store", "take", "use",
     "write",
 })  # fmt: skip
-"""How an instruction begins. What is known of a library, the other kind of sentence in an advice, begins otherwise."""
+"""First words of instructions; the other sentences of an advice, facts about a library, begin with other words."""
 
 
 def _instruction(advice: str, width: int) -> str:
-    """What to do, of an advice: all of it where it fits, else from its first instruction on, to a whole one that fits.
+    """The part of an advice that fits into a width: all of it, or whole clauses from the first instruction on.
 
-    Where none is whole and fits, it is for the caller to cut.
+    If no whole clause fits, the text is too long, and the caller cuts it.
     """
     if len(advice) <= width:
         return advice
@@ -260,12 +260,12 @@ def _instruction(advice: str, width: int) -> str:
 
 
 def _is_whole(part: str) -> bool:
-    """Whether no code and no bracket is open at its end."""
+    """Whether no code and no bracket is open at the end of a part."""
     return part.count("`") % 2 == 0 and part.count("(") == part.count(")")
 
 
 def _asks(part: str) -> bool:
-    """Whether a sentence or a clause of it is an instruction."""
+    """Whether a sentence, or a clause of it, is an instruction."""
     return any(begun.partition(" ")[0].lower() in _ASKS for begun in re.split(r"[.;:] ", part))
 
 
@@ -289,7 +289,7 @@ def _check(found: Finding) -> None:
         raise TypeError(f"{found.outside!r}: outside must be true or false")
     maybe = (values[name] for name in MAYBE if values[name] is not None)
     for number in (*(values[name] for name in NUMBERS), *found.interval, *maybe):
-        if isinstance(number, bool) or not isinstance(number, int | float):
+        if isinstance(number, bool) or not isinstance(number, int | float):  # a bool is an int to Python
             raise TypeError(f"{number!r}: must be a number")
         if not isfinite(number):
             raise ValueError(f"{number!r}: must be finite")

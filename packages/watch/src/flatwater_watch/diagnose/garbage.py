@@ -1,9 +1,9 @@
 """Cyclic garbage: objects that nobody reaches and that wait for a collection.
 
-It is found without collecting, which would run the program's finalizers and free what is to be told.
+It is found without a collection, which would run the program's finalizers and free the objects to report.
 
-The collector's own arithmetic, in a fork: an object whose references all come from other tracked objects is held by
-none but them, unless one that is held from outside reaches it.
+The search does the collector's own arithmetic, in a fork: an object whose references all come from other tracked
+objects is garbage, unless an object that is held from outside reaches it.
 """
 
 import ctypes
@@ -28,43 +28,43 @@ from flatwater_watch.thresholds import SHIPPED
 WAITING = SHIPPED.collecting
 
 Where = Callable[[list[Any]], AllocationSite | None]
-"""The line that made objects."""
+"""A function that finds the line that made most of the given objects."""
 
 MOSTLY, MOST = 0.8, 1000
-"""Part of the bytes whose line is looked up, the largest objects first, and objects for that at most."""
+"""Share of the bytes whose line is looked up, the largest objects first, and the maximum number of these objects."""
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """What a collection would free."""
+    """The objects that a collection would free."""
 
     bytes: int
     objects: int
-    """Tracked objects in it."""
+    """Number of tracked objects."""
     what: str
     """Count and class of the most frequent objects, the user's classes first."""
     made_at: AllocationSite | None
     collecting: bool
     """Whether the collector was on."""
     cycle: tuple[str, ...] = ()
-    """One of the cycles: an object and the way from it, for each object of the program on it."""
+    """One of the cycles: class and attribute of each object of the program on it."""
     young: int = 0
-    """Bytes of it that the next collection of young objects frees; none where the collector is off."""
+    """Bytes that the next collection of young objects frees; 0 if the collector is off."""
     comes: int = 0
-    """Bytes that those come to until then, if they go on as they came since the last one."""
+    """Forecast of `young` at that collection, if garbage goes on to come as it has since the last one."""
     fresh: int = 0
     """Bytes that no collection has seen yet, whether the collector is on or not."""
     each: int = 0
-    """Bytes for each object of the most frequent class, with what hangs together with it."""
+    """Bytes of all garbage per object of the most frequent class."""
 
     def is_ordinary_gc_backlog(self, swing: float, fall: float = 0.0) -> bool:
         """Whether this is an ordinary backlog of the collector: small, or freed soon and before it is large.
 
         Args:
-            swing: bytes between the most and the least that the process had: what comes between two collections, if
-                garbage is much of it.
-            fall: most bytes that were freed at once. Where a collection has freed as much before, the swing says what
-                comes until then; the collector's count falls with each object that is freed, and says too much.
+            swing: difference of the most and the least bytes of the process, which is the garbage between two
+                collections if garbage is much of it.
+            fall: most bytes that were freed at once. If a collection has freed as much before, the swing is the better
+                forecast: the collector's count falls with each object that is freed, so that it forecasts too much.
         """
         comes = max(swing, 0 if 2 * fall >= self.young else self.comes)
         comes = max(self.young, min(comes, WAITING.wave * self.young))
@@ -73,27 +73,27 @@ class Garbage:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether most of it came since the last collection, so that it can be what grows, and not what lies there."""
+        """Whether most of it came since the last collection, so that it can be the growth rather than a remainder."""
         return 2 * self.fresh > self.bytes
 
     @property
     def may_be_felt(self) -> bool:
-        """Whether it may be told if it comes again and again."""
+        """Whether it is large enough to be reported if it comes again and again."""
         return not self.young or WAITING.wave * self.bytes >= WAITING.felt
 
 
 class GarbageSearch:
-    """A look for what waits for a collection, in a fork, while the program goes on."""
+    """A search for cyclic garbage in a fork, while the program goes on."""
 
     def __init__(self, roots: Roots, where: Where | None = None) -> None:
-        """Begin. The program pauses for the fork only: 20 to 65 ms with a million objects, more with more in use.
+        """Begin; the program pauses for the fork only, 20 to 65 ms with a million objects.
 
-        The look itself takes 3 CPU seconds per million objects. It counts references, which are not copied when the
-        process forks: pages that either side writes to meanwhile are, and need room below the limit.
+        The search takes 3 CPU seconds per million objects. Pages that either side writes to meanwhile are copied, and
+        need room below the limit.
 
         Args:
-            roots: whose classes are the user's.
-            where: names the line of objects, if allocations are traced; the fork keeps the traces.
+            roots: choice of roots, which decides whose classes are the user's.
+            where: finds the line of objects, if allocations are traced; the fork keeps the traces.
 
         Raises:
             OSError: there is no memory for a fork.
@@ -101,11 +101,11 @@ class GarbageSearch:
         self._fork = DetachedFork(lambda: _search_garbage(roots) if where is None else _with_line(roots, where))
 
     def is_done(self, seconds: float = 0.0) -> bool:
-        """Whether it is known, waiting until the search has had so many CPU seconds."""
+        """Whether the search has ended, after a wait until it has had so many CPU seconds."""
         return self._fork.is_done_within_cpu(seconds) if seconds else self._fork.is_done()
 
     def garbage(self) -> Garbage | None:
-        """What waited for a collection when the search began; None if nothing did, or the fork failed."""
+        """The garbage at the time when the search began; None if there was none, or the fork failed."""
         try:
             found = self._fork.answer()
         except RuntimeError:
@@ -119,25 +119,25 @@ class GarbageSearch:
         )
 
     def stop(self) -> None:
-        """Leave it."""
+        """End the search without a result."""
         self._fork.stop()
 
 
 def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
-    """Search in a second fork that does not trace, and look up the lines in this one, which keeps the traces.
-
-    Traced, the look at a million references took half a minute: each address is an allocation.
-    """
+    """Search in a second fork that does not trace, and look up the lines in this one, which keeps the traces."""
+    # Runs in a fork. With tracing on, a search of a million references took half a minute: each id is an allocation.
     found: dict[str, Any] | None = run_in_fork(lambda: _search_garbage(roots))
     if found is None:
         return None
     largest = found.pop("largest")
+    # Addresses are the same in the second fork, so they name objects of this one.
     made = where([ctypes.cast(address, ctypes.py_object).value for address in largest])
     return found | {"made_at": None if made is None else asdict(made)}
 
 
 def _search_garbage(roots: Roots) -> dict[str, Any] | None:
-    """In a fork."""
+    """Search for garbage and return it for JSON; None if there is none."""
+    # Runs in a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
     due, count = gc.get_threshold()[0], gc.get_count()[0]
     collecting = gc.isenabled() and due > 0
     gc.disable()
@@ -165,7 +165,7 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
 
 
 def _old_garbage(garbage: list[Any]) -> list[Any]:
-    """What a collection of young objects leaves: older ones, and all that they reach."""
+    """Garbage that a collection of young objects leaves: older objects, and all objects that they reach."""
     young = set(map(id, gc.get_objects(generation=0)))
     among = {id(obj): obj for obj in garbage}
     waiting = [obj for obj in garbage if id(obj) not in young]
@@ -194,11 +194,11 @@ _PLAIN = frozenset(
         "partial",
     }
 )
-"""What any cycle is made of, by name of the class."""
+"""Names of classes that any cycle may have, and that say nothing of its cause."""
 
 
 def _kinds(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
-    """How many there are of each class: of the program's, else of the one that says what it is, else of all."""
+    """Number of objects by class: of the program's classes, else of the most telling class, else of all."""
     theirs = count_values(class_name(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
     every = Counter[str]() if theirs else count_values(class_name(type(obj)) for obj in garbage)
     whole = Counter[str]() if theirs else _structure_counts(garbage)
@@ -206,13 +206,11 @@ def _kinds(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
 
 
 def _structure_counts(garbage: list[Any]) -> Counter[str]:
-    """Objects by the class of the oldest one that they hang together with: a whole is made before its parts.
-
-    A closed figure is a figure, and not its thousand callbacks.
-    """
+    """Number of objects by the class of the oldest object in their connected group: a closed figure is a figure."""
+    # The oldest, as a whole is made before its parts. Groups are joined by union-find with path halving.
     number = {id(obj): n for n, obj in enumerate(garbage)}
     first = list(range(len(garbage)))
-    """For each, an older one that it hangs together with, or itself."""
+    """Index of an older object in the same group, or of the object itself."""
 
     def oldest(n: int) -> int:
         while first[n] != n:
@@ -232,7 +230,7 @@ def _structure_counts(garbage: list[Any]) -> Counter[str]:
 
 
 TRIED, LONGEST = 8, 5000
-"""Objects whose cycle is looked for, newest first, and objects on the way at most."""
+"""Number of objects whose cycle is searched, newest first, and maximum objects of one search."""
 
 
 def _newest_of_class(garbage: list[Any], name: str) -> list[Any]:
@@ -241,7 +239,7 @@ def _newest_of_class(garbage: list[Any], name: str) -> list[Any]:
 
 
 def _cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ANN401
-    """The shortest way from an object back to itself, in words; empty where there is none."""
+    """The shortest way from an object back to itself, in words; empty if there is none."""
     walk = Walk(LONGEST, lambda _: False, LONGEST)
     came: dict[int, tuple[Any, str] | None] = {id(first): None}
     waiting = deque([first])
@@ -260,7 +258,7 @@ def _cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: AN
 def _words(
     last: object, name: str, came: Mapping[int, tuple[Any, str] | None], users: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """`Trainer.model`, `Model.trainer`: containers between two objects of the program stand in the way's names."""
+    """The way in words, such as `Trainer.model`, `Model.trainer`; containers between two objects become one hop."""
     hops = [(last, name)]
     while (before := came[id(hops[-1][0])]) is not None:
         hops.append(before)
@@ -274,7 +272,8 @@ def _words(
 
 
 def _largest_objects(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
-    """The largest objects that have so many bytes together; of equal ones the newest, as the older have no line."""
+    """The largest objects that have so many bytes together."""
+    # Among equal sizes the newest first: older objects were made before the trace and have no line.
     taken: list[Any] = []
     total = 0
     for _, (own, obj) in nlargest(MOST, enumerate(sized), key=lambda each: (each[1][0], each[0])):
@@ -286,7 +285,8 @@ def _largest_objects(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
 
 
 def unreachable_objects() -> list[Any]:
-    """The tracked objects that only objects like them refer to, older ones first. Other threads must stand still."""
+    """Tracked objects that no object outside of them reaches, oldest first."""
+    # Other threads must stand still, as they do in a fork: the counts and the references are read one after the other.
     young, middle = (len(gc.get_objects(generation=age)) for age in (0, 1))
     objects = gc.get_objects()  # young ones first
     counts = list(map(sys.getrefcount, objects))
@@ -306,12 +306,12 @@ def unreachable_objects() -> list[Any]:
 
 
 def _mark_reachable(outside: list[int], first: list[int], target: list[int]) -> bytearray:
-    """A byte for each object: whether one that is held from outside reaches it.
+    """A byte for each object, 1 if an object that is held from outside reaches it.
 
     Args:
-        outside: those that are held from outside themselves.
-        first: where the references of each begin in `target`, and one more for the end.
-        target: the objects that are referred to; one number beyond them for all others.
+        outside: numbers of objects that are held from outside themselves.
+        first: index in `target` at which the references of each object begin, and one more for the end.
+        target: numbers of the objects that are referred to; one number beyond them for all untracked objects.
     """
     reached = bytearray(len(first))
     waiting = outside
@@ -327,7 +327,7 @@ def _mark_reachable(outside: list[int], first: list[int], target: list[int]) -> 
 
 
 def _measure_refcount() -> int:
-    """What `getrefcount` counts for an object that only a list holds, under `map`."""
+    """The count of `getrefcount`, under `map`, for an object that only a list holds."""
     (count,) = map(sys.getrefcount, [object()])
     return count
 
@@ -336,7 +336,7 @@ _OF_THE_LIST = _measure_refcount()
 
 
 def _exclusive_objects(garbage: list[Any], known: set[int]) -> list[Any]:
-    """Objects that the collector does not track, such as arrays and dicts of them, and that only the garbage holds."""
+    """Untracked objects, such as arrays and dicts of arrays, that only the garbage holds."""
     theirs, level, seen = list[Any](), garbage, set(known)
     while level:
         level = _referenced_objects(level, seen)
@@ -353,13 +353,14 @@ def _referenced_objects(holders: list[Any], seen: set[int]) -> list[Any]:
                 if id(each) not in references:
                     held.append(each)
                 references[id(each)] += 1
-    obj = each = None  # no references of this function's own
+    obj = each = None  # the loop variables would count as references
     counts = list(map(sys.getrefcount, held))
     return [one for one, count in zip(held, counts, strict=True) if count - _OF_THE_LIST <= references[id(one)]]
 
 
 def _bases(obj: object) -> list[Any]:
-    """What a view of an array keeps: NumPy does not tell the collector."""
+    """The base that a view of a numpy array keeps alive."""
+    # By hand, as NumPy does not report it to the collector.
     numpy = module_namespace("numpy")
     if numpy is None or not is_a(obj, numpy["ndarray"]):
         return []

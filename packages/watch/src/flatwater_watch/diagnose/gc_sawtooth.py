@@ -1,6 +1,6 @@
-"""What full collections say of cyclic garbage: how much each frees, when the next one comes, and whether that is all.
+"""Cyclic garbage as full collections show it: the bytes that each frees, and the time of the next one.
 
-It needs no fork, and so is known beside libraries that bear none. Which objects the garbage is made of is not.
+No fork is needed, so it is known beside libraries that do not bear one. The classes of the objects are not known.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ BREAK = (
 
 
 def gc_explains_growth(teeth: GcSawtooth | None) -> bool:
-    """Whether collections free most of what comes between them, and much of what is in use."""
+    """Whether collections free most of the bytes that come between them, and much of the bytes in use."""
     if teeth is None or teeth.since > COLLECTING.late * teeth.rise:
         return False
     least = max(DRIFT.least_bytes, COLLECTING.least_share * teeth.held)
@@ -31,11 +31,11 @@ def gc_explains_growth(teeth: GcSawtooth | None) -> bool:
 
 
 def is_negligible(teeth: GcSawtooth | None, waiting: int) -> bool:
-    """Whether collections free most of what comes before it is felt, so that what waits is how Python works.
+    """Whether collections free most garbage while it is still small, as they do in any program.
 
     Args:
-        teeth: of the process; none where no full collection was seen.
-        waiting: bytes of garbage, which may be those of more than one turn, as each is longer than the one before.
+        teeth: sawtooth of the process; None if no full collection was seen.
+        waiting: bytes of garbage, which may have come in more than one turn, as each turn is longer than the last.
     """
     if teeth is None or teeth.freed < COLLECTING.mostly * teeth.rise:
         return False
@@ -43,11 +43,11 @@ def is_negligible(teeth: GcSawtooth | None, waiting: int) -> bool:
 
 
 def judge_gc_sawtooth(rate: Slope, growth: Growth, *, collecting: bool) -> Finding:
-    """The verdict on memory that collections free, where no fork has seen the garbage.
+    """The finding of memory that collections free, if no fork has seen the garbage.
 
     Args:
         rate: bytes per step that come between two collections.
-        growth: of the process.
+        growth: growth of the process.
         collecting: whether the collector is on.
     """
     cure = (RARELY if collecting else OFF) + BREAK
@@ -56,12 +56,12 @@ def judge_gc_sawtooth(rate: Slope, growth: Growth, *, collecting: bool) -> Findi
 
 
 def add_gc_amounts(found: Finding, teeth: GcSawtooth, per_second: float) -> Finding:
-    """The finding with what collections free, if that is material.
+    """The finding with the bytes that collections free, if they are material.
 
     Args:
-        found: of cyclic garbage, per unit.
-        teeth: of the process.
-        per_second: units that pass in a second.
+        found: finding of cyclic garbage, per unit.
+        teeth: sawtooth of the process.
+        per_second: units per second.
     """
     if teeth.freed < DRIFT.least_bytes:
         return found
@@ -69,7 +69,7 @@ def add_gc_amounts(found: Finding, teeth: GcSawtooth, per_second: float) -> Find
 
 
 def _sentence(teeth: GcSawtooth, per_second: float, unit: str) -> str:
-    """`each full collection frees about 130 MiB; the next comes about 40 steps later`."""
+    """A clause such as `each full collection frees about 130 MiB; the next comes about 40 steps later`."""
     frees = f"each full collection frees about {_two_digits(teeth.freed)}"
     apart = float(f"{teeth.seconds * per_second:.2g}")
     several = {"batch": "batches"}.get(unit, f"{unit}s")
@@ -79,6 +79,6 @@ def _sentence(teeth: GcSawtooth, per_second: float, unit: str) -> str:
 
 
 def _two_digits(count: float) -> str:
-    """`136000000` as `130 MiB`."""
+    """Bytes in two digits: `136000000` as `130 MiB`."""
     number, unit = short_bytes(count).split()
     return f"{float(f'{float(number):.2g}'):.4g} {unit}"

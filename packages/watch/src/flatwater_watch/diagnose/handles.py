@@ -1,7 +1,7 @@
 """Bytes behind handles: small Python objects that keep memory of a C library alive, which no census sees.
 
-An SSL context, a database in memory, a compressor, a booster. Where nothing else explains the growth, the containers
-that became longer are asked for objects that C code made; the growth is shared out over those that came.
+Handles are an SSL context, a database in memory, a compressor, a booster. If nothing else explains the growth, the new
+items of containers that became longer are searched for objects that C code made, and the growth is divided over them.
 """
 
 import builtins
@@ -28,7 +28,7 @@ _WHOLE = frozenset({
     "random", "_random", "_thread", "threading", "_queue", "queue", "_asyncio", "_contextvars", "_struct", "_operator",
     "_functools", "_collections", "_weakref", "_abc", "_decimal", "re", "typing", "enum", "numpy", "numpy.random",
 })  # fmt: skip
-"""Modules whose objects hold what a census counts, or next to nothing."""
+"""Modules whose objects are counted by a census, or hold next to nothing."""
 _UNNAMED = frozenset(id(kind) for kind in vars(types).values() if isinstance(kind, type))
 """Builtin types that only `types` names: functions, frames, cells."""
 
@@ -37,25 +37,25 @@ _UNNAMED = frozenset(id(kind) for kind in vars(types).values() if isinstance(kin
 class _Candidate:
     path: str
     came: int
-    """Items since the census before."""
+    """Number of items since the earlier census."""
     handles: tuple[Any, ...]
-    """One of each of the newest items."""
+    """One handle for each of the newest items that has one."""
     each: float
-    """Handles in an item."""
+    """Handles per item."""
 
 
 def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
-    """The container whose new items came with the growth that nothing else explains; none, or one.
+    """The container whose new items have handles and came with growth that nothing else explains; none, or one.
 
     Args:
-        before: may have forgotten its containers.
-        after: must have them.
+        before: earlier census, with or without its containers.
+        after: later census, with its containers.
         missing: bytes that came between the two, and that no container explains.
     """
     found = [each for path in after.holdings if (each := _candidate(before, after, path)) is not None]
     if not found:
         return []
-    # Parents stand first: of containers that hold the same handles, the one by which people know them.
+    # Parents come first, so `max` takes the outermost of several containers that hold the same handles.
     best = max(found, key=lambda each: min(each.each, 1.0) * each.came)
     behind = missing / best.came
     if behind < HANDLES.least_bytes:
@@ -74,12 +74,12 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
 
 
 def handles_below(items: Sequence[Any]) -> tuple[Any, ...]:
-    """The handles below the items of a container, one of each item, as far as a line made them."""
+    """The handles below the items of a container, one for each item, without those that no line made."""
     return made_handles(_handles(items))
 
 
 def made_handles(handles: Sequence[Any]) -> tuple[Any, ...]:
-    """Those of the handles that a line of a program made."""
+    """The handles that a line of a program made: callbacks of C code are none of them."""
     return tuple(handle for handle in handles if type(handle) is not Callback)
 
 
@@ -98,7 +98,7 @@ def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
 
 
 def _handles(items: Sequence[Any]) -> list[Any]:
-    """Handles below the items, each once: one that all share did not come with them."""
+    """Handles below the items, each once: a handle that all items share did not come with them."""
     found: list[Any] = []
     seen = set[int]()
     for item in items:
@@ -121,7 +121,7 @@ def _handles(items: Sequence[Any]) -> list[Any]:
 
 
 def _is_handle(kind: type) -> bool:
-    """Whether C code made the class, or one that it extends, and may keep memory of its own for each object."""
+    """Whether C code made the class, or one that it extends, and may allocate memory for each object."""
     if kind is Callback:
         return True
     made = [owner for owner in mro(kind) if made_in_c(owner)]
@@ -129,7 +129,8 @@ def _is_handle(kind: type) -> bool:
 
 
 def _is_whole(kind: type) -> bool:
-    """Whether it is Python's own. C types that name no module are said to be builtin as well."""
+    """Whether a class is Python's own, without hidden memory."""
+    # By name as well: C types that name no module have `builtins` as theirs.
     module, name = full_name(kind)
     if module != "builtins":
         return module in _WHOLE
@@ -137,5 +138,5 @@ def _is_whole(kind: type) -> bool:
 
 
 def _is_sized(kind: type) -> bool:
-    """Whether a census knows how large such an object is: arrays and tensors."""
+    """Whether a census knows the size of a class's objects: arrays and tensors."""
     return full_name(kind) in {("torch._C", "TensorBase"), ("numpy", "ndarray")}

@@ -1,4 +1,4 @@
-"""A finding in one sentence, and which findings end badly if nobody acts."""
+"""A finding in one sentence, and the verdicts that end badly if nobody acts."""
 
 from flatwater_watch.diagnose.finding import Finding, Verdict
 from flatwater_watch.units import format_bytes
@@ -15,11 +15,11 @@ HEADLINES: dict[Verdict, str] = {
 }
 
 GRAVE: frozenset[Verdict] = frozenset({"leak", "backlog", "native", "slowdown"})
-"""Verdicts that end badly if nobody acts; the others are told so that nobody takes them for a leak."""
+"""Verdicts that end badly if nobody acts; the others are reported so that nobody takes them for a leak."""
 
 
 def headline(finding: Finding) -> str:
-    """What grows and by how much, in one sentence without its full stop."""
+    """The owner and its rate in one sentence, without its full stop."""
     rate = f"{format_bytes(finding.bytes_per_step)} {'an' if finding.unit[0] in 'aeiou' else 'a'} {finding.unit}"
     return HEADLINES[finding.verdict].format(
         owner=finding.owner,

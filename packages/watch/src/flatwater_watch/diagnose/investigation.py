@@ -1,4 +1,4 @@
-"""One investigation: a census, the next one, and what is known between them; and whether memory is worth one."""
+"""One investigation: a census, a second one, and the knowledge between them; and whether memory is worth one."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,88 +38,88 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 
 @dataclass
 class Investigation:
-    """A census that waits for the next one."""
+    """The state of an investigation: a census that waits for the next one, and all that is known by now."""
 
     lines: dict[str, AllocationSite]
-    """By owner: the line that was found while allocations were traced, in this investigation or an earlier one."""
+    """Allocating lines by owner, from traces of this investigation or an earlier one."""
     before: Census | None = None
-    """None until it is taken."""
+    """The first census; None until it is taken."""
     since: int = 0
-    """The step at which it began."""
+    """Step at which the first census began."""
     modules: int = 0
-    """Loaded then."""
+    """Number of modules that were loaded then."""
     libraries: Mapping[str, int] | None = None
     """Lengths of the globals of libraries then; None once they were compared."""
     waited: int = 0
-    """Readings at which no drift was proven yet."""
+    """Number of readings at which no drift was proven yet."""
     looks: int = 0
     traced: int = 0
-    """Steps for which allocations were traced."""
+    """Number of steps for which allocations were traced."""
     tensors: bool = True
     """Whether the owner's contents are tensors."""
     hidden: bool = False
-    """Whether they are out of sight, so that no trace finds their line."""
+    """Whether the contents are out of sight, so that no trace finds their line."""
     proven: bool = False
-    """Whether the growth was drifting at one of the looks."""
+    """Whether the growth was a drift at one of the looks."""
     length: int = 0
     sought: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
-    """By owner, the foremost first: the way to a container whose line is looked for, which needs no census, and its
-    holding as tracing began."""
+    """Containers whose line is sought, by owner, the foremost first: the way to each, which needs no census, and its
+    holding when tracing began."""
     lengths: Mapping[int, int] = field(default_factory=dict)
-    """Lengths of these containers when tracing began, by id. Where a way leads to several containers, any of them may
+    """Lengths of these containers when tracing began, by id. If a way leads to several containers, any of them may
     grow. Lengths of a census in slices would be older."""
     still: int = 0
-    """Traced readings in a row at which its line was not known, ..."""
+    """Number of traced readings in a row at which the line was not known."""
     made: int | None = None
     """Maximum live bytes at a traced reading so far; None before the first."""
     built: int = 0
-    """Traced readings at which the live bytes had risen, so that an item may still be under construction."""
+    """Number of traced readings at which the live bytes had risen, so that an item may still be under construction."""
     asked: float = 0.0
-    """... and CPU seconds of all of them."""
+    """CPU seconds of the search for the line at the traced readings."""
     retold: list[Finding] | None = None
     """The findings of the last look with the line, once it is known."""
     garbage: tuple[int, int] | None = None
-    """Step and bytes when cyclic garbage was first looked for."""
+    """Step and bytes of the search that saw the least garbage."""
     search: GarbageSearch | None = None
-    """The look for cyclic garbage that goes on in a fork, ..."""
+    """The search for cyclic garbage that is under way in a fork."""
     searched: int = 0
-    """... the step at which it began, ..."""
+    """Step at which the search began."""
     seen: list[Finding] = field(default_factory=list)
-    """... and what the look at containers had found, which waits for it."""
+    """Findings of the look at containers, which wait for the search."""
     clean: bool = False
     """Whether there was too little garbage for the growth."""
     suspect: Garbage | None = None
     """Garbage that came lately and is enough for the growth, as the last search says: no proof that it grows."""
     each: int = 0
-    """Bytes for one piece of the garbage that was found."""
+    """Bytes of one piece of the garbage that was found."""
     held: int = 0
-    """Readings since allocations are traced for the line of garbage."""
+    """Number of readings since allocations are traced for the line of garbage."""
     handles: bool = False
-    """Whether containers of handles are asked for the rest, as nothing else explains it."""
+    """Whether containers are searched for handles, as nothing else explains the rest."""
     found: list[Finding] = field(default_factory=list)
-    """Of the last look, waiting for a line or for the rest."""
+    """Findings of the last look, which wait for a line or for the rest."""
     grew: bool = False
-    """Whether the length of the first owner was another one at the last look."""
+    """Whether the length of the first owner had changed at the last look."""
 
 
 def take_grown_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
-    """Globals of libraries that became longer since the investigation began; none the second time."""
+    """Globals of libraries that became longer since the investigation began; empty at the second call."""
     before, case.libraries = case.libraries, None
     return {} if before is None else grown_globals(roots, before)
 
 
 def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
-    """The containers that grew. What is too small to be told does not count as found: a handle's Python object is.
+    """The containers that grew between two censuses, without those too small to be reported.
 
-    Items that are drawn may reach others of their container, as nodes of a tree do; their sizes then count many times.
-    So where containers grow by far faster than the process, each has its share of what comes.
+    Sampled items may reach others of their container, as nodes of a tree do; their sizes then count many times. So if
+    containers grow much faster than the process, the growth of the process is divided among them.
 
     Args:
         before: the earlier census.
         now: the later one.
         rate: bytes that come with each step of the process.
-        steps: from the beginning of one census to that of the other; a container may have been looked at later.
-        handles: whether containers of handles are asked for what the others leave.
+        steps: steps from the beginning of one census to that of the other.
+        handles: whether containers are searched for handles, to explain the rest.
     """
     grown = rate * steps
     found = _without_weak(find_owners(before, now))
@@ -134,7 +134,7 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
 
 
 def _without_weak(owners: list[Owner]) -> list[Owner]:
-    """A table of weak references grows with what others keep: its bytes are those of the foremost other owner."""
+    """The owners without tables of weak references, which grow with other owners: the foremost gets their bytes."""
     strong = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
     if not strong:
         return owners
@@ -143,12 +143,12 @@ def _without_weak(owners: list[Owner]) -> list[Owner]:
 
 
 def _least_share(owner: Owner) -> float:
-    """Part of the growth that an owner must have."""
+    """Minimum share of the growth for an owner."""
     return OWNING.passing_share if is_of_library_call(owner.way[0]) else OWNING.told_share
 
 
 def gained_by_roots(before: Census, now: Census) -> list[tuple[str, int]]:
-    """Roots and the bytes that each holds more than before, most first."""
+    """Roots with the bytes that each has gained, most bytes first."""
     roots = {path: held.bytes for path, held in now.holdings.items() if held.parent is None}
     held = before.holdings
     grown = ((path, size - (held[path].bytes if path in held else 0)) for path, size in roots.items())
@@ -156,7 +156,7 @@ def gained_by_roots(before: Census, now: Census) -> list[tuple[str, int]]:
 
 
 def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
-    """Note what the foremost owner was at this look, and the ways to all owners."""
+    """Record the foremost owner of this look, and the ways to all owners."""
     first = owners[0]
     case.grew, case.length = first.length != case.length, first.length
     case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
@@ -168,7 +168,7 @@ def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
 def find_owner_line_(
     case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]
 ) -> AllocationSite | None:
-    """The line that made what is new in an owner: of now, or of an earlier look."""
+    """The line that made the new items of an owner, from this look or an earlier one."""
     made = None if tracer is None else tracer.find_line(newest)
     if made is not None:
         case.lines[owner] = made
@@ -176,7 +176,7 @@ def find_owner_line_(
 
 
 def judge_owners_(case: Investigation, tracer: Tracer | None, owners: Sequence[Owner], **told: Any) -> list[Finding]:  # noqa: ANN401
-    """Findings of containers that grew, each with its line if that is known; `told` as of `judge_owner`."""
+    """Findings of containers that grew, each with its line if it is known; `told` goes to `judge_owner`."""
     return [
         judge_owner(owner, find_owner_line_(case, tracer, owner.path, owner.newest), steps=owner.steps, **told)
         for owner in owners
@@ -184,7 +184,7 @@ def judge_owners_(case: Investigation, tracer: Tracer | None, owners: Sequence[O
 
 
 def with_current_content(found: Finding, census: Census) -> Finding:
-    """The finding with what its owner holds at this census: it may have grown by much since it was found."""
+    """The finding with its owner's contents at this census: it may have grown by much since it was found."""
     now = current_contents(census, found.owner) if found.holders else None
     whole = found.count == 1 and census.holdings[found.owner].kind not in ITEMISED if now is not None else True
     if now is None or whole or now[1].count <= found.count:
@@ -198,13 +198,13 @@ def with_current_content(found: Finding, census: Census) -> Finding:
 
 
 def record_lengths_(case: Investigation, roots: Roots) -> None:
-    """Note how long the containers are whose lines are looked for, as tracing begins."""
+    """Record the lengths of the containers whose lines are sought, when tracing begins."""
     containers = [each for way, _ in case.sought.values() for each in resolve_all_ways(roots, way, ASKED)]
     case.lengths = dict(zip(map(id, containers), container_lengths(containers), strict=True))
 
 
 def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
-    """Whether allocations are to stay traced for the line of the foremost container that was found to grow.
+    """Update the wait for the line of the foremost container that grows; return whether allocations stay traced.
 
     No census is needed for it: `retold` has the findings as soon as the line is known.
     """
@@ -240,7 +240,7 @@ def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -
 
 
 def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
-    """Whether an owner, or what stands in its place, has lost most of its items under the trace: it leaks none."""
+    """Whether an owner, or a container in its place, has lost most of its items under the trace: it is no leak."""
     way, holding = case.sought[owner]
     if leads_to_several(way) or holding.kind not in ITEMISED:
         return False
@@ -249,7 +249,7 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
 
 
 def _update_made_(case: Investigation, tracer: Tracer | None) -> bool:
-    """Whether more was made than at the traced readings before: the next item may be under way, in a slow program."""
+    """Whether more bytes live than at earlier traced readings: in a slow program the next item may be under way."""
     before, made = case.made, 0 if tracer is None else tracer.live_bytes
     case.made = max(before or 0, made)
     more = max(CASE.page, CASE.built_share * case.found[0].bytes_per_step)
@@ -261,11 +261,10 @@ def _update_made_(case: Investigation, tracer: Tracer | None) -> bool:
 def _find_new_line_(
     case: Investigation, tracer: Tracer | None, found: Finding, containers: Sequence[Any]
 ) -> tuple[AllocationSite | None, bool]:
-    """The line of what was added to an owner since tracing began; and whether it is final.
+    """The line that made the items added to an owner since tracing began; and whether it is final.
 
-    An item may still be filled, by lines that have not run yet: a second one says that the first is whole, in the same
-    container or in another one on the path. What has its size from the beginning on is not waited for: an array, a
-    text, a handle.
+    An item may still be filled, by lines that have not run yet: a second item says that the first is complete, in the
+    same container or in another one on the path. Items of a fixed size are complete at once: arrays, texts, handles.
     """
     way, holding = case.sought[found.owner]
     unseen = 0 if leads_to_several(way) else holding.length  # among several it is new; else it may be a copy
@@ -290,10 +289,10 @@ def _find_new_line_(
 
 
 def wants_garbage(case: Investigation) -> bool:
-    """Whether the line of cyclic garbage is looked for, which needs no census: one might set a collection off.
+    """Whether the line of cyclic garbage is sought, without a census, which might set a collection off.
 
-    It is, as soon as a search has found garbage that is enough for the growth, and that would be told if it came again
-    and again: when it is proven to grow, the program may be about to end, or a collection may have freed it.
+    It is sought as soon as a search has found enough garbage for the growth: by the time that it is proven to grow, the
+    program may be about to end, or a collection may have freed it.
     """
     if case.seen:
         return case.seen[0].owner == CYCLIC and case.seen[0].made_at is None
@@ -301,10 +300,10 @@ def wants_garbage(case: Investigation) -> bool:
 
 
 def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
-    """Update the wait for traced garbage; say whether too few objects were made since tracing began to contain any.
+    """Update the wait for traced garbage; return whether too few objects were made under the trace to contain any.
 
-    What was made last is held by the program as a rule. So it is waited until there is as much of it as two pieces of
-    the garbage that was found have, and one more at each further try; but not for long, as the program is slow.
+    The newest objects are held by the program as a rule. So the wait is until there are as many bytes as two pieces of
+    the garbage have, and one more at each further try; but not for long, as the program is slow.
     """
     if not wants_garbage(case):
         return False
@@ -315,7 +314,7 @@ def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
 
 
 def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
-    """Begin to look for cyclic garbage, unless there was too little of it. Whether a search goes on."""
+    """Begin a search for cyclic garbage, unless there was too little of it; return whether one is under way."""
     if case.search is None and not case.clean:
         where = tracer.find_line if tracer is not None and tracer.running else None
         with suppress(OSError):  # no memory for a fork
@@ -324,7 +323,7 @@ def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step
 
 
 def stop_search_(case: Investigation) -> None:
-    """Stop the search that goes on."""
+    """Stop the search that is under way."""
     if case.search is not None:
         case.search.stop()
         case.search = None
@@ -333,16 +332,16 @@ def stop_search_(case: Investigation) -> None:
 def judge_search_(
     case: Investigation, record: ReadingHistory, slope: Slope, growth: Growth, least: float
 ) -> list[Finding]:
-    """What the search that has ended says of the growth. Some garbage always waits: it must be much, and it must grow.
+    """Findings of a search that has ended. Some garbage always waits: it must be much, and it must grow.
 
-    It grows from the least that was seen: a collection may have come between two searches. Its line is kept, proof or
-    not, for the search that proves it, or for the end.
+    Growth counts from the least garbage that was seen, as a collection may have come between two searches. The line is
+    kept, proof or not, for the search that proves it, or for the end.
 
     Args:
-        case: of the search.
-        record: of the process. Where memory was freed at once meanwhile, a collection may have left little to be seen.
-        slope: of the memory that no container explains.
-        growth: of the process.
+        case: investigation of the search.
+        record: readings. If memory was freed at once meanwhile, a collection may have left little to see.
+        slope: slope of the memory that no container explains.
+        growth: growth of the process.
         least: bytes that are material.
     """
     search, before = case.search, case.garbage
@@ -373,14 +372,14 @@ def judge_search_(
 def judge_garbage_at_end(
     garbage: Garbage, record: ReadingHistory, growth: Growth, open_bytes: float, steps: int
 ) -> list[Finding]:
-    """The finding of garbage that is most of the bytes that have no cause, and does not only wait its turn.
+    """The finding of garbage that is most of the bytes without a cause, and more than an ordinary backlog.
 
     Args:
-        garbage: that a collection would free.
-        record: of the process.
-        growth: of the process.
-        open_bytes: without a cause.
-        steps: in which they came.
+        garbage: objects that a collection would free.
+        record: readings.
+        growth: growth of the process.
+        open_bytes: bytes without a cause.
+        steps: steps in which they came.
     """
     rate = max(garbage.bytes / steps, recent_slope(record.unaccounted).per_step)  # it may have come late
     found = judge_garbage(garbage, rate, Slope(rate, rate, rate), growth)
@@ -389,17 +388,17 @@ def judge_garbage_at_end(
 
 @dataclass(frozen=True)
 class UnprovenGrowth:
-    """What an investigation found that ended without a proof: readings may scatter more than they rise."""
+    """Findings of an investigation that ended without a proof, as readings may scatter more than they rise."""
 
     found: Sequence[Finding]
     at: Reading
 
     def confirmed_findings(self, last: Reading, open_bytes: float) -> list[Finding]:
-        """The findings, if they have most of all that has no cause, and memory went on as they say; else none.
+        """The findings, if they explain most bytes without a cause, and memory went on at their rate; else none.
 
         Args:
             last: the latest reading.
-            open_bytes: that have no cause.
+            open_bytes: bytes without a cause.
         """
         rate = sum(found.bytes_per_step for found in self.found)
         came, said = last.unaccounted - self.at.unaccounted, rate * (last.step - self.at.step)
@@ -410,13 +409,13 @@ class UnprovenGrowth:
 def search_garbage_now(
     lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer | None, step: int
 ) -> Garbage | None:
-    """What waits for a collection at the end, with its line, of now or of an earlier search; None if nothing is known.
+    """The garbage at the end, with its line from this search or an earlier one; None if there is none.
 
     Args:
-        lines: by owner.
-        roots: of the search.
-        tracer: of the monitor.
-        step: the latest.
+        lines: allocating lines by owner.
+        roots: choice of roots.
+        tracer: tracer of the monitor.
+        step: the latest step.
     """
     case = Investigation(lines, proven=True)
     start_search_(case, roots, tracer, step)
@@ -426,18 +425,18 @@ def search_garbage_now(
 
 
 Known = Mapping[str, Finding]
-"""What was found so far, by owner."""
+"""Findings so far, by owner."""
 
 
 def is_suspicious(record: ReadingHistory, known: Known, reading: Reading) -> bool:
-    """Whether growth that is not known yet rises lately: no proof, but worth a census."""
+    """Whether memory that no finding explains rises lately: no proof, but worth a census."""
     return any(
         rising_lately(_unexplained_values(series, known), reading.material_bytes) for series in _object_series(record)
     )
 
 
 def find_drift(record: ReadingHistory, known: Known, reading: Reading) -> tuple[bool, Slope]:
-    """Whether growth that is not known yet drifts, and the slope of all growth in the series that shows it."""
+    """Whether memory that no finding explains drifts, and the slope of all growth in the series that shows it."""
     least = reading.material_bytes
     for series in _object_series(record):
         unknown = _unexplained_values(series, known)
@@ -450,15 +449,15 @@ def find_drift(record: ReadingHistory, known: Known, reading: Reading) -> tuple[
 def judge_native_growth(
     record: ReadingHistory, reading: Reading, growth: Growth, known: float, *, ended: bool = False
 ) -> list[Finding]:
-    """The growth that no object holds, where it is sure that there is some.
+    """The finding of growth that no object holds, if it is certain.
 
     Args:
-        record: of the process.
+        record: readings.
         reading: the latest.
-        growth: of the process.
+        growth: growth of the process.
         known: bytes per step that have an owner.
-        ended: whether no reading is to come that could make it surer. A single judgement is enough then, if no memory
-            was freed at once: garbage rises as well, and falls.
+        ended: whether no further reading comes. A single judgement is enough then, if no memory was freed at once:
+            garbage rises as well, and falls.
     """
     series, least = record.unaccounted, 2 * reading.material_bytes
     enough = ended and record.drifted["native"] > 0 and not record.has_fallen(0, least)
@@ -472,22 +471,22 @@ def judge_native_growth(
 
 
 def look_limit(record: ReadingHistory) -> int:
-    """Censuses after the first one that are worth it."""
+    """Maximum number of censuses after the first one."""
     return CASE.looks if _sure_of_native(record) else CASE.more_looks
 
 
 def _sure_of_native(record: ReadingHistory) -> bool:
-    """Whether what no book explains was found to drift often enough in a row."""
+    """Whether unaccounted memory was found to drift often enough in a row."""
     return record.drifted["native"] >= DRIFT.again
 
 
 def _object_series(record: ReadingHistory) -> tuple[Series, Series]:
-    """The series that rise when objects are kept."""
+    """The two series that rise when objects are kept."""
     return record.unaccounted, record.live
 
 
 def _unexplained_values(series: Series, known: Known) -> list[float]:
-    """The series without the growth that is known already, and without a fifth more, as estimates err."""
+    """Values of a series without the growth that findings explain, and a fifth more, as estimates err."""
     held = (found.bytes_per_step for found in known.values() if found.holders or found.verdict == "native")
     rate = sum(held) / OWNING.explained
     return [value - rate * step for step, value in zip(series.steps, series.values, strict=True)]

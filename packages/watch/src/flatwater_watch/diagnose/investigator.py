@@ -1,6 +1,6 @@
-"""The actions of the table in `states.py`: each asks the readings, a census, a trace or a fork, and says what follows.
+"""The actions of the table in `states.py`: each asks the readings, a census, a trace or a fork, and returns an event.
 
-`monitor.py` begins and ends what is done here.
+`monitor.py` calls them at each reading, and ends them.
 """
 
 import sys
@@ -43,10 +43,10 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 
 
 class Investigator:
-    """What follows from a reading: where an investigation stands, what is done next, and what it has found."""
+    """The state of an investigation, its next action at a reading, and its findings."""
 
     aside = False
-    """Whether it is called in a thread of the watch's own: torch operations and lines belong to the program's."""
+    """Whether the caller is a thread of the watch's own: torch operations and lines belong to the program's."""
 
     def __init__(
         self,
@@ -57,50 +57,50 @@ class Investigator:
         counted: Counted | None = None,
         lines: dict[str, AllocationSite] | None = None,
     ) -> None:
-        """Watch nothing yet.
+        """Begin without a reading.
 
         Args:
-            roots: where a census begins.
-            unit: what a step is called.
+            roots: roots of the censuses.
+            unit: name of a step.
             trace: whether allocations may be traced, which slows steps down.
-            counted: is told of each census.
-            lines: by owner, what earlier watches of this process traced; what this one finds is added.
+            counted: callback for each census.
+            lines: allocating lines by owner, traced by earlier watches of this process; new ones are added.
         """
         self.state = CaseState.BEGINNING
         self.cost_seconds = 0.0
-        """CPU time spent here; the slowdown of the traced steps is not in it."""
+        """CPU seconds spent here, without the slowdown of traced steps."""
         self._roots = roots
         self._unit, self._told = unit, counted
         self._tracer = Tracer(roots.packages) if trace else None
         self._following = NativeLineSearch(roots.packages, allowed=trace)
         self.waiting: Garbage | None = None
-        """What a collection frees before it is felt, where that was asked for: no finding."""
+        """Garbage that a collection frees while it is still small, if it was searched for: no finding."""
         self._record = ReadingHistory()
         self._last: Reading | None = None
         self.censuses = CensusTaker(roots, self._on_census)
-        """One may be under way; between two steps it may go on."""
+        """Censuses, one at a time, which may go on between two steps."""
         self._lines = {} if lines is None else lines
         self.levels = ResetTracker()
-        """Of what was found: what is emptied again and again is not told."""
+        """Tracker of found containers: those that are emptied again and again are not reported."""
         self._first = Investigation(self._lines)
         self._case = self._first
         self._may_trace = True
         self._found: dict[str, Finding] = {}
         self._news: list[Finding] = []
-        """Found at this reading."""
+        """Findings of this reading."""
         self._suspect = False
-        """Whether garbage was enough for the growth of the last investigation, and was not told."""
+        """Whether garbage was enough for the growth of the last investigation, and was not reported."""
         self._open = False
-        """Whether the last investigation explained too little: the record is asked again at each reading."""
+        """Whether the last investigation explained too little, so that the readings are judged again each time."""
         self._unproven: UnprovenGrowth | None = None
         self._quiet = 0
         self._patience = CASE.quiet
         self._slope = recent_slope(self._record.unaccounted)
-        """Of all growth in the series that shows the drift."""
+        """Slope of all growth in the series that shows the drift."""
         self._actions = self._action_table()
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
-        """What each action does."""
+        """The function of each action."""
         return {
             CaseAction.KEEP: self._keep,
             CaseAction.COUNT: self._count,
@@ -123,22 +123,22 @@ class Investigator:
 
     @property
     def is_tracing(self) -> bool:
-        """Whether allocations are traced, for a reading or two: the program is then slower and larger than it is."""
+        """Whether allocations are traced, for a reading or two, which makes the program slower and larger."""
         return self._tracer is not None and (self._tracer.running or self.state is CaseState.FOLLOWING)
 
     @property
     def is_bound_to_thread(self) -> bool:
-        """Whether a tracer is set up in a thread: only the same thread can end it."""
+        """Whether a tracer is set in one thread: only that thread can end it."""
         return self._following.rises.running or (self._tracer is not None and self._tracer.traces_torch)
 
     @property
     def is_investigating(self) -> bool:
-        """Whether growth is proven, and a census waits for the next one."""
+        """Whether growth is proven, and a census waits for a second one."""
         return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
 
     @property
     def _awaits_first_look(self) -> bool:
-        """Whether growth is proven, and no census says yet what grew: that it is native is not known before."""
+        """Whether growth is proven, and no census has compared containers yet: it may not be called native before."""
         return self.state is CaseState.LOOKING and self._case.proven and not self._case.looks
 
     def _follow_table(self, reading: Reading) -> None:
@@ -152,7 +152,7 @@ class Investigator:
             event = self._actions[action](reading)
 
     def findings(self) -> list[Finding]:
-        """All causes known so far, with the forecast of now."""
+        """All findings so far, with the forecast as of now."""
         if self._last is None:
             return []
         refilled = self.levels.periodically_emptied
@@ -162,7 +162,7 @@ class Investigator:
     # --- actions: each does one thing, and answers with the event that follows ---
 
     def _keep(self, _reading: Reading) -> None:
-        """Stay as it is until the next reading."""
+        """Keep the state until the next reading."""
 
     def _notice(self, reading: Reading) -> CaseEvent | None:
         if (self._open or self.negligible_resets) and self._judge_unexplained(reading):
@@ -207,7 +207,7 @@ class Investigator:
         return CaseEvent.DUE if case.looks < look_limit(self._record) and not wants_garbage(case) else None
 
     def _look(self, reading: Reading) -> CaseEvent | None:
-        """Compare the census with the one before; what is traced already needs none."""
+        """Compare the census with the one before; findings that are traced already need none."""
         case, growth = self._case, self._process_growth(reading)
         retold, case.retold = case.retold, None
         traced = self.is_tracing and wants_garbage(case)
@@ -215,7 +215,7 @@ class Investigator:
         found = others if traced else retold or self._compare_owners(case, growth, self._slope)
         if found is None:
             if self.censuses.took > CASE.longest_traced or self.censuses.spent > CASE.slowest_traced:
-                self._stop_tracing()  # it is not waited for while the program is slow
+                self._stop_tracing()  # a long census must not keep the program slow
             return None
         case.looks += not traced
         case.seen = found
@@ -224,7 +224,7 @@ class Investigator:
         return CaseEvent.UNEXPLAINED
 
     def _widen(self, _reading: Reading) -> CaseEvent:
-        """Ask once whether libraries may hold the rest: the next census is the first of two that are compared."""
+        """Add, once, globals of libraries that may hold the rest; the next census is the first of two to compare."""
         grown = take_grown_libraries_(self._case, self._roots)
         self.censuses.libraries |= grown
         return CaseEvent.LONGER if grown else CaseEvent.UNEXPLAINED
@@ -241,9 +241,9 @@ class Investigator:
         return CaseEvent.LOOKED
 
     def _judge(self, reading: Reading) -> CaseEvent:
-        """Choose what follows a comparison: trace for the owner's line, compare again (growth in bursts), or end.
+        """Choose the event after a comparison: trace for the owner's line, compare again (growth in bursts), or end.
 
-        Nothing is traced, and so slowed down, before an owner is proven, but for garbage: it may be gone by then.
+        Tracing slows the program down, so it waits for a proven owner. Only garbage is traced before: it may be gone.
         """
         case, found = self._case, self._case.seen
         if not case.proven:
@@ -260,7 +260,7 @@ class Investigator:
 
     def _trace(self, reading: Reading) -> CaseEvent | None:
         case, again = self._case, self._case.traced > 0
-        case.traced += case.grew  # nothing was made in the others
+        case.traced += case.grew  # a try without new items is no try
         case.found, case.held, case.made, case.built = case.seen, 0, None, 0
         record_lengths_(case, self.censuses.roots)
         uncounted = wants_garbage(case) or bool(case.sought)  # no census is needed for it
@@ -289,7 +289,7 @@ class Investigator:
         return self._wants_native_line()
 
     def _wants_native_line(self) -> CaseEvent | None:
-        """Whether growth whose objects are out of sight is told now, and worth being followed to its line."""
+        """The event that begins the search for a line of native growth, if a finding wants one."""
         told = [*self._news, *self._found.values()]
         may = self._may_trace and not self.aside
         return CaseEvent.LINELESS if may and self._following.is_wanted(told) else None
@@ -324,12 +324,12 @@ class Investigator:
     def _judge_unexplained(
         self, reading: Reading, without: Collection[str] = (), *, ended: bool = False
     ) -> list[Finding]:
-        """Native growth, as far as nothing that is known explains it: the record goes on when an investigation ends.
+        """The finding of native growth that no known finding explains.
 
         Args:
             reading: the latest.
-            without: owners that explain nothing of what comes now.
-            ended: as of `judge_native_growth`.
+            without: owners that explain nothing of the present growth.
+            ended: whether no further reading comes.
         """
         known = (found for owner, found in self._explaining_findings.items() if owner not in without)
         held = (found for found in known if found.holders or found.verdict in {"native", "leak"})
@@ -337,10 +337,10 @@ class Investigator:
         return judge_native_growth(self._record, reading, self._process_growth(reading), rate, ended=ended)
 
     def _explains(self, found: Sequence[Finding]) -> bool:
-        """Whether findings have most of the growth, which is no surer than its interval."""
+        """Whether findings explain most of the growth."""
         cleared = self.negligible_resets
         known = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
-        return known >= OWNING.explained * self._slope.low
+        return known >= OWNING.explained * self._slope.low  # by the low bound: the growth is no surer than that
 
     def _can_trace(self, reading: Reading) -> bool:
         return self._tracer is not None and self._may_trace and reading.has_headroom
@@ -350,13 +350,14 @@ class Investigator:
             self._tracer.stop()
 
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
-        """Findings of the containers that grew; None while the census is under way. Only one of them is held on to."""
+        """Findings of the containers that grew; None while the census is under way."""
         taken = self.censuses.advance(growth.step)
         if taken is None or case.before is None or taken[0] <= case.since:
             return None
         steps = taken[0] - case.since
         owners = find_grown_owners(case.before, taken[1], slope.per_step, steps, handles=case.handles)
-        if len(sys.modules) > case.modules + CASE.loaded:  # it still started
+        # A program that still imports fills registries, once.
+        if len(sys.modules) > case.modules + CASE.loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
         if owners and case is not self._first:
             note_first_owner_(case, owners)
@@ -367,12 +368,12 @@ class Investigator:
 
     @property
     def negligible_resets(self) -> set[str]:
-        """Paths that are emptied again and again, and explain nothing of what comes."""
+        """Paths of containers that are emptied again and again, and explain nothing of the growth."""
         return set() if self._last is None else self.levels.negligible_paths(self._last.resident)
 
     @property
     def _explaining_findings(self) -> dict[str, Finding]:
-        """What was found, as far as it explains growth."""
+        """Findings that explain growth, by owner."""
         cleared = self.negligible_resets
         return {owner: found for owner, found in self._found.items() if owner not in cleared}
 
@@ -382,7 +383,7 @@ class Investigator:
             self._told(step, census)
 
     def _publish_news(self) -> list[Finding]:
-        """Put what was found into the books; findings whose owner had no such verdict are news."""
+        """Record the findings of this reading; return those whose owner had no such verdict before."""
         before = {owner: known.verdict for owner, known in self._found.items()}
         found, self._news = self._news, []
         for finding in found:

@@ -1,4 +1,7 @@
-"""From owners and numbers to findings: leak, filling, retention ..., and when the limit is reached. Pure."""
+"""Findings from owners and numbers: the verdict (leak, filling, retention), the share, and the step of the limit.
+
+All functions here are pure.
+"""
 
 import re
 from collections.abc import Hashable, Sequence
@@ -59,13 +62,13 @@ BREAK = "better, break the cycle: hold the way back by a weakref."
 
 
 def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool = False) -> str:
-    """What to do.
+    """The advice for a finding.
 
     Args:
-        verdict: of the finding.
-        kind: of the container that grows: `list`, `hooks`, ...
-        graph: the content carries an autograd graph.
-        base: the content are views that keep larger bases alive.
+        verdict: verdict of the finding.
+        kind: kind of the container that grows, such as `list` or `hooks`.
+        graph: whether the content carries an autograd graph.
+        base: whether the content are views that keep larger bases alive.
     """
     if graph:
         return GRAPH
@@ -79,14 +82,14 @@ UNEXPLAINED: dict[Verdict, tuple[str, str]] = {
     "mapped": ("mapped files", "pages of files and shared memory"),
     "native": ("memory outside of Python", "bytes that no object of your program explains"),
 }
-"""Owner and content where no Python object holds what grows."""
+"""Owner and content of growth that no Python object holds."""
 CYCLIC = "cyclic garbage"
-"""Owner of what waits for a collection."""
+"""Owner of objects that wait for a collection."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known of one cause of growth. `judge` makes the finding of it."""
+    """The known facts of one cause of growth, from which `judge` makes a finding."""
 
     verdict: Verdict
     owner: str
@@ -97,17 +100,17 @@ class Evidence:
     made_at: AllocationSite | None = None
     count: int = 0
     share: float | None = None
-    """Part of the growth of the whole process, where it is known better than from the rates."""
+    """Share of the growth of the whole process, if it is known better than from the rates."""
     plateau_bytes: int | None = None
     plateau_step: int | None = None
     advice: str | None = None
-    """Where it is another than the verdict's."""
+    """Advice that replaces the verdict's; None for that."""
     redundancy: str | None = None
     outside: bool = False
 
 
 def judge(known: Evidence, growth: Growth) -> Finding:
-    """The finding: every one of a run, a watched program, a process seen from outside and a test is made here."""
+    """Make the finding; all findings of runs, watched programs, other processes and tests are made here."""
     return Finding(
         verdict=known.verdict,
         owner=known.owner,
@@ -130,14 +133,14 @@ def judge(known: Evidence, growth: Growth) -> Finding:
 
 
 def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, growth: Growth, drift: Slope) -> Finding:
-    """The verdict on a container that grew.
+    """The finding of a container that grew.
 
     Args:
-        owner: what two censuses say.
+        owner: the container, as two censuses saw it.
         made_at: the line that made its newest contents.
-        steps: between the looks at it.
-        growth: of the process.
-        drift: of the part of the memory that the container is in; its relative interval is taken over.
+        steps: steps between the two looks at it.
+        growth: growth of the process.
+        drift: slope of the part of memory that the container is in; its relative interval is taken over.
     """
     rate = owner.bytes_grown / steps
     verdict = _container_verdict(owner)
@@ -165,7 +168,7 @@ def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, g
 
 
 def _advice_of(verdict: Verdict, owner: "Owner") -> str:
-    """What to do: what is known of the library's container, unless it is the content that is too large, or it fills."""
+    """The advice for a container: the rule of its library, unless its content is too large, or it is filling."""
     if owner.rule is None or verdict == "filling" or owner.graph or owner.base:
         return advice(verdict, owner.kind, graph=owner.graph, base=owner.base)
     return owner.rule.advice
@@ -176,19 +179,19 @@ def _container_verdict(owner: "Owner") -> Verdict:
         return "cache"
     if owner.kind == "queue":
         return "backlog"
-    # A full container has no room: what grows are its items.
+    # A full container has no room left, so its items themselves grow.
     return "filling" if owner.capacity is not None and owner.length_before < owner.capacity else "leak"
 
 
 def judge_leaf(path: str, held: int, planned: int | None, *, drift: Slope, growth: Growth) -> Finding:
-    """The verdict on state that the program declares: it is filled for the first time, or it outgrows its plan.
+    """The finding of state that the program declares: it is filled for the first time, or it outgrows its plan.
 
     Args:
-        path: its name.
+        path: name of the leaf.
         held: resident bytes now.
-        planned: bytes that it will have in the end; None where no plan names it.
-        drift: of its resident bytes.
-        growth: of the process.
+        planned: bytes of the full leaf; None if no plan names it.
+        drift: slope of its resident bytes.
+        growth: growth of the process.
     """
     if planned is None:
         what = f"{format_bytes(held)}, of which no plan knows"
@@ -208,7 +211,7 @@ def judge_leaf(path: str, held: int, planned: int | None, *, drift: Slope, growt
 
 
 def judge_unowned(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
-    """The verdict on growth that no Python object holds: `retention`, `mapped` or `native`."""
+    """The finding of growth that no Python object holds: `retention`, `mapped` or `native`."""
     owner, what = UNEXPLAINED[verdict]
     return judge(Evidence(verdict=verdict, owner=owner, drift=drift, what=what), growth)
 
@@ -220,19 +223,19 @@ NATIVE_LINE = (
 
 
 def has_proof(found: Finding) -> bool:
-    """Whether an object that was weighed, or a line that was seen, has the growth; else numbers alone say so."""
+    """Whether an object or a line proves the growth, and not the readings alone."""
     return found.made_at is not None or not (found.outside or found.verdict == "native")
 
 
 def wants_line(found: Finding) -> bool:
-    """Whether the line that runs while memory rises is wanted: no object that was made has the bytes."""
+    """Whether the line that runs while memory rises is wanted, as no Python object has the bytes."""
     return found.verdict == "native" or (
         found.outside and (found.made_at is None or found.made_at.operation != "native")
     )
 
 
 def with_line(found: Finding, line: AllocationSite | None) -> Finding:
-    """Such growth with the line that ran while memory rose, if that is known; other findings as they are."""
+    """The finding with the line that ran while memory rose, if it wants one; other findings as they are."""
     if line is None or not wants_line(found):
         return found
     if found.verdict != "native":
@@ -248,13 +251,13 @@ def with_line(found: Finding, line: AllocationSite | None) -> Finding:
 
 
 def judge_garbage(garbage: "Garbage", rate: float, drift: Slope, growth: Growth) -> Finding:
-    """The verdict on objects in cycles that wait for the collector.
+    """The finding of objects in cycles that wait for the collector.
 
     Args:
-        garbage: what a collection would free.
-        rate: bytes by which it grows in a step.
-        drift: of the memory that no container explains.
-        growth: of the process.
+        garbage: objects that a collection would free.
+        rate: bytes by which they grow per step.
+        drift: slope of the memory that no container explains.
+        growth: growth of the process.
     """
     known = Evidence(
         verdict="leak",
@@ -270,12 +273,12 @@ def judge_garbage(garbage: "Garbage", rate: float, drift: Slope, growth: Growth)
 
 
 def judge_phase(phase: str, slower: "Slowdown", growth: Growth) -> Finding:
-    """The verdict on a phase whose steps take ever more time.
+    """The finding of a phase whose steps take ever more time.
 
     Args:
-        phase: its name.
-        slower: the cost of its steps, before and now.
-        growth: of the process.
+        phase: name of the phase.
+        slower: cost of its steps, before and now.
+        growth: growth of the process.
     """
     still = Slope(0.0, 0.0, 0.0)
     fewer = f"{1 - slower.before / slower.now:.0%} fewer than before ({_pace(1 / slower.before)})"
@@ -288,7 +291,7 @@ def _pace(steps: float) -> str:
 
 
 def select_and_rank(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
-    """The findings worth telling, most bytes first, each with the step at which the process reaches its limit."""
+    """The findings that explain enough, most bytes first, each with the step at which the process reaches its limit."""
     at = limit_step(findings, growth)
     held = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
     kept = [found for found in findings if _worth_telling(found, held)]
@@ -296,9 +299,9 @@ def select_and_rank(findings: Sequence[Finding], growth: Growth) -> list[Finding
 
 
 def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
-    """Most bytes first, but what is freed and kept after what is held: holes lie around what stays.
+    """The findings in order: most bytes first, but kept free memory last, as its holes lie around objects that stay.
 
-    Shares are parts of one growth. Owners are estimated each by itself, so what they leave is all that others can have.
+    Shares are made to sum to 1 at most: owners are estimated one by one, and the others share the rest.
     """
     ordered = sorted(findings, key=lambda found: (found.verdict == "retention", -found.bytes_per_step))
     held = sum(found.share for found in ordered if found.holders)
@@ -312,7 +315,7 @@ def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def with_limit_step(found: Finding, at: int | None) -> Finding:
-    """The finding with the step at which the process reaches its limit, where the finding has a part in that."""
+    """The finding with the step at which the process reaches its limit, if the finding contributes to that."""
     if found.verdict in {"slowdown", "mapped"}:
         return replace(found, limit_step=None)
     told = replace(found, limit_step=at)
@@ -321,14 +324,15 @@ def with_limit_step(found: Finding, at: int | None) -> Finding:
 
 
 def _worth_telling(found: Finding, held: float) -> bool:
-    """Whether a finding explains enough. What is freed between blocks that a larger owner keeps is that one's doing."""
+    """Whether a finding explains enough to be reported."""
+    # Memory that is freed between blocks of a larger owner is that owner's doing.
     if found.verdict == "retention" and found.bytes_per_step < held:
         return False
     return found.share >= OWNING.told_share or found.verdict == "slowdown"
 
 
 def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
-    """The step at which the resident bytes reach the limit; None if they do not, or there is none.
+    """The step at which the resident bytes reach the limit; None if they do not, or there is no limit.
 
     The process grows in a straight line that loses the rate of each filling at its plateau.
     """
@@ -344,17 +348,17 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
         if rate > 0 and resident + rate * (end - step) >= growth.limit:
             break
         resident, step, rate = resident + rate * (end - step), float(end), rate - lost
-    # Differences of large sums: what is left of the rate after the last plateau may be rounding.
+    # 1 byte, not 0: the rate is a difference of large sums, and a rest after the last plateau may be rounding.
     return (
         growth.step + round_to_two_digits(step + (growth.limit - resident) / rate - growth.step) if rate > 1 else None
     )
 
 
 def merge_same_cause(found: Sequence[Finding]) -> list[Finding]:
-    """The findings, those with the same cause merged, in the order that they have.
+    """The findings in their order, with those of the same cause merged.
 
     Arrays of a buffer that are being filled have the same cause: the buffer is full when the last of them is. So have
-    containers of the same holder that leak objects of the same kind, made at the same line: the cure is at one place.
+    containers of one holder that leak objects of one kind, made at one line: one change mends them all.
     """
     alike: dict[Hashable, list[Finding]] = {}
     for each in found:
@@ -363,7 +367,7 @@ def merge_same_cause(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _cause(found: Finding) -> Hashable:
-    """What findings that are merged have in common."""
+    """The key that findings of the same cause share."""
     if found.verdict == "filling" and found.plateau_bytes is not None:
         return found.verdict, _buffer(found.owner) or found.owner
     # The line of memory outside of Python may be one that ran while it rose, whoever holds it.
@@ -373,7 +377,7 @@ def _cause(found: Finding) -> Hashable:
 
 
 def _merge_parts(parts: Sequence[Finding]) -> list[Finding]:
-    """A finding for all parts; the parts themselves where a container lies in another, so that no byte counts twice."""
+    """One finding for all parts, or the parts if a container lies in another, so that no byte counts twice."""
     first, owners = parts[0], [part.owner for part in parts]
     if len(parts) == 1:
         return [first]
@@ -384,14 +388,14 @@ def _merge_parts(parts: Sequence[Finding]) -> list[Finding]:
 
 
 def _buffer(path: str) -> str:
-    """What holds an array, by its path; empty for a variable of the program."""
+    """The path of an array's holder; empty for a variable of the program."""
     where, told, name = path.rpartition(": ")
     buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
     return f"{where}{told}{buffer}" if buffer and (told or "." in buffer) else ""
 
 
 _HOP = re.compile(r"^[^.\[]+|\.<[^>]*>|\['.*?'\]|[.\[][^.\[]*")
-"""How a path begins, and each hop of it: an attribute, a variable of a closure, an entry, an item."""
+"""The beginning of a path, and each hop of it: an attribute, a variable of a closure, an entry, an item."""
 
 
 def _common_holder(paths: Sequence[str]) -> str:
@@ -417,7 +421,7 @@ def _merge_leaking(holder: str, parts: Sequence[Finding]) -> Finding:
 
 
 def _sum_parts(owner: str, parts: Sequence[Finding]) -> Finding:
-    """The first of the parts with the owner and the rate of all."""
+    """The first part, with the owner and the summed rate of all parts."""
     return replace(
         parts[0],
         owner=owner,
@@ -434,24 +438,25 @@ def _alike(hops: Sequence[str]) -> bool:
 
 
 def round_to_two_digits(steps: float) -> int:
-    """Steps until then in two digits: no rate is known better."""
+    """A number of steps in two digits, as no rate is known better."""
     return ceil(float(f"{steps:.2g}"))
 
 
 def _rate(findings: Sequence[Finding], growing: Sequence[Finding], growth: Growth) -> float:
-    """Bytes per step of the whole process, without mapped pages: of all that grows if that explains it, or measured."""
+    """Bytes per step of the whole process, without mapped pages: the findings' sum if it explains the measured rate."""
     known = sum(found.bytes_per_step for found in growing)
     whole = growth.whole.per_step - sum(found.bytes_per_step for found in findings if found.verdict == "mapped")
     return known if known >= OWNING.explained * whole else whole
 
 
 def _share(rate: float, growth: Growth) -> float:
-    """Part of the whole growth; owners are estimated, so a little more than all is all."""
+    """Share of the whole growth."""
+    # Owners are estimates, which may come to a little more than all.
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
 
 
 def _interval_around(rate: float, drift: Slope) -> Slope:
-    """The relative interval of `drift`, laid around a rate; a point where that does not rise."""
+    """The relative interval of `drift` around a rate; a point if `drift` does not rise."""
     if drift.per_step <= 0:
         return Slope(rate, rate, rate)
     return Slope(rate, rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step))

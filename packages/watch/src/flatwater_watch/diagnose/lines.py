@@ -1,7 +1,7 @@
-"""Names the line that made an object. Tracing slows the program down, so it runs for one or two steps only.
+"""The line that made an object. Tracing slows the program down, so it runs for one or two steps only.
 
-Two tracers run side by side: tracemalloc for what Python allocates, and a torch mode for storages, of which tracemalloc
-sees nothing. Both give a stack; the line told is the nearest one of the user's own program.
+Two tracers run side by side: tracemalloc for allocations of Python, and a torch mode for storages, which tracemalloc
+does not see. Both give a stack; the line reported is the nearest one of the user's own program.
 """
 
 import ast
@@ -33,60 +33,60 @@ if TYPE_CHECKING:
 
 RISING, OWNING = SHIPPED.rising, SHIPPED.owning
 FRAMES, DEEP_FRAMES = 16, 128
-"""Frames that tracemalloc keeps of each allocation: enough to leave most libraries; and where those were all a
+"""Frames that tracemalloc keeps of each allocation: enough to leave most libraries; and more, if all of those were a
 library's. boto3 and Django call each other 30 to 60 deep. Python that only allocates is 75 times as slow with 16 frames
 of 60, and 270 times with all of them (`tracemalloc.start(16)` around a list of texts)."""
 
 CONTENTS = 200
-"""Objects looked at below one."""
+"""Maximum number of objects that are opened below one."""
 _TOOL = Path(__file__).parents[1]
-"""The memory package: what a census makes, such as the `__dict__` of an object that had none yet, nobody else made."""
+"""Folder of the watch: objects that a census makes, such as the `__dict__` of an object without one, are its own."""
 _SHARED = (type, ModuleType, FunctionType, CodeType, NoneType)
-"""What many objects refer to, and none of them made; so are numbers and short texts, but for a text with attributes."""
+"""Types to which many objects refer that did not make them; numbers and short texts are such too."""
 
 _REUSED = (tuple, list, dict)
-"""Kinds that Python makes anew out of freed ones: such an object may be new and have no line."""
+"""Types that Python makes out of freed objects: a new one may have no line."""
 Side = Literal["user", "package", "library", "tool"]
 Line = tuple[str, int, str | None]
-"""File, line, qualified name of the function (None: to be read from the file)."""
+"""File, line, and qualified name of the function; None if the name must be read from the file."""
 
 
 class Tracer:
-    """Remembers where the objects were made that live now and are younger than `start`. Keeps none of them alive."""
+    """Remembers the lines that made objects since `start`, and keeps none of the objects alive."""
 
     def __init__(self, packages: tuple[str, ...] = ()) -> None:
-        """Trace nothing yet.
+        """Prepare without tracing.
 
         Args:
-            packages: library packages whose lines count as the user's where no line of the user is nearer.
+            packages: library packages whose lines count as the user's, if no line of the user is nearer.
         """
         self._packages = packages
         self._began_tracemalloc = False
         self._frames = FRAMES
         self._cut = False
-        """Whether a stack was longer than what is kept of it, with no line of the user's in it."""
+        """Whether a stack was longer than its kept frames, with no line of the user's in them."""
         self._before = 0
-        """Bytes that the program's own trace knew when this one began."""
+        """Bytes that tracemalloc knew when this trace began, if the program traces itself."""
         self._mode: NewStorages[AllocationSite | None] | None = None
         self._sides: dict[str, Side] = {}
 
     @property
     def running(self) -> bool:
-        """Whether anything is traced by this tracer: the program is then slower and larger than by itself."""
+        """Whether this tracer traces anything, which makes the program slower and larger."""
         return self._mode is not None or self._began_tracemalloc
 
     @property
     def traces_torch(self) -> bool:
-        """Whether it traces the torch operations of the thread that called `start`, and of no other."""
+        """Whether it traces torch operations, which it does in the thread that called `start` only."""
         return self._mode is not None
 
     def start(self, *, tensors: bool = True, objects: bool = True) -> None:
-        """Begin to trace. What is traced already goes on.
+        """Begin to trace; traces that run already go on.
 
         Args:
-            tensors: this thread's torch operations.
-            objects: all allocations of Python and NumPy. Both together cost several times as much as each alone,
-                because the torch mode is Python code.
+            tensors: whether to trace this thread's torch operations.
+            objects: whether to trace all allocations of Python and NumPy. Both together cost several times as much as
+                each alone, because the torch mode is Python code.
         """
         if tensors and self._mode is None and "torch" in sys.modules:
             from flatwater_watch.meters.torch_ops import NewStorages, enter_  # noqa: PLC0415  (torch may be absent)
@@ -101,11 +101,12 @@ class Tracer:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of Python and NumPy that were made since `start`, and live."""
+        """Bytes of Python and NumPy that were allocated since `start` and are in use."""
         return tracemalloc.get_traced_memory()[0] - self._before
 
     def stop(self) -> None:
-        """End, forget all lines, and leave tracemalloc as it was found. In the thread that called `start`."""
+        """End, forget all lines, and leave tracemalloc as it was."""
+        # In the thread that called `start`: torch's modes are a stack of each thread.
         if self._mode is not None:
             from flatwater_watch.meters.torch_ops import leave_  # noqa: PLC0415
 
@@ -116,11 +117,11 @@ class Tracer:
             self._began_tracemalloc = False
 
     def find_line(self, objects: Sequence[Any]) -> AllocationSite | None:
-        """The line that made most bytes of the objects and of what they keep alive; None if all are older than `start`.
+        """The line that made most bytes of the objects and their contents; None if all are older than `start`.
 
-        For a view its base counts, and for a tensor with an autograd graph what the graph saves. Objects of the user's
-        classes count with what they hold. Call it before `stop`. Where all frames that are known are a library's, the
-        trace begins anew with more of them, for what is made from now on.
+        A view counts with its base, a tensor with the tensors that its autograd graph saves, and an object of the
+        user's classes with its contents. It must be called before `stop`. If all known frames are a library's, the
+        trace begins anew with more frames, for objects that are made from now on.
         """
         votes: Counter[AllocationSite] = Counter()
         self._cut = False
@@ -136,11 +137,9 @@ class Tracer:
         return votes.most_common(1)[0][0] if votes else None
 
     def _origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
-        """Bytes and line of an object and of what it holds.
-
-        Objects that waited on a free list to be reused have no line of their own: what they hold may have one. What it
-        refers to and is older, such as the event loop of a timer, holds what others made.
-        """
+        """Bytes and line of an object and of its contents."""
+        # Contents are followed, as an object from a free list has no line of its own. Not below an older object, such
+        # as the event loop of a timer: it holds objects that others made.
         waiting, seen = deque([item]), set[int]()
         while waiting and len(seen) < CONTENTS:
             held = waiting.popleft()
@@ -163,6 +162,7 @@ class Tracer:
                 yield 0 if figures is None else figures.kept, made or self._allocation_site(tensor, "python")
 
     def _made_here(self, operation: str, _size: int) -> AllocationSite | None:
+        # Runs in the program's thread, within its torch operation.
         lines = _live(sys._getframe())  # noqa: SLF001  (the only way up the stack)
         line = self._nearest(dropwhile(lambda line: self._side_of(line[0]) == "tool", lines))
         return None if line is None else AllocationSite(line[0], line[1], _short(line[2] or ""), operation)
@@ -174,10 +174,10 @@ class Tracer:
         return None if line is None else AllocationSite(line[0], line[1], _function_at(line[0], line[1]), operation)
 
     def _nearest(self, lines: Iterable[Line]) -> Line | None:
-        """The user's line that answers for an allocation; `lines` go from the innermost outwards.
+        """The user's line that is responsible for an allocation; `lines` go from the innermost outwards.
 
-        Where packages count too, the program is theirs, and what is not theirs is a hook that they call: it answers if
-        one of their lines lies further out. Otherwise it merely started them, and their own nearest line answers.
+        If packages count too, they run the program, and code that is not theirs is a hook that they call: the hook is
+        responsible if one of their lines lies further out. Otherwise it only started them, and their nearest line is.
         """
         user: Line | None = None
         package: Line | None = None
@@ -198,25 +198,25 @@ class Tracer:
 
 
 class NativeLineSearch:
-    """Asks which line runs while memory rises that no object holds, some times until there is one."""
+    """The search for a line that runs while memory rises that no object holds, with a few tries."""
 
     def __init__(self, packages: tuple[str, ...] = (), *, allowed: bool = True) -> None:
-        """Ask nothing yet.
+        """Prepare without a try.
 
         Args:
             packages: library packages whose lines count as the user's.
-            allowed: whether it may be asked at all.
+            allowed: whether any try is allowed.
         """
         self._tries = RISING.tries if allowed else 0
         self.rises = RiseRecorder(lambda file: is_user_file(file, packages), seconds=RISING.seconds, quick=RISING.quick)
         self.line: AllocationSite | None = None
         self._item: AllocationSite | None = None
-        """The line of the objects that the bytes lie behind, if it is known. Then only one that comes before it is
-        better: for what an object takes later, whoever made it answers."""
+        """The line that made the objects in front of the bytes, if it is known. Only a line that runs before it is
+        better: bytes that an object takes later belong to the line that made it."""
         self._times = self._readings = 0
 
     def is_wanted(self, told: Iterable[Finding]) -> bool:
-        """Whether one of the findings wants a line, and there is none, and it was not asked too often."""
+        """Whether one of the findings wants a line, none is known, and tries are left."""
         wanting = [found.made_at for found in told if wants_line(found) and found.share >= OWNING.told_share]
         if not wanting or self.line is not None or self._times >= self._tries:
             return False
@@ -224,24 +224,24 @@ class NativeLineSearch:
         return True
 
     def begin(self) -> bool:
-        """Begin. Returns whether it has: not in a program that is traced already."""
+        """Begin a try; return False if the program is traced already."""
         self._times, self._readings = self._times + 1, 0
         return self.rises.begin(None if self._item is None else (self._item.file, self._item.line))
 
     def is_finished(self) -> bool:
-        """At a reading: whether enough is known, or it has taken long enough."""
+        """Whether the try has recorded enough, or taken long enough; to be called once a reading."""
         self._readings += 1
         return self.rises.is_over_budget or self.rises.kept_count >= RISING.enough or self._readings >= RISING.readings
 
     def end(self) -> None:
-        """End, with the line if there is one."""
+        """End the try, and keep its line if there is one."""
         self.rises.end()
         place = self.rises.main_line(mostly=RISING.mostly, fewest=RISING.fewest)
         if place is not None:
             self.line = AllocationSite(place[0], place[1], _short(place[2]), "native")
 
     def with_found_line(self, found: Finding) -> Finding:
-        """A finding with the line, if it is one that was asked for."""
+        """The finding with the line, if it is one that wanted a line."""
         return with_line(found, self.line) if found.made_at in {None, self._item} else found
 
 
@@ -256,13 +256,13 @@ def _side(file: str, packages: tuple[str, ...]) -> Side:
 
 
 def _is_shared(held: object) -> bool:
-    """Whether many objects may refer to it; a long text was made for what holds it."""
+    """Whether many objects may refer to an object; a long text belongs to its holder."""
     kind = type(held)
     return is_a(held, *_SHARED) or kind is int or kind is bool or (kind is str and str.__sizeof__(held) < LONG_TEXT)
 
 
 def _is_older(held: object) -> bool:
-    """Whether an object was there before the trace began, as far as it is known."""
+    """Whether an object is known to be older than the trace."""
     traced = tracemalloc.is_tracing() and not is_a(held, *_REUSED) and array_figures(held) is None
     return traced and not allocation_frames(held)
 
@@ -274,13 +274,13 @@ def _live(frame: FrameType | None) -> Iterator[Line]:
 
 
 def _short(qualified: str) -> str:
-    """`Trainer.learn.<locals>.<listcomp>` as `Trainer.learn`; `<module>` stays."""
+    """A qualified name without inner scopes: `Trainer.learn.<locals>.<listcomp>` as `Trainer.learn`."""
     return ".".join(part for part in qualified.split(".") if not part.startswith("<")) or "<module>"
 
 
 @functools.lru_cache(maxsize=64)
 def _function_at(file: str, line: int) -> str:
-    """Qualified name of the innermost function around a line of a file; `<module>` where there is none."""
+    """Qualified name of the innermost function around a line of a file; `<module>` if there is none."""
     try:
         parsed = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:  # not Python, such as a template that was compiled to it
@@ -298,4 +298,4 @@ def _around(node: ast.AST, line: int) -> list[str]:
 
 
 def _ignore_free(_record: object) -> None:
-    """What `NewStorages` is told of a storage that is freed."""
+    """Ignore the record of a storage that is freed."""

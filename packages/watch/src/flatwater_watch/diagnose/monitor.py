@@ -1,8 +1,8 @@
-"""Cheap watching, expensive investigating only on suspicion: readings, a census, a second one, and lines.
+"""The monitor of a process: cheap readings, and a costly investigation only on suspicion.
 
-A reading a step costs microseconds. Where the memory that nobody accounts for rises, a census is taken; the second one
-says which container grew, and traces which line fills it. What the numbers alone can tell (state filled for the first
-time, freed memory kept, mapped files, slower steps) needs no census. `states.py` has the table of what follows what.
+A reading at each step costs microseconds. If unaccounted memory rises, a census is taken; a second one finds the
+container that grew, and traces find the line that fills it. Findings from readings alone (state filled for the first
+time, freed memory kept, mapped files, slower steps) need no census. `states.py` has the table of states and events.
 """
 
 from collections.abc import Collection
@@ -38,18 +38,18 @@ CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 
 
 class Monitor(Investigator):
-    """Watches one process. Call `observe` once a step, in the thread that trains, and `close` at the end."""
+    """Watches one process: call `observe` once a step, in the thread that trains, and `close` at the end."""
 
     _over: Collection[str] = ()
-    """Owners that do not grow any more as they did, at the end."""
+    """Owners that have stopped growing, at the end."""
 
     def observe(self, reading: Reading, *, seconds: float = inf, trace: bool = True) -> list[Finding]:
-        """Note a reading; a finding is returned once, and again if its verdict has changed.
+        """Record a reading; a finding is returned once, and again if its verdict has changed.
 
         Args:
             reading: the latest.
-            seconds: for which a census may hold the program up; it goes on at the next reading. Near the limit it is
-                taken whole, as one that is under way keeps a few objects alive.
+            seconds: maximum seconds of a census at this reading; it goes on at the next one. Near the limit it is taken
+                whole, as a census under way keeps a few objects alive.
             trace: whether tracing may begin now.
         """
         began = process_seconds()
@@ -58,30 +58,31 @@ class Monitor(Investigator):
         self._last, self._may_trace = reading, trace
         self.censuses.seconds = seconds if reading.has_headroom else inf
         if not self.is_tracing:
-            # Tracing takes memory and time itself: such a reading says nothing of the program.
+            # A trace takes memory and time itself, so that a reading under it says nothing of the program.
             self._record.add(reading)
             self._news += judge_series(self._record, reading, self._unit)
         watched = self.state is CaseState.WATCHING
         self._follow_table(reading)
-        if watched and self.state is CaseState.WATCHING and self.censuses.is_under_way:  # somebody else asked for it
+        # A census that the agent asked for belongs to no investigation, and goes on here.
+        if watched and self.state is CaseState.WATCHING and self.censuses.is_under_way:
             self.censuses.advance(reading.step)
         news = self._publish_news()
-        self._following.rises.skip_current_gain()
+        self._following.rises.skip_current_gain()  # last of all: memory of the work above is not the program's
         self.cost_seconds += process_seconds() - began
         return news
 
     def take_census(self, *, seconds: float | None = None) -> None:
-        """Take a census for whoever is told of them: as far as the last reading's seconds go, or others."""
+        """Take a census for the callback, within the seconds of the last reading, or others."""
         if seconds is not None:
             self.censuses.seconds = seconds
         if self._last is not None:
             self.censuses.advance(self._last.step)
 
     def finish_pending(self, over: Collection[str] = ()) -> None:
-        """Finish the investigation without further readings: accept what is proven, and wait for a search in progress.
+        """Finish the investigation without further readings: accept proven findings, and wait for a search under way.
 
         Args:
-            over: owners that were found and do not grow any more, at least not as they did.
+            over: owners of findings that have stopped growing.
         """
         if self._last is None:
             return
@@ -104,7 +105,7 @@ class Monitor(Investigator):
         if self.state is not CaseState.WATCHING:
             self._news += self._case.found
         self._publish_news()
-        # Garbage that was suspected is searched for once more where no cause is known (`uncollected`).
+        # Suspected garbage is searched for once more if no cause is known (`judge_garbage_at_end`).
         self._suspect = (self._case.suspect is not None or self._suspect) and CYCLIC not in self._found
         told = self._open or (self.is_investigating and not self._awaits_first_look) or self.negligible_resets or over
         if not self._suspect and told:
@@ -112,7 +113,7 @@ class Monitor(Investigator):
             self._publish_news()
 
     def conclude(self) -> list[Finding]:
-        """What can be said now, when there is no step to wait for: all findings, else what grew since the beginning."""
+        """All findings without further steps, or the containers that grew since the beginning if there are none."""
         self.finish_pending()
         series = self._record.unaccounted
         if self._suspect and len(series.steps) > 1:
@@ -124,25 +125,25 @@ class Monitor(Investigator):
         return self.findings()
 
     def root_gains(self) -> list[tuple[str, int]]:
-        """Roots that hold more than at the beginning, new ones too, and by how many bytes: leads, and no proof."""
+        """Roots with the bytes that each has gained since the beginning, new roots included: leads, not proofs."""
         taken, before = self._take_whole_census(), self._first.before
         return [] if taken is None or before is None else gained_by_roots(before, taken[1])
 
     def _take_whole_census(self) -> tuple[int, Census] | None:
-        """A census at the last reading, whole and at once; None before the first."""
+        """Take a whole census at once; None before the first reading."""
         self.censuses.discard()
         self.censuses.seconds = inf
         return None if self._last is None else self.censuses.advance(self._last.step)
 
     def judge_garbage_at_end(self, open_bytes: float, steps: int, teeth: GcSawtooth | None = None) -> list[Finding]:
-        """Cyclic garbage, if it is most of the bytes that have no cause: it may come and go too fast to make a line.
+        """The finding of cyclic garbage, if it is most of the bytes without a cause; else of native growth, if certain.
 
-        Without it, native growth, where the record says so at its end.
+        Garbage may come and go too fast to show a slope.
 
         Args:
-            open_bytes: without a cause.
-            steps: in which they came.
-            teeth: what full collections free, where some were seen.
+            open_bytes: bytes without a cause.
+            steps: steps in which they came.
+            teeth: sawtooth of full collections, if some were seen.
         """
         if self._last is None or steps <= 0 or open_bytes <= 0:
             return []
@@ -159,25 +160,25 @@ class Monitor(Investigator):
         return self._record_findings(self._judge_unexplained(self._last, self._over, ended=True) if asks else found)
 
     def _is_ordinary_backlog(self, garbage: Garbage, teeth: GcSawtooth | None) -> bool:
-        """Whether the garbage is how Python works: what has come so far is less than is felt, or freed before it is.
+        """Whether the garbage is an ordinary backlog: small so far, or freed while it is small.
 
-        How much more would come counts for a program that goes on.
+        At the end of a program no forecast of further garbage counts.
         """
         return garbage.is_ordinary_gc_backlog(self._record.swing_bytes, inf) or is_negligible(teeth, garbage.bytes)
 
     def _record_findings(self, found: list[Finding]) -> list[Finding]:
-        """Put findings into the books, and take them from there."""
+        """Record findings, and return them as recorded."""
         self._news += found
         self._publish_news()
         return [self._found[each.owner] for each in found]
 
     def confirm_unproven(self, open_bytes: int) -> list[Finding]:
-        """What was found without a proof, if memory went on growing as it says, and it is most of what has no cause."""
+        """Findings without a proof, if memory went on at their rate, and they are most of the bytes without a cause."""
         seen, last = self._unproven, self._last
         return [] if seen is None or last is None else self._record_findings(seen.confirmed_findings(last, open_bytes))
 
     def find_behind_handles(self, open_bytes: int) -> list[Finding]:
-        """The container whose items came with the bytes that have no cause, since the first census."""
+        """The finding of the container whose items came, since the first census, with bytes without a cause."""
         first, taken = self._first, self._take_whole_census()
         if self._last is None or taken is None or first.before is None or taken[0] <= first.since:
             return []
@@ -189,23 +190,23 @@ class Monitor(Investigator):
         )
 
     def find_since_beginning(self) -> list[Finding]:
-        """The containers that gained since the first census: no proof that they go on, as nothing was read between."""
+        """Findings of containers that gained since the first census: no proof, as nothing was read in between."""
         if self._last is None or self._first.before is None or self._last.step <= self._first.since:
             return []
         self.censuses.discard()
         self.censuses.seconds = inf
         slope = recent_slope(self._record.unaccounted)
         owners = self._compare_owners(self._first, self._process_growth(self._last), slope) or []
-        step = self._last.step  # what is full by now has ended
+        step = self._last.step  # a container that is full by now has ended
         growing = (found for found in owners if found.plateau_step is None or found.plateau_step > step)
         return [finding for finding in growing if finding.bytes_per_step >= CASE.page]
 
     def stop_trace(self) -> None:
-        """Trace no more in this look: whoever waits for it goes on without a line."""
+        """End the trace of this look, which goes on without a line."""
         self._stop_tracing()
 
     def close(self) -> None:
-        """Stop tracing, and leave the census and the search that are under way."""
+        """Stop tracing, and drop the census and the search that are under way."""
         stop_search_(self._case)
         self._case, self.state = Investigation(self._lines), CaseState.WATCHING
         self.censuses.discard()

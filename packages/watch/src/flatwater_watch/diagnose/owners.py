@@ -24,7 +24,7 @@ from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
 ITEM, KEY = "[*]", "[key]"
-"""In a way, where it goes on from any item of a container, or from any key."""
+"""Hops of a way that stand for any item of a container, or any key."""
 
 
 @dataclass(frozen=True)
@@ -34,37 +34,37 @@ class Owner:
     path: str
     kind: str
     holders: tuple[str, ...]
-    """Readable, root first: ("train.py, global HALL", "list of 120", "Tensor with its autograd graph")."""
+    """Readable chain, root first: ("train.py, global HALL", "list of 120", "Tensor with its autograd graph")."""
     steps: int
-    """Of the program, between the two looks at it."""
+    """Steps of the program between the two looks at it."""
     length_before: int
     length: int
     capacity: int | None
-    """Length at which it stops growing; None where nothing bounds it."""
+    """Length at which it stops growing; None if nothing bounds it."""
     bytes_grown: int
     bytes: int
     count: int
-    """Objects of the main content, such as tensors."""
+    """Number of objects of the main content, such as tensors."""
     what: str
     """The main content: "120 × float32[64, 504]"."""
     item_bytes: int
-    """Mean bytes of one item; times `capacity` it is where a bounded container ends."""
+    """Mean bytes of one item; times `capacity` it is the size at which a bounded container ends."""
     graph: bool
-    """The content carries autograd graphs; `bytes` includes what they save."""
+    """Whether the content carries autograd graphs; `bytes` includes the tensors that they save."""
     base: bool
-    """The content are views that keep larger bases alive; `bytes` includes the bases."""
+    """Whether the content are views that keep larger bases alive; `bytes` includes the bases."""
     redundancy: str | None
-    """What is stored more than once, in a sentence."""
+    """A sentence on data that is stored more than once."""
     newest: tuple[Any, ...]
-    """Up to 24 leaves of the items added last, for finding where they were made. Strong references."""
+    """Up to 24 leaves of the newest items, for finding the line that made them. Strong references."""
     container: Any
     """The container itself, or the longest of several. A strong reference."""
     holding: Holding
-    """What was counted of it: of what grew, where the path is that of what people know it by."""
+    """Holding of the container that grew, which may lie below `path`."""
     way: tuple[str, ...]
-    """The root that it is reached from, and how each holder reaches on."""
+    """The root, and the hop of each holder from there."""
     rule: Rule | None = None
-    """What is known of such containers of a library's."""
+    """The rule for containers of this kind in a library."""
     outside: bool = False
     """Whether the bytes lie outside of Python, behind handles in its items."""
 
@@ -72,11 +72,11 @@ class Owner:
 def find_owners(before: Census, after: Census) -> list[Owner]:
     """The containers that grew between two censuses, most bytes first.
 
-    Several that grew on their own are all found; one that grew only because of an owner below it is not.
+    Several that grew on their own are all found; a container that grew only because of an owner below it is not.
 
     Args:
-        before: may have forgotten its containers.
-        after: must have them.
+        before: earlier census, with or without its containers.
+        after: later census, with its containers.
     """
     growth = {path: h.bytes - _bytes(before, path) for path, h in after.holdings.items()}
     below: dict[str, list[str]] = {}
@@ -104,7 +104,8 @@ def _bytes(census: Census, path: str) -> int:
 def _gains(
     before: Census, after: Census, growth: Mapping[str, int], below: Mapping[str, list[str]]
 ) -> dict[str, float]:
-    """Bytes that each owner explains, from the leaves up: children stand after their parents in a census."""
+    """Bytes that each owner explains, by path."""
+    # From the leaves up: in a census children come after their parents.
     gained: dict[str, float] = {}
     explained: dict[str, float] = {}
     alike = before.draw == after.draw
@@ -120,17 +121,17 @@ def _gains(
 
 
 def _own_growth(before: Holding | None, after: Holding, growth: int, *, alike: bool) -> float:
-    """The part of the growth that comes from this container's becoming longer.
+    """Bytes of the growth below a path that come from its containers becoming longer.
 
-    A container that was not there before did not grow: whoever holds it did. Of several on one path, one may become
-    longer after the other, as the pages of a document that are read; or more may have come and each may have become
-    longer: only if the second explains most of the growth are they the owners.
+    A container that was not there before did not grow: its holder did. Several containers on one path may become longer
+    one after the other, as the pages of a document that is read. Or there may be more containers, and longer ones: they
+    are owners only if their length explains most of the growth.
 
     Args:
-        before: as an earlier census saw it, or them.
-        after: as a later one did.
-        growth: bytes below it.
-        alike: whether both censuses drew as many items: their estimates of all items may be compared then.
+        before: holding in the earlier census; None if it had none.
+        after: holding in the later census.
+        growth: bytes gained below the path.
+        alike: whether both censuses sampled as many items, so that their estimates of all items can be compared.
     """
     if before is None or growth <= 0:
         return 0
@@ -144,12 +145,12 @@ def _own_growth(before: Holding | None, after: Holding, growth: int, *, alike: b
 
 
 def describe_owner(before: Holding, after: Census, path: str, gained: float) -> Owner:
-    """A container that grew, described.
+    """Describe a container that grew.
 
     Args:
-        before: as an earlier census saw it.
-        after: with references to the containers.
-        path: of the container.
+        before: holding in the earlier census.
+        after: later census, with references to its containers.
+        path: path of the container.
         gained: bytes that it explains.
     """
     holding = after.holdings[path]
@@ -187,10 +188,10 @@ _WHOLE = frozenset({"array", "text", "bytes"})
 
 
 def _display_path(census: Census, holding: Holding) -> str:
-    """The path by which people know what grew.
+    """The path under which the growth of a holding is reported.
 
-    A graph is its tensor's. A table keeps its columns in an array that has no name, within an object of its library:
-    the variable, or the attribute, that holds the table is what grows.
+    A graph goes by its tensor. A table keeps its columns in an array without a name, within an object of its library:
+    it goes by the variable, or the attribute, that holds the table.
     """
     if holding.kind == "graph" and holding.parent is not None:
         return holding.parent
@@ -206,7 +207,7 @@ def _display_path(census: Census, holding: Holding) -> str:
 
 
 def _is_users(kind: type) -> bool:
-    """Whether a class is one of the user's modules'."""
+    """Whether a class belongs to one of the user's modules."""
     return full_name(kind)[0] in user_modules(Roots())
 
 
@@ -229,16 +230,16 @@ def _rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
 
 
 def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
-    """What stands at the end of a way now; None if it leads nowhere. Of several items the newest is taken.
+    """The object at the end of a way now, by the newest of several items; None if the way leads nowhere.
 
-    The program may have put another container in the place of the one that a census saw: tables are copied when they
-    grow, and so are dicts that several threads read.
+    The program may have replaced the container that a census saw: tables are copied when they grow, and so are dicts
+    that several threads read.
     """
     return next(iter(resolve_all_ways(roots, way, 1)), None)
 
 
 def resolve_all_ways(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
-    """All containers at the end of a way, by way of the newest items, so many at most: any of them may grow."""
+    """At most so many containers at the end of a way, by the newest items: any of them may grow."""
     modules = user_modules(roots)
     # Not all roots: tasks and coroutines are looked for in the whole heap.
     named = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
@@ -275,11 +276,11 @@ def _newest_keys(place: Any, parts: Sequence[Named], most: int) -> list[Any]:  #
 
 
 def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
-    """The chain of holders of a container, and what it holds; None where a census has none on that path.
+    """The chain of holders of a container, and its contents; None if a census has no container on that path.
 
     Args:
-        census: with references to the containers.
-        path: of a container that holds no autograd graph: what grows there is told as its tensor's.
+        census: census with references to its containers.
+        path: path of a container; None is returned for one with an autograd graph, which goes by its tensor.
     """
     holding = census.holdings.get(path)
     if holding is None or f"{path}.<graph>" in census.holdings:
@@ -291,27 +292,27 @@ def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Conten
 ITEMISED = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
 """Kinds of containers that grow by single items."""
 ASKED = 64
-"""Containers of several that are asked then whether they have become longer, those added last: 30 us each."""
+"""Maximum containers at the end of a way that are checked for new items, the newest ones: 30 us each."""
 LATEST = 6
-"""Items that are looked into while allocations are traced, and each look takes several times as long."""
+"""Maximum items that are opened while allocations are traced, as that takes several times as long."""
 FOLLOWED = ITEMISED | _WHOLE | {"object"}
-"""Kinds of which it is seen without a census that something was added."""
+"""Kinds of containers whose new items are seen without a census."""
 
 
 def container_lengths(containers: Iterable[Any]) -> list[int]:
-    """Items of each, as a census counts them."""
+    """Lengths of containers, as a census counts them."""
     walk = Walk(1, lambda _: False, 1)
     known = [(container, item_count(container)) for container in containers]
     return [items if items >= 0 else look_object(container, walk).length for container, items in known]
 
 
 def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:  # noqa: ANN401
-    """Leaves of what was added to a container last; empty if nothing was.
+    """Leaves of the newest items of a container since an earlier holding; empty if there are none.
 
     Args:
-        container: what the holding is of, or what stands in its place now.
-        length: of it now.
-        holding: as it was then.
+        container: container of the holding, or the one in its place now.
+        length: length now.
+        holding: earlier holding.
     """
     if holding.kind in _WHOLE:  # a larger one was made anew, or it is the same
         return describe_contents(holding, [container]).leaves
@@ -339,7 +340,7 @@ def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ..
 
 
 def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
-    """How the holder reaches on: by an attribute, an item, a variable of a closure."""
+    """A hop in words: an attribute, an item, a variable of a closure."""
     if name == ITEM:
         return f"an item of {describe_container(holder, above)}"
     if name.startswith("['"):
@@ -356,7 +357,7 @@ def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
 
 
 def _root(path: str) -> str:
-    """The root in words: "train.py, global HALL", "train.py, main(): agent"; registries are called by their name."""
+    """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name."""
     where, found, name = path.partition(": ")
     if found:
         function, _, file = where.rpartition(" in ")
@@ -371,6 +372,6 @@ def _root(path: str) -> str:
 
 
 def _named_namespace(module: str) -> dict[str, Any] | None:
-    """The namespace that paths name like that, such as the main program's."""
+    """The namespace with that name in paths, such as the main program's."""
     spaces = user_modules(Roots()).items()
     return next((names for name, names in spaces if display_module_name(name, names) == module), None)

@@ -1,7 +1,7 @@
 """Containers that are emptied and refilled periodically: they keep their minimum, and are not reported as leaks.
 
 An environment is reset while the list of the last episode is still full. Read there, each episode that is longer than
-the one before looks like a leak. So the length of what was found is looked at between two readings as well, where the
+the one before looks like a leak. So the lengths of containers are checked between two readings as well, when the
 program is somewhere within an episode.
 """
 
@@ -25,29 +25,28 @@ class _TrackedContainer:
     """The greatest length that was seen."""
     item_bytes: float
     resident: int
-    """Of the process, when it was found."""
+    """Resident bytes of the process when the container was found."""
     low: bool = False
     """Whether it was seen emptied, and not full again since."""
     refilled: bool = False
     looks: int = 0
-    """Since it was seen emptied, ..."""
+    """Number of checks since it was seen emptied."""
     all_looks: int = 0
-    """... and since it was found."""
+    """Number of checks since it was found."""
 
 
 class ResetTracker:
-    """What was found to grow, and how full it is seen."""
+    """Containers that were found to grow, with the lengths that were seen."""
 
     def __init__(self) -> None:
-        """Look at nothing yet."""
         self._levels: dict[str, _TrackedContainer] = {}
 
     def track_owners(self, owners: Iterable[Owner], resident: int) -> None:
-        """Look at these from now on, as far as each is one container that grows by single items.
+        """Track owners from now on, as far as each is one container that grows by single items.
 
         Args:
-            owners: what was found.
-            resident: bytes of the process.
+            owners: containers that were found to grow.
+            resident: resident bytes of the process.
         """
         for owner in owners:
             if owner.kind in ITEMISED and "[*]" not in owner.way and owner.holding.instances == 1:
@@ -59,14 +58,14 @@ class ResetTracker:
 
     @property
     def periodically_emptied(self) -> set[str]:
-        """Paths of those that were emptied and filled again, and go on so: a floor may rise more slowly."""
+        """Paths of containers that were emptied and filled again, the last time not long ago."""
         return {path for path, level in self._levels.items() if level.refilled and level.looks <= OWNING.emptied_looks}
 
     def negligible_paths(self, resident: int) -> set[str]:
-        """Paths of those that are no cause either: at their fullest they were a small part of what has come since.
+        """Paths of periodically emptied containers that were, when full, a small part of the growth since.
 
         Args:
-            resident: bytes of the process now.
+            resident: resident bytes of the process now.
         """
         open_ = 1 - OWNING.explained
         seen = {path: self._levels[path] for path in self.periodically_emptied}
@@ -74,7 +73,7 @@ class ResetTracker:
 
     @property
     def has_containers(self) -> bool:
-        """Whether there is anything to look at, ..."""
+        """Whether any container is tracked."""
         return bool(self._levels)
 
     @property
@@ -83,9 +82,10 @@ class ResetTracker:
         return any(level.all_looks < 2 * OWNING.emptied_looks for level in self._levels.values())
 
     def check_lengths(self, roots: Roots) -> None:
-        """See how full they are now."""
+        """Check the lengths of all tracked containers now."""
         for level in self._levels.values():
             level.all_looks += 1
+            # By the way, not by a reference: the program may have put another container in its place.
             container = resolve_way(roots, level.way)
             inside = None if container is None else look_object(container, Walk(1, lambda _: False, 1))
             if inside is None or inside.kind != level.kind:

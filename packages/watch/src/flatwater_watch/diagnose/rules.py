@@ -1,8 +1,8 @@
-"""What is known of well-known libraries: where they keep things, and how their users let go of them.
+"""Rules for well-known libraries: the places where they keep objects, and how to release these.
 
-A rule is one line of data: the place, the versions of the library that it holds for, a sentence on what happens there,
-and what to do. A place is a class and an attribute (`logging.Logger.handlers`; any attribute: `*`), the path of a
-global or of a registry, or the class of the items that a container keeps (`[PIL.Image.Image]`). Subclasses count.
+A rule is one line of data: the place, the versions of the library that it holds for, a sentence on the library, and the
+advice. A place is a class and an attribute (`logging.Logger.handlers`; any attribute: `*`), the path of a global or of
+a registry, or the class of the items in a container (`[PIL.Image.Image]`). Subclasses count.
 """
 
 import re
@@ -19,15 +19,15 @@ class Rule:
 
     place: str
     versions: str
-    """`""` for all, else `<2.1` or `>=2.1`, of the package that the place begins with."""
+    """Versions of the package that the place begins with: `<2.1`, `>=2.1`, or empty for all."""
     known: str
-    """What is kept there, as a sentence."""
+    """A sentence on the objects that the library keeps there."""
     fix: str
-    """What to do."""
+    """A sentence on the remedy."""
 
     @property
     def advice(self) -> str:
-        """Both sentences."""
+        """Both sentences in one text."""
         return f"{self.known} {self.fix}"
 
 
@@ -127,12 +127,12 @@ _VERSION = re.compile(r"(<|>=)(\d+(?:\.\d+)*)")
 
 
 def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) -> Rule | None:
-    """The rule for a container; None if none is known. Places are asked before items, the deepest place first.
+    """The rule for a container; None if none is known. Places come before items, the deepest place first.
 
     Args:
         root: path of the root.
-        hops: each holder, root first, with the name by which it reaches on.
-        items: the newest of the container.
+        hops: holders, root first, each with the name of its child.
+        items: newest items of the container.
     """
     keys = [key for holder, name in reversed(hops) for key in _keys(type(holder), name)]
     keys += [key for item in items[-1:] for key in _item_keys(item)]
@@ -144,7 +144,7 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
 
 
 def _keys(kind: type, name: str) -> Iterable[str]:
-    """`logging.Logger.handlers` for a logger and its attribute, then any attribute of that class, for all classes."""
+    """Places of an attribute: `logging.Logger.handlers`, then `logging.Logger.*`, each for all base classes."""
     attribute = name.lstrip(".")
     names = [".".join(full_name(owner)) for owner in mro(kind)]
     yield from (f"{owner}.{attribute}" for owner in names)
@@ -169,12 +169,12 @@ def _at(key: str) -> Rule | None:
 
 
 def _fits(place: str, key: str) -> bool:
-    """Whether a place that begins or ends with `*` is a root's path."""
+    """Whether a key matches a place that begins or ends with `*`."""
     return key.endswith(place[1:]) if place.startswith("*") else key.startswith(place[:-1])
 
 
 def _holds(rule: Rule) -> bool:
-    """Whether the library that is loaded is of the versions that the rule is for."""
+    """Whether the loaded library has one of the versions of a rule."""
     if not rule.versions:
         return True
     parsed = _VERSION.fullmatch(rule.versions)

@@ -1,4 +1,4 @@
-"""What the numbers alone tell: memory kept, files mapped, state that grows, slower steps. No census is needed."""
+"""Findings from readings alone, without a census: memory kept, files mapped, state that grows, slower steps."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -14,18 +14,18 @@ DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
 
 
 COSTS_SOON = 60
-"""The same for the costs of steps: they are noisy, and a program of seconds ends after a few dozen readings."""
+"""Number of readings at which the costs of steps are all judged: a program of seconds ends after a few dozen."""
 
 T = TypeVar("T")
 
 
 def judge_series(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """What can be told without looking at an object: memory kept, files mapped, state that grows, slower steps.
+    """Findings without a look at an object: memory kept, files mapped, state that grows, slower steps.
 
     Args:
-        record: with the reading in it.
+        record: readings, the latest included.
         reading: the latest.
-        unit: what a step is called.
+        unit: name of a step.
     """
     found = []
     unheld: list[tuple[Verdict, Series]] = [("retention", record.free), ("mapped", record.file_mapped)]
@@ -51,13 +51,13 @@ def _unheld_drift(steps: Sequence[float], values: Sequence[float], least: float)
 
 
 def _repeated_result(record: ReadingHistory, name: str, found: T | None) -> T | None:
-    """What a judgement found, where those before it found something as well."""
+    """The result of a judgement, if those before it found something as well; else None."""
     record.drifted[name] = 0 if found is None else record.drifted[name] + 1
     return found if record.drifted[name] >= DRIFT.again else None
 
 
 def _grown_leaves(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """What the program declares and fills, or what drifts where all of it does."""
+    """Findings of declared state that is being filled, or that drifts if all declared state together does."""
     whole, least = record.declared, reading.material_bytes
     drifts = drift_slope(whole.steps, whole.values, least=least) is not None
     found = []
@@ -86,14 +86,14 @@ def _slower_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[
 
 
 def retention_at_the_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Freed memory that is kept, when no reading will come: two judgements in a row do, where it is the growth.
+    """The finding of freed memory that is kept, at the end: two judgements in a row are enough, if it is the growth.
 
     A heap whose holes are filled again grows in stairs, as each round needs a little more than the one before.
 
     Args:
-        record: of the process.
+        record: readings.
         reading: the last.
-        unit: what a step is called.
+        unit: name of a step.
     """
     free, resident = record.free, record.resident
     first = len(free.steps) // ENDING.warm_up
@@ -106,12 +106,12 @@ def retention_at_the_end(record: ReadingHistory, reading: Reading, unit: str) ->
 
 
 def slower_at_the_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Phases whose steps take ever more time, when no reading will come: two judgements in a row do.
+    """Findings of phases whose steps take ever more time, at the end: two judgements in a row are enough.
 
     Args:
-        record: of the process.
+        record: readings.
         reading: the last.
-        unit: what a step is called.
+        unit: name of a step.
     """
     found = []
     for phase, series in record.costs.items():

@@ -1,14 +1,14 @@
-"""An investigation as states and a table: which event leads where, and what is done on the way. Pure.
+"""The states of an investigation, and a table: the next state and the action for each event.
 
-Each reading is an event. An action does one thing and answers with the event that follows from it, or with none: then
-the state stays until the next reading.
+Each reading is an event. An action does one thing and returns the event that follows from it, or None: then the state
+stays until the next reading.
 """
 
 from enum import Enum
 
 
 class CaseState(Enum):
-    """Where an investigation stands between two readings."""
+    """The state of an investigation between two readings."""
 
     BEGINNING = "the first census is being taken, to compare the end with"
     WATCHING = "readings only: nothing rises that is not known"
@@ -21,7 +21,7 @@ class CaseState(Enum):
 
 
 class CaseEvent(Enum):
-    """What happened."""
+    """An event that leads an investigation to its next state."""
 
     READING = "a reading was taken"
     SUSPICION = "memory that nothing explains rises lately"
@@ -40,7 +40,7 @@ class CaseEvent(Enum):
 
 
 class CaseAction(Enum):
-    """What is done on the way to the next state."""
+    """The work on the way to the next state."""
 
     KEEP = "nothing"
     COUNT = "go on with the census before"
