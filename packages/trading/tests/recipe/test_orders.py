@@ -163,9 +163,9 @@ def test_newer_days_are_played_and_told_apart(runs: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("first", "last", "kind", "said"),
     [
-        ("2020", None, ConfigError, "the first day is '2020': must be a date. Write it as 2024-01-31"),
+        ("2020", None, ConfigError, "the first day is '2020': "),
         (None, "yesterday", ConfigError, "the last day is 'yesterday'"),
-        ("2001-05-01", "2001-04-01", ConfigError, "must be in this order"),
+        ("2001-05-01", "2001-04-01", ConfigError, "first day is 2001-05-01 and the last day 2001-04-01"),
         ("2000-01-01", None, DataError, "the trader looks at 20 days"),
         ("2001-11-28", None, DataError, "there are 3 days to play, but 6 or more are needed"),
         (None, "2001-07-01", DataError, "the last one on which the champion was chosen, up to 2001-07-01"),
@@ -424,9 +424,9 @@ def test_a_trader_from_its_weights_trades_alike_without_the_run(
 
 def test_features_of_another_shape_are_refused(runs: dict[str, Path]) -> None:
     trader = fw.load(runs["ddpg"])
-    with pytest.raises(ConfigError, match=r"features = an array \[3\]: wanted is \[6, 20, 7\]"):
+    with pytest.raises(ConfigError, match=r"features = an array \[3\]: .*\[6, 20, 7\]"):
         trader.act(np.zeros(3))
-    with pytest.raises(ConfigError, match=r"account = an array \[2, 3\]: wanted is \[1, 6, 3\]"):
+    with pytest.raises(ConfigError, match=r"account = an array \[2, 3\]: .*\[1, 6, 3\]"):
         trader.act(np.zeros((6, 20, 7)), np.zeros((2, 3)))
     with pytest.raises(ConfigError, match="does not see it"):
         fw.load(runs["hindsight"]).act(np.zeros((6, 20, 7)), np.zeros((6, 3)))

@@ -74,7 +74,7 @@ def test_a_watch_in_code_tells_each_finding_once_and_without_colours(tmp_path: P
     _, _, told, watch = shown(tmp_path, "%load_ext flatwater_watch", BEGIN, loop, "w")
     assert told["error"].count("leak: KEPT grows by") == 1, told
     early = told["error"].startswith("flatwater, round")  # else the cell was over before the finding was sure
-    assert ("leak: KEPT, told above" in told["error"]) == early
+    assert ("leak: KEPT, as above" in told["error"]) == early
     assert "\x1b" not in told["error"] + told["printed"]
     assert "In[2]:4 in keep" in told["error"]
     assert "<article" in watch["text/html"]
@@ -84,12 +84,12 @@ def test_what_stands_above_already_is_named_only() -> None:
     found = replace(LEAK, limit_bytes=8 << 30)
     summary = unwatched_summary("train.py", "") | {"findings": [found.to_json()], "readings": 9}
     told = list(terminal_lines(summary, before={("leak", "train.KEPT")}))
-    assert [line for line in told if "KEPT" in line][1:] == ["leak: train.KEPT, told above"]
+    assert [line for line in told if "KEPT" in line][1:] == ["leak: train.KEPT, as above"]
     assert "  held by train.py, global KEPT" in terminal_lines(summary)
 
 
 def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     _, wrong, much = shown(tmp_path, "%load_ext flatwater_watch", "%%watch --wrong\n1", "%%watch --budget much\n1")
-    assert "wanted is `%%watch`" in wrong["error"] + wrong["printed"]
+    assert "`%%watch --budget 8GiB`" in wrong["error"] + wrong["printed"]
     assert "'much' is not an amount of memory" in much["error"] + much["printed"]
     assert "Traceback" not in wrong["error"] + wrong["printed"]

@@ -97,7 +97,7 @@ def observation_panel(
     """
     shape = (len(panel.instruments), len(panel.dates), len(features))
     if tuple(out.shape) != shape or out.dtype != torch.float32 or not out.is_contiguous():
-        raise ValueError(f"out is {out.dtype} {tuple(out.shape)}: wanted contiguous float32 {shape}")
+        raise ValueError(f"out is {out.dtype} {tuple(out.shape)}: expected contiguous float32 {shape}")
     for columns, block in _blocks(panel, features, 0, len(panel.dates)):
         np.subtract(block, stats.mean[columns], out=block)
         np.divide(block, stats.deviation[columns], out=block)

@@ -38,7 +38,7 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
         import python_calamine as calamine  # noqa: PLC0415  (an extra of the package)
     except ImportError as missing:
         raise DataError(
-            f"{source}: a workbook wants the package python-calamine. Install it with: pip install "
+            f"{source}: a workbook needs the package python-calamine. Install it with: pip install "
             "'flatwater-trading[excel]', or save the sheet as CSV."
         ) from missing
     try:

@@ -88,7 +88,7 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     """
     begin, end = _date("first", first), _date("last", last)
     if begin is not None and end is not None and end < begin:
-        raise ConfigError(f"the first day is {begin} and the last day {end}: must be in this order. Exchange them.")
+        raise ConfigError(f"the first day is {begin} and the last day {end}: exchange them.")
     # "right" is the row behind a date: by default no day that chose the champion is played.
     after = np.datetime64(trader.past.chosen)
     low = int(np.searchsorted(panel.dates, after, "right") if begin is None else np.searchsorted(panel.dates, begin))
@@ -116,7 +116,7 @@ def _date(which: str, text: str | None) -> np.datetime64 | None:
     try:
         return None if text is None else np.datetime64(date.fromisoformat(text))
     except (TypeError, ValueError) as wrong:
-        raise ConfigError(f"the {which} day is {short_repr(text)}: must be a date. Write it as 2024-01-31.") from wrong
+        raise ConfigError(f"the {which} day is {short_repr(text)}: expected a date, such as 2024-01-31.") from wrong
 
 
 def count_days_by_use(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:

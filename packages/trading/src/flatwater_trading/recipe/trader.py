@@ -147,7 +147,7 @@ class Trader:
         rows = seen[None] if seen.shape == shape else seen
         if rows.shape[1:] != shape:
             raise ConfigError(
-                f"features = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of several days"
+                f"features = an array {list(seen.shape)}: expected {list(shape)}, or {['B', *shape]} of several days"
             )
         held = self._account_rows(account, len(rows))
         with torch.no_grad():
@@ -165,7 +165,7 @@ class Trader:
             return torch.zeros(shape)
         given = _array(account, np.float32)
         if given.shape not in {shape, shape[1:]} or (given.ndim < len(shape) and days > 1):
-            raise ConfigError(f"account = an array {list(given.shape)}: wanted is {list(shape)}")
+            raise ConfigError(f"account = an array {list(given.shape)}: expected {list(shape)}")
         return torch.from_numpy(given).view(shape)
 
     def portable(self) -> Portable:
@@ -235,7 +235,7 @@ class Trader:
             MemoryLimitError: it would need more memory than it may take.
         """
         if cash is None and positions:
-            raise ConfigError("cash is left out: wanted is the money beside the positions, which sizes a purchase")
+            raise ConfigError("cash is left out: expected the money beside the positions, which sizes a purchase")
         money = self.config.account.cash if cash is None else float(cash)
         if not 0 <= money < float("inf"):
             raise ConfigError(f"cash = {cash}: must be 0 or more")

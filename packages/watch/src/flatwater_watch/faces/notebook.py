@@ -54,7 +54,7 @@ def _budget(line: str) -> str | None:
             return None
         case ["--budget", amount]:
             return amount
-    raise ConfigError(f"%%watch {line}: wanted is `%%watch`, or `%%watch --budget 8GiB`")
+    raise ConfigError(f"%%watch {line}: expected `%%watch`, or `%%watch --budget 8GiB`")
 
 
 def notebook_cards(watched: Watch) -> str:

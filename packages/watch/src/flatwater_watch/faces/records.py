@@ -66,7 +66,7 @@ def read_watch(path: Path) -> WatchRecords:
         raise RunError(f"{path}: cannot be read ({fault.strerror}).") from fault
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as fault:
         raise RunError(
-            f"{path}: is not the result of a watch ({type(fault).__name__}: {fault}). Wanted: a file that "
+            f"{path}: is not the result of a watch ({type(fault).__name__}: {fault}). Expected a file that "
             "`flatwater watch --json told.json -- python train.py` wrote, or the folder of a run."
         ) from fault
 

@@ -41,7 +41,7 @@ def terminal_lines(
     for finding in foremost[: OWNING.told]:
         yield ""
         told = (finding.verdict, finding.owner) in before
-        yield from [f"{finding.verdict}: {finding.owner}, told above"] if told else finding.tell()
+        yield from [f"{finding.verdict}: {finding.owner}, as above"] if told else finding.tell()
     if smaller:
         yield ""
         yield from textwrap.wrap(_smaller_row(smaller), WIDTH, subsequent_indent="  ")

@@ -168,7 +168,7 @@ def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 def _local(word: str) -> Path:
     if _URL.match(word):
-        raise ValueError(f"{short_repr(word)} is a URL, and a path on this machine is wanted here")
+        raise ValueError(f"{short_repr(word)} is a URL: expected a path on this machine")
     return Path(word)
 
 
