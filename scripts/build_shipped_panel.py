@@ -24,8 +24,9 @@ INVESTABLE = ("AAPL", "GOOG", "IBM", "MSFT")
 
 
 def main() -> None:
-    """Adjust, import, store, and say what was stored."""
+    """Adjust the prices, import and store the panel, and print what was stored."""
     quoted = pl.read_csv(package_path("stocks.csv.gz"))
+    # One factor for the four prices of a day, so that high, low and close keep their order.
     factor = pl.col("Adj Close") / pl.col("Close")
     adjusted = quoted.select("Ticker", "Date", *(pl.col(price) * factor for price in PRICES))
     with tempfile.TemporaryDirectory() as folder:

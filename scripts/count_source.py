@@ -15,20 +15,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"(?:packages/\w+/)?src/(flatwater\w*)/(.+\.py)")
-"""Where a source is, now and before there were three distributions."""
+"""Place of a source, now and before there were three distributions."""
 SMALL = 60
 """Lines of a file that is hardly worth its door."""
 
 
 def now() -> dict[str, str]:
-    """Package and path below it -> text."""
+    """Return the text of every source of the working tree, by package and path below it."""
     paths = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("packages/*/src/**/*.py")}
     return {"/".join(found.groups()): path.read_text() for name, path in paths.items() if (found := PLACE.match(name))}
 
 
 def then(revision: str) -> dict[str, str]:
-    """The same, as it was."""
+    """Return the text of every source of a revision, by package and path below it."""
     packed = subprocess.run(
+        # An archive and no checkout: the working tree stays as it is.
         ["git", "archive", revision],  # noqa: S607  (whichever git the developer has)
         cwd=ROOT,
         check=True,
@@ -44,7 +45,7 @@ def then(revision: str) -> dict[str, str]:
 
 
 def by_folder(texts: Mapping[str, str]) -> Counter[str]:
-    """Lines, of each package whole as well; modules beside its folders are one row."""
+    """Count lines by folder, and of each package as a whole; modules beside its folders are one row."""
     lines = Counter[str]()
     for path, text in texts.items():
         package, *inside = path.split("/")
@@ -54,7 +55,7 @@ def by_folder(texts: Mapping[str, str]) -> Counter[str]:
 
 
 def docstrings(text: str) -> int:
-    """Lines of the docstrings of a module, its classes and functions."""
+    """Count the lines of the docstrings of a module, its classes and functions."""
     found = 0
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
@@ -64,7 +65,8 @@ def docstrings(text: str) -> int:
 
 
 def in_all(texts: Mapping[str, str]) -> str:
-    """Lines, files, and how many of them are small."""
+    """Summarise lines and files, and how many of the files are small."""
+    # Without __init__.py: a package's docstring would count as a small file.
     sizes = [len(text.splitlines()) for path, text in texts.items() if not path.endswith("__init__.py")]
     small = sum(size <= SMALL for size in sizes)
     lines = sum(len(text.splitlines()) for text in texts.values())
@@ -77,7 +79,7 @@ def in_all(texts: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Print."""
+    """Print the table by folder, then a summary of each column."""
     columns = {"now": now()} | {revision: then(revision) for revision in sys.argv[1:2]}
     counts = [by_folder(texts) for texts in columns.values()]
     print(f"{'':<34}" + "".join(f"{name:>10}" for name in columns))

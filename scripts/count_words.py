@@ -29,39 +29,40 @@ NOUNS = frozenset(
 )
 """Words of these forms that are a verb or a noun as well."""
 INSIDE = re.compile(r"(\.\.\.|Of |As |Where |The same|Whose |Which |In which |And |Or |Those |What )")
-"""How a docstring begins that is no sentence of its own."""
+"""Beginning of a docstring that is no sentence of its own."""
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|fmt:|pragma|ruff:)")
 
 
 def is_participle(name: str) -> bool:
-    """Whether a function's name is one word, and that a participle."""
+    """Return whether a function's name is a participle alone."""
     word = name.strip("_")
     return "_" not in word and word not in NOUNS and (word in IRREGULAR or word.endswith("ed"))
 
 
 def functions(tree: ast.Module) -> Iterator[str]:
-    """Names of all functions and methods but Python's own."""
+    """Yield the names of all functions and methods but Python's own."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("__"):
             yield node.name
 
 
 def sentences(tree: ast.Module) -> Iterator[str]:
-    """Docstrings, of fields and constants as well."""
+    """Yield all docstrings, also those of fields and constants."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value.strip()
 
 
 def comments(path: Path) -> int:
-    """Lines with a comment that is no directive to a tool."""
+    """Count the lines with a comment that is no directive to a tool."""
     with path.open("rb") as file:
+        # By tokens: a # within a text is no comment.
         found = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
     return sum(not DIRECTIVE.match(token.string) for token in found)
 
 
 def code_lines(tree: ast.Module, text: str) -> int:
-    """Lines that are neither blank, nor a comment alone, nor a docstring."""
+    """Count the lines that are neither blank, nor a comment alone, nor a docstring."""
     said = set[int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -71,7 +72,7 @@ def code_lines(tree: ast.Module, text: str) -> int:
 
 
 def imports_of_pages() -> set[str]:
-    """Modules below a face that pages and examples import from."""
+    """Find the modules below a face that pages and examples import from."""
     pages = (*ROOT.glob("*.md"), *ROOT.glob("packages/*/README.md"), *ROOT.glob("docs/**/*.md"))
     programs = (*ROOT.glob("docs/**/*.ipynb"), *ROOT.glob("examples/**/*.py"))
     texts = [path.read_text() for path in (*pages, *programs)]
@@ -79,7 +80,7 @@ def imports_of_pages() -> set[str]:
 
 
 def row(package: Path) -> tuple[str, ...]:
-    """The figures of one distribution, in the order of the titles below."""
+    """Return the figures of one distribution, in the order of the titles below."""
     paths = sorted(package.rglob("*.py"))
     trees = {path: ast.parse(path.read_text()) for path in paths}
     names = [name for tree in trees.values() for name in functions(tree)]
@@ -100,7 +101,7 @@ def row(package: Path) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Print."""
+    """Print the table of all distributions."""
     titles = ("", "lines", "code", "participles", "classes twice", "fragments", "comments/100")
     rows = [titles, *(row(package) for package in PACKAGES.values())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -17,8 +17,9 @@ HEADER = "# Exact versions of what `make` installs, and of rivals. Written by `m
 
 
 def needed() -> set[str]:
-    """Names of all packages that are needed, directly or through others, and that are installed."""
+    """Find all packages that are needed, directly or through others, and that are installed."""
     found: set[str] = set()
+    # Our own with all their extras: `make` installs them so.
     waiting = [(name, frozenset(metadata(name).get_all("Provides-Extra") or ())) for name in OURS]
     for text in (line.partition("#")[0].strip() for each in LISTS for line in (ROOT / each).read_text().splitlines()):
         if text and is_installed(name := canonicalize_name(Requirement(text).name)):
@@ -33,6 +34,7 @@ def needed() -> set[str]:
         for text in requires(package) or ():
             asked = Requirement(text)
             name = canonicalize_name(asked.name)
+            # "" besides the extras: a marker may speak of the system or of Python alone.
             applies = asked.marker is None or any(asked.marker.evaluate({"extra": extra}) for extra in (*extras, ""))
             if not applies or name in OURS:
                 continue
@@ -43,7 +45,7 @@ def needed() -> set[str]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package is installed here; says so where it is not."""
+    """Return whether a package is installed here, and print a note where it is not."""
     try:
         distribution(name)
     except PackageNotFoundError:

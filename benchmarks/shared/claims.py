@@ -1,4 +1,4 @@
-"""What benchmarks measured, kept as JSON, and the tables of RESULTS.md that are made of it.
+"""Claims that benchmarks have measured, kept as JSON, and the tables of RESULTS.md that are made of them.
 
     RECORD=1 python benchmarks/PRODUCT/bench_NAME.py    # keeps its claims in results/NAME.json (`make bench`: all)
     python benchmarks/shared/claims.py                  # writes RESULTS.md anew (`make results`)
@@ -20,7 +20,7 @@ from typing import Any, Literal
 HERE = Path(__file__).parents[1]
 RESULTS, PAGE = HERE / "results", HERE / "RESULTS.md"
 MOST_ROWS = 15
-"""Rows of a product: a stranger reads no more. What is left out stands in the JSON files."""
+"""Most rows of a product: a stranger reads no more. The other claims stand in the JSON files."""
 Product = Literal["watch", "flatwater", "trading"]
 Kept = dict[str, Any]
 """A run of a benchmark: machine, commit, date, command, whether it was transcribed by hand, and its claims."""
@@ -83,30 +83,30 @@ SHOWN: dict[Product, tuple[str, ...]] = {
         "simulator.steps",
     ),
 }
-"""File and key of each row, in their order."""
+"""File and key of each row of a product's table, in their order."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that is said of a product, what was wanted, and what came out."""
+    """A claim about a product: its goal, and the measurement."""
 
     product: Product
     key: str
-    """Its name within the file: a later claim of this key replaces it."""
+    """Name within the file: a later claim of this key replaces it."""
     name: str
-    """What is claimed, as a stranger reads it."""
+    """The claim as a stranger reads it."""
     measured: str
     wanted: str = ""
     reached: bool | None = None
-    """Whether what was measured is what was wanted. None: nothing was wanted."""
+    """True where the goal was reached; None where there was no goal."""
     rival: str = ""
-    """The strongest other program in the same run, and what came out of it."""
+    """The strongest other program in the same run, and its measurement."""
     note: str = ""
-    """What a reader has to know besides; it stands below the table."""
+    """Note below the table: what a reader has to know besides."""
 
 
 def record_claims(claims: Iterable[Claim]) -> None:
-    """Keep the claims of the benchmark that runs, where RECORD is set."""
+    """Keep the claims of the benchmark that runs in its JSON file, where RECORD is set."""
     if not os.environ.get("RECORD"):
         return
     program = Path(sys.argv[0]).resolve()
@@ -125,36 +125,40 @@ def record_claims(claims: Iterable[Claim]) -> None:
 
 
 def merged(before: list[Kept], run: Kept) -> list[Kept]:
-    """The runs with a new one: what it claims anew is taken out of those before, and what is then empty goes."""
+    """Return the runs with a new one: its claims are taken out of earlier runs, and runs that are then empty go."""
     new = {claim["key"] for claim in run["claims"]}
+    # By key and not by file: a benchmark that measures one claim again leaves the others with their old run.
     left = [each | {"claims": [claim for claim in each["claims"] if claim["key"] not in new]} for each in before]
     return [*(each for each in left if each["claims"]), *([run] if new else [])]
 
 
 def machine() -> str:
-    """Processor, cores and versions."""
+    """Return processor, cores and versions."""
     models = [
         line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
     ]
+    # Only where the benchmark uses it: the watch is measured without torch.
     torch = f", torch {version('torch')}" if "torch" in sys.modules else ""
+    # The cores that this process may use, and not those of the machine.
     cores = len(os.sched_getaffinity(0))
     return f"{models[0] if models else 'unknown processor'}, {cores} cores, Python {sys.version.split()[0]}{torch}"
 
 
 def commit() -> str:
-    """The commit that is checked out, marked where the source differs from it."""
+    """Return the commit that is checked out, marked with + where the source differs from it."""
+    # --exclude=*: a commit by its hash, also where a tag is near.
     asked = ["git", "describe", "--always", "--exclude=*", "--abbrev=7", "--dirty=+"]
     return subprocess.run(asked, cwd=HERE, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def claims_by_row() -> dict[str, tuple[Kept, Kept]]:
-    """File and key -> a claim and its run, of all files."""
+    """Return the claims of all files, each with its run, by file and key."""
     files = ((path.stem, run) for path in sorted(RESULTS.glob("*.json")) for run in json.loads(path.read_text()))
     return {f"{stem}.{claim['key']}": (claim, run) for stem, run in files for claim in run["claims"]}
 
 
 def page() -> str:
-    """RESULTS.md."""
+    """Return the text of RESULTS.md."""
     return HEAD + "\n".join(line for product in TITLES for line in table(product))
 
 
@@ -174,8 +178,9 @@ short:
 
 
 def table(product: Product) -> Iterator[str]:
-    """A product's table, and below it what falls short."""
+    """Yield the lines of a product's table, and below it the notes of its claims."""
     known = claims_by_row()
+    # A claim that was never measured has no row.
     rows = [known[row] for row in SHOWN[product] if row in known]
     yield f"## {TITLES[product]}\n"
     yield "| claim | wanted | measured | rival | command | commit, day |\n|---|---|---|---|---|---|"

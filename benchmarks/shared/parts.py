@@ -9,11 +9,11 @@ from typing import Any
 from claims import Claim, record_claims
 
 Found = dict[str, Any]
-"""Part -> its numbers."""
+"""Numbers of each part, by its name."""
 
 
 def measured(parts: Mapping[str, Callable[[], Any]], wanted: Sequence[str]) -> Found:
-    """Measure the wanted parts, and say on stderr which one is at work."""
+    """Measure the wanted parts, and name on stderr the part that is at work."""
     began, found = time.monotonic(), {}
     for name in wanted:
         print(f"{name} … [{time.monotonic() - began:.0f} s]", file=sys.stderr)
@@ -29,7 +29,8 @@ def told(
     *,
     as_json: bool,
 ) -> int:
-    """Print what was found and, on stderr, which claims do not hold. Returns the exit code: 1 if there are any."""
+    """Print the numbers and, on stderr, the claims that do not hold. Returns the exit code: 1 if there are any."""
+    # Kept before it is judged: a claim that does not hold is a result as well.
     record_claims(claims(found))
     if as_json:
         print(json.dumps(found, indent=1))

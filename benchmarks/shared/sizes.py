@@ -13,20 +13,21 @@ SIZES = {"S": (60, 1500, 100, 4), "M": (200, 2000, 252, 8), "FULL": (669, 3781, 
 """Name -> columns, days, context, members. All with 5 + 3 slices, and 48 updates of a batch of 32 days."""
 
 INVESTABLE_OF_FULL = 108
-"""Of the 669 columns of the full size; of the others all."""
+"""Columns of the full size that can be bought, of 669; in the other sizes all can be."""
 
 
 def config_of(size: str, *, seed: int = 0, rounds: int = 1) -> ErlRunConfig:
-    """The configuration of a size, on a synthetic panel; the replay learns from the first generation on."""
+    """Return the configuration of a size, on a synthetic panel; the replay learns from the first generation on."""
     columns, days, context, members = SIZES[size]
     watched = f":context_instruments={columns - INVESTABLE_OF_FULL}" if size == "FULL" else ""
     return ErlRunConfig(
         rounds=rounds,
         seed=seed,
         panel=f"synthetic:{columns}x{days}:seed={seed}{watched}",
-        threads=1,
+        threads=1,  # one core, so that CPU seconds compare between machines
         population=PopulationConfig(size=members),
         env=TradingConfig(episode=EpisodeConfig(context=context)),
+        # A low minimum: every measured generation learns, also in the smallest size.
         replay=replace(RowReplayConfig(), warmup=1_000),
     )
 
@@ -50,5 +51,5 @@ class Silent:
 
 
 def composed(size: str, **settings: int) -> ErlRun:
-    """A run of a size, allocated."""
+    """Allocate a run of a size."""
     return compose(config_of(size, **settings))

@@ -18,7 +18,7 @@ ITEM = re.compile(r"^ {4}(\S[^:]*): (.*)$")
 FIELDS = {"Args": "param", "Raises": "raises", "Returns": "returns", "Yields": "returns"}
 DISTRIBUTIONS = ("flatwater_watch", "flatwater", "flatwater_trading")
 STUB = "__init__.pyi"
-"""What it names is promised, in each package that has one."""
+"""Stub of a package; the names in it are promised."""
 BY_COMMAND = tuple(f"{name}.cli" for name in DISTRIBUTIONS)
 """Packages that have the reference of the commands instead."""
 TOP = "Modules that lie in the package itself."
@@ -27,22 +27,22 @@ LONG = 100
 
 
 Module = tuple[ast.Module, Mapping[str, str]]
-"""The tree of a module, and where the names in it come from."""
+"""The tree of a module, and the origin of each name in it."""
 
 
 class InFull(ast.NodeTransformer):
-    """Writes the names of an annotation as `module.name`, where the module says where they come from."""
+    """A transformer that writes the names of an annotation as `module.name`, where their origin is known."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """One name."""
+        """Replace a name by its full name."""
         return ast.parse(self.names.get(node.id, node.id), mode="eval").body
 
 
 def pages(root: Path) -> dict[str, str]:
-    """Path on the site -> page: one of all packages, one of each public face, and one for each package.
+    """Return the pages by their path on the site: one of all packages, one of each public face, one for each package.
 
     Args:
         root: the folder `packages` of the repository.
@@ -74,12 +74,12 @@ def pages(root: Path) -> dict[str, str]:
 
 
 def public_packages(source: Path) -> Iterator[Path]:
-    """The packages of a distribution that promise names, the outermost first, from the folder of sources."""
+    """Yield the packages of a distribution that promise names, the outermost first, from the folder of sources."""
     yield from (stub.parent.relative_to(source.parent) for stub in sorted(source.rglob(STUB)))
 
 
 def face(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said: str) -> str:
-    """The page of the names that importing a package offers, and of no others.
+    """Return the page of the names that importing a package offers, and of no others.
 
     Args:
         package_name: of the package.
@@ -105,22 +105,22 @@ def face(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said:
 
 
 def is_public(name: str) -> bool:
-    """Whether a name is meant for others."""
+    """Return whether a name is meant for others."""
     return not name.startswith("_")
 
 
 def package_docstring(root: Path, name: str) -> str:
-    """What the package says of itself."""
+    """Return the docstring of a package; empty where it has none."""
     return ast.get_docstring(ast.parse(Path(root, *name.split("."), "__init__.py").read_text())) or ""
 
 
 def package(name: str, said: str, parts: list[str]) -> str:
-    """The page of a package."""
+    """Return the page of a package."""
     return "\n\n".join([f"# `{name}`", *prose(said), *parts]) + "\n"
 
 
 def contents(faces: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """The page of all packages.
+    """Return the page of all packages.
 
     Args:
         faces: packages that promise names, with what they say of themselves.
@@ -137,7 +137,7 @@ def contents(faces: Mapping[str, str], others: Mapping[str, str]) -> str:
 
 
 def module(name: str, tree: ast.Module, names: Mapping[str, str], *, constants: bool = True) -> str:
-    """A module's heading, docstring and public definitions; nothing where it has none."""
+    """Return a module's heading, docstring and public definitions; empty where it defines nothing public."""
     called = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     public = [text for each, text in definitions(tree, names) if constants or each in called]
     head = f"## `{name}`\n\n```{{py:module}} {name}\n```"
@@ -145,7 +145,7 @@ def module(name: str, tree: ast.Module, names: Mapping[str, str], *, constants: 
 
 
 def definitions(tree: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each public name that a module defines, with its text."""
+    """Yield each public name that a module defines, with its text."""
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if isinstance(node, ast.FunctionDef) and is_public(node.name):
             if not is_overload(node):
@@ -158,28 +158,28 @@ def definitions(tree: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def is_overload(node: ast.FunctionDef) -> bool:
-    """Whether it only says another way to call the function of that name, which follows it."""
+    """Return whether a definition is an overload: the function itself follows it."""
     return any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list)
 
 
 def assigned(node: ast.Assign | ast.AnnAssign) -> str:
-    """The name that is assigned, or all of them."""
+    """Return the names that are assigned, with commas between them."""
     return ", ".join(map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target]))
 
 
 def is_alias(node: ast.Assign | ast.AnnAssign) -> bool:
-    """Whether it is a name for a type: `Metrics = Mapping[str, float]`."""
+    """Return whether an assignment names a type: `Metrics = Mapping[str, float]`."""
     name = assigned(node)
     return name[0].isupper() and not name.isupper() and not isinstance(node.value, ast.Call)
 
 
 def is_variable(node: ast.Assign | ast.AnnAssign) -> bool:
-    """Whether it is a variable of types, which means nothing by itself."""
+    """Return whether an assignment makes a variable of types, which means nothing by itself."""
     return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in {"TypeVar", "ParamSpec"}
 
 
 def origins(name: str, tree: ast.Module) -> dict[str, str]:
-    """Names of the module -> where they are defined in the package."""
+    """Return the full names of what a module defines or imports, by the names in it."""
     found = {node.name: f"{name}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and is_alias(node):
@@ -190,24 +190,25 @@ def origins(name: str, tree: ast.Module) -> dict[str, str]:
 
 
 def in_full(node: ast.expr, names: Mapping[str, str]) -> str:
-    """An annotation or a value as text, on one line."""
+    """Return an annotation or a value as text on one line, its names in full."""
+    # Parsed anew: the transformer changes a tree in place, and this one is read again.
     return ast.unparse(InFull(names).visit(ast.parse(ast.unparse(node), mode="eval")))
 
 
 def annotation(node: ast.expr, names: Mapping[str, str]) -> str:
-    """An annotation as text; one that the source has between quotes stands there without them."""
+    """Return an annotation as text; quotes around it in the source are dropped."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         node = ast.parse(node.value, mode="eval").body
     return in_full(node, names)
 
 
 def option(name: str, text: str) -> str:
-    """An option of a directive, whatever is in its text."""
+    """Return an option of a directive, whatever is in its text."""
     return f"\n:{name}: {json.dumps(text, ensure_ascii=False)}"
 
 
 def function(node: ast.FunctionDef, names: Mapping[str, str], *, directive: str = "py:function") -> str:
-    """A function, or a method."""
+    """Return the directive of a function or a method."""
     arguments = ast.parse(f"def f({ast.unparse(node.args)}): ...").body[0]
     assert isinstance(arguments, ast.FunctionDef)
     for argument in ast.walk(arguments.args):
@@ -219,7 +220,7 @@ def function(node: ast.FunctionDef, names: Mapping[str, str], *, directive: str 
 
 
 def a_class(node: ast.ClassDef, names: Mapping[str, str]) -> str:
-    """A class with its public fields and methods."""
+    """Return the directive of a class, with its public fields and methods."""
     marks = [in_full(mark, names) for mark in [*node.decorator_list, *node.bases]]
     kinds = ["*" + ", ".join(f"`{mark.rpartition('.')[2] if '(' not in mark else mark}`" for mark in marks) + "*"]
     body = [*(kinds if marks else ()), *docstring(ast.get_docstring(node) or "", names)]
@@ -241,7 +242,7 @@ def attribute(
     *,
     directive: str = "py:attribute",
 ) -> str:
-    """A field, a constant or a name for a type, with the docstring that stands after it."""
+    """Return the directive of a field, a constant or a named type, with the docstring that stands after it."""
     head = assigned(node)
     if isinstance(node, ast.AnnAssign):
         head += option("type", annotation(node.annotation, names))
@@ -255,20 +256,21 @@ def attribute(
 
 
 def a_property(node: ast.FunctionDef, names: Mapping[str, str]) -> str:
-    """A property."""
+    """Return the directive of a property."""
     kind = option("type", annotation(node.returns, names)) if node.returns else ""
     return fenced("py:property", node.name + kind, docstring(ast.get_docstring(node) or "", names))
 
 
 def fenced(directive: str, head: str, body: Iterator[str] | list[str], fence: str = "```") -> str:
-    """A directive in MyST's fences; what stands in it may have fences of its own, shorter ones."""
+    """Write a directive in MyST's fences; a body with fences of its own needs longer ones around it."""
     text = "\n\n".join(body)
     return f"{fence}{{{directive}}} {head}\n\n{text}\n{fence}" if text else f"{fence}{{{directive}}} {head}\n{fence}"
 
 
 def docstring(text: str, names: Mapping[str, str]) -> Iterator[str]:
-    """A docstring in Google's style: paragraphs, then the sections as fields."""
+    """Convert a docstring in Google's style: paragraphs, then the sections as fields."""
     section, held = "", list[str]()
+    # A heading behind the last line, by which the last section is given out as the others.
     for line in [*text.splitlines(), "Args:"]:
         found = SECTION.match(line)
         if not found:
@@ -279,7 +281,7 @@ def docstring(text: str, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def fields(section: str, lines: list[str], names: Mapping[str, str]) -> Iterator[str]:
-    """A section's entries as a list of fields."""
+    """Convert a section's entries to a list of fields."""
     kind, entries = FIELDS[section], list[list[str]]()
     for line in lines:
         found = ITEM.match(line)
@@ -295,7 +297,7 @@ def fields(section: str, lines: list[str], names: Mapping[str, str]) -> Iterator
 
 
 def prose(text: str) -> Iterator[str]:
-    """Paragraphs as Markdown; indented ones are code, and lists stay lists."""
+    """Convert paragraphs to Markdown; indented paragraphs are code, and lists stay lists."""
     for part in filter(str.strip, text.split("\n\n")):
         if part.startswith("    "):
             yield f"~~~text\n{inspect.cleandoc(part)}\n~~~"

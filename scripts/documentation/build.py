@@ -34,11 +34,11 @@ REFERENCE = """\
 - [Commands](commands/index.md): every option
 - [API](api/index.md): every public name
 """
-"""What the section of docs/index.md that is called so has on the site besides."""
+"""Entries that the site adds to the section `Reference` of docs/index.md."""
 
 
 def assemble() -> Site:
-    """All pages of the site."""
+    """Collect all pages of the site."""
     site = Site()
     collect_(site)
     site.pages |= command_reference.pages() | api_reference.pages(ROOT / "packages")
@@ -52,7 +52,7 @@ def assemble() -> Site:
 
 
 def contents(site: Site, folder: str, heading: str, said: str) -> str:
-    """The list of the pages of a folder."""
+    """Return the page that lists the pages of a folder."""
     rows = [
         f"- [{title(page)}]({Path(name).name})" for name, page in site.pages.items() if name.startswith(f"{folder}/")
     ]
@@ -60,7 +60,7 @@ def contents(site: Site, folder: str, heading: str, said: str) -> str:
 
 
 def navigation(site: Site) -> str:
-    """docs/index.md with its lists as the site's navigation: a section is a group, and its links are the pages.
+    """Return docs/index.md with its lists as the site's navigation: a section is a group, and its links are the pages.
 
     A page that it does not name stands under a heading of its own, so that a new page is never lost.
     """
@@ -78,18 +78,19 @@ def navigation(site: Site) -> str:
 
 
 def toctree(entries: list[str], caption: str = "") -> str:
-    """Pages in the navigation, each as `page` or `title <page>`, without a list of them on the page itself."""
+    """Return a toctree of pages, each `page` or `title <page>`, for the navigation and not shown on the page itself."""
     options = [":hidden:", f":caption: {caption}" if caption else ":maxdepth: 1"]
     return "\n".join(("", "```{toctree}", *options, "", *entries, "```", ""))
 
 
 def write(site: Site, folder: Path) -> None:
-    """Write what has changed, and remove what is no page any more."""
+    """Write the pages that have changed, and remove files that are no page any more."""
     for old in folder.rglob("*.md"):
         if old.relative_to(folder).as_posix() not in site.pages:
             old.unlink()
     for name, text in site.pages.items():
         path = folder / name
+        # Sphinx goes by the time of writing: a page that is the same must keep it.
         if not path.is_file() or path.read_text() != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
@@ -97,7 +98,7 @@ def write(site: Site, folder: Path) -> None:
 
 
 def main() -> int:
-    """Build."""
+    """Build the site. Returns the exit code of Sphinx."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "site")
     options = parser.parse_args()

@@ -29,33 +29,34 @@ class Group:
     title: str
     said: list[str] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
-    """An option or a positional argument as it is typed -> what it does."""
+    """Option or positional argument as it is typed -> its help."""
 
 
 @dataclass(frozen=True)
 class Help:
-    """What a command says about itself."""
+    """The help of a command, in its parts."""
 
     usage: str
     description: tuple[str, ...]
-    """Paragraphs."""
+    """Paragraphs above the options."""
     groups: tuple[Group, ...]
 
     def options(self) -> dict[str, str]:
-        """All of them."""
+        """Return the options of all groups."""
         return {name: said for group in self.groups for name, said in group.options.items()}
 
 
 def pages() -> dict[str, str]:
-    """Path on the site -> page: one of all commands, and one for each."""
+    """Return the pages by their path on the site: one of all commands, and one for each."""
     helps = {command: read(printed(command)) for command in commands()}
     found = {f"commands/{'-'.join(command)}.md": page(command, helps) for command in commands()}
     return {"commands/index.md": contents()} | found
 
 
 def printed(command: Command) -> str:
-    """The output of `flatwater COMMAND --help`."""
+    """Return the output of `flatwater COMMAND --help`."""
     said, width = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), os.environ.get("COLUMNS")
+    # The help is laid out by the environment's width: pages must not follow the terminal of whoever builds them.
     os.environ["COLUMNS"] = COLUMNS
     try:
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
@@ -69,14 +70,14 @@ def printed(command: Command) -> str:
 
 
 def read(text: str) -> Help:
-    """A help text taken apart."""
+    """Take a help text apart."""
     head, *rest = text.split("╭─ ")
     usage, *paragraphs = (" ".join(part.split()) for part in head.split("\n\n"))
     return Help(usage.removeprefix("usage: "), tuple(filter(None, paragraphs)), tuple(map(group, rest)))
 
 
 def group(box: str) -> Group:
-    """One box: a title, perhaps a sentence above a line, and the options."""
+    """Take a box of the help apart: a title, perhaps a sentence above a line, and the options."""
     heading, *lines = box.splitlines()
     found, name = Group(heading.partition(" ─")[0]), ""
     for line in lines:
@@ -96,7 +97,7 @@ def group(box: str) -> Group:
 
 
 def page(command: Command, helps: Mapping[Command, Help]) -> str:
-    """The page of a command."""
+    """Return the page of a command."""
     help_, words = helps[command], " ".join(("flatwater", *command))
     parts = [f"# `{words}`", "\n\n".join(map(escaped, help_.description)), f"```text\n{help_.usage}\n```"]
     base = settings_of(command)
@@ -110,13 +111,13 @@ def page(command: Command, helps: Mapping[Command, Help]) -> str:
 
 
 def settings_of(command: Command) -> Command | None:
-    """The command whose settings this one takes as well."""
+    """Return the command whose settings this one takes as well; None where there is none."""
     train = ("train", *command[1:])
     return train if len(command) > 1 and command != train and train in commands() else None
 
 
 def group_lines(each: Group, known: Mapping[str, str]) -> Iterator[str]:
-    """A group's heading, sentence and options, without those that are `known` from another command."""
+    """Yield a group's heading, sentence and options, without options that are `known` from another command."""
     own = {name: said for name, said in each.options.items() if name not in known and not name.startswith("-h")}
     if own:
         section = re.sub(r"^(\S+) options$", r"`[\1]`", each.title)
@@ -127,7 +128,7 @@ def group_lines(each: Group, known: Mapping[str, str]) -> Iterator[str]:
 
 
 def contents() -> str:
-    """The page of all commands."""
+    """Return the page of all commands."""
     rows = [f"| [`{' '.join(c)}`]({'-'.join(c)}.md) | {escaped(line)} |" for c, (_, line) in commands().items()]
     codes = EXIT_CODES.removeprefix("exit codes: ").replace("\n", " · ")
     listed = [f"| {code} | {escaped(said)} |" for code, said in (line.split(maxsplit=1) for line in codes.split(" · "))]

@@ -24,7 +24,7 @@ MOST_LINES = 60
 
 
 def read(path: Path) -> Notebook:
-    """A notebook of format 4."""
+    """Read a notebook of format 4."""
     found: Notebook = json.loads(path.read_text(encoding="utf-8"))
     return found
 
@@ -37,6 +37,7 @@ def run_(notebook: Notebook, folder: Path) -> None:
     Raises:
         Exception: what a cell raises.
     """
+    # One namespace for all cells, as in Jupyter's kernel.
     names: dict[str, Any] = {"__name__": "__main__"}
     number = 0
     with contextlib.chdir(folder):
@@ -50,8 +51,9 @@ def run_(notebook: Notebook, folder: Path) -> None:
 
 
 def _said(source: str, names: dict[str, Any]) -> str:
-    """What a cell prints."""
+    """Run a cell, and return what it prints."""
     if source.startswith("!"):
+        # The commands of this environment come first, whatever is installed besides.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         ran = subprocess.run(  # noqa: S602  (a cell of ours)
             source[1:],
@@ -75,7 +77,7 @@ def _said(source: str, names: dict[str, Any]) -> str:
 
 
 def as_page(notebook: Notebook) -> str:
-    """The notebook as Markdown: cells of code with what they print below."""
+    """Convert a notebook to Markdown: cells of code with their output below."""
     parts = []
     for cell in notebook["cells"]:
         text = "".join(cell["source"]).rstrip()

@@ -1,4 +1,4 @@
-"""The Markdown pages of the repository as pages of the site: where each goes, and where its links then lead.
+"""Pages of the site from the Markdown pages of the repository: their places, and the targets of their links.
 
 Pages are written to be read where they are, so their links name files of the repository. On the site a link to a page
 leads to that page, a link to any other file to a page that shows it.
@@ -25,7 +25,7 @@ MOVED = {
     "CHANGELOG.md": "project/changelog.md",
     "benchmarks/RESULTS.md": "project/results.md",
 }
-"""File or folder of the repository -> page of the site. Those in docs/ are found below the same name."""
+"""File or folder of the repository -> page of the site. Files in docs/ are found below the same name."""
 NOTES = "benchmarks/notes"
 LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown", ".json": "json"}
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
@@ -34,7 +34,7 @@ DOCTEST = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
 
 @dataclass
 class Site:
-    """Pages by their path on the site, and what they show besides."""
+    """Pages by their path on the site, and the files that they link to."""
 
     root: Path = ROOT
     pages: dict[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ def collect_(site: Site) -> None:
 
 
 def written(root: Path) -> Iterator[Path]:
-    """The pages that people wrote. README.md is what docs/index.md is for those who read in the repository."""
+    """Yield the pages that people wrote. README.md stands in for docs/index.md in the repository, so it is left out."""
     yield from (path for path in sorted((root / "docs").rglob("*.md")) if path.name != "README.md")
     yield from sorted((root / "docs").rglob(f"*{NOTEBOOK}"))
     yield from (root / name for name in MOVED if name.endswith(".md") and name != "README.md")
@@ -61,13 +61,13 @@ def written(root: Path) -> Iterator[Path]:
 
 
 def place(name: str) -> str:
-    """The page of the site on which a page of the repository stands."""
+    """Return the page of the site on which a page of the repository stands."""
     page = name.removesuffix(NOTEBOOK) + ".md" if name.endswith(NOTEBOOK) else name
     return MOVED.get(page, page.removeprefix("docs/").removeprefix("benchmarks/"))
 
 
 def rewritten_(site: Site, name: str, text: str) -> str:
-    """A page's text with its links as they are on the site; notes the files that must be shown.
+    """Return a page's text with its links as they are on the site, and note the files that must be shown.
 
     Args:
         site: to note them in.
@@ -83,7 +83,7 @@ def rewritten_(site: Site, name: str, text: str) -> str:
 
 
 def target_(site: Site, name: str, target: str) -> str:
-    """Where a link of a page leads on the site.
+    """Return the target of a page's link on the site, and note a file that must be shown.
 
     Raises:
         ValueError: there is no such file in the repository.
@@ -107,23 +107,23 @@ def target_(site: Site, name: str, target: str) -> str:
 
 
 def outside_code(change: Callable[[str], str], text: str) -> str:
-    """The text changed everywhere but in fenced blocks; spans of code in the text of a link stay part of it."""
+    """Change a text everywhere but in fenced blocks; spans of code in the text of a link stay part of it."""
     blocks = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(block if block.startswith("```") else change(block) for block in blocks)
 
 
 def listing(name: str, text: str) -> str:
-    """A page that shows a file of the repository; it is reached by links alone."""
+    """Return a page that shows a file of the repository; it is reached by links alone."""
     language = LANGUAGES.get(Path(name).suffix, "text")
     return f"---\norphan: true\n---\n\n# `{name}`\n\n````{language}\n{text.rstrip()}\n````\n"
 
 
 def title(page: str) -> str:
-    """The first heading of a page."""
+    """Return the first heading of a page."""
     return next(line for line in page.splitlines() if line.startswith("# ")).removeprefix("# ")
 
 
 def escaped(text: str) -> str:
-    """Plain text as Markdown that shows it as it is; what stands between backticks is code in both."""
+    """Escape plain text for Markdown; text between backticks stays code."""
     spans = re.split(r"(`[^`]*`)", text)
     return "".join(span if span.startswith("`") else re.sub(r"([\\*_<\[\]|])", r"\\\1", span) for span in spans)

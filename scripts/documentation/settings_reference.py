@@ -21,12 +21,12 @@ SHARED = ("wandb", "checkpoints")
 
 
 def complete(page: str) -> str:
-    """A page with the settings of the recipe that it names; any other page as it is."""
+    """Complete a page with the settings of the recipe that it names; any other page stays as it is."""
     return MARKER.sub(lambda found: sections(found[1]), page)
 
 
 def sections(name: str) -> str:
-    """Each section of a shipped recipe with its settings and their defaults, below links to all of them."""
+    """Return each section of a shipped recipe with its settings and defaults, below links to all sections."""
     recipe = find_installed(name)
     assert recipe is not None, f"{name} is no recipe that ships"
     config = recipe.config()
@@ -43,7 +43,7 @@ def sections(name: str) -> str:
 
 
 def walk(config: object, path: str) -> Iterator[tuple[str, object]]:
-    """Dotted path and value of the configuration and of every one below it, in the order of a dumped file."""
+    """Yield path and value of the configuration and of every one below it, in the order of a dumped file."""
     assert is_dataclass(config)
     yield path, config
     for f in fields(config):
@@ -53,7 +53,7 @@ def walk(config: object, path: str) -> Iterator[tuple[str, object]]:
 
 
 def settings_by_section(config: object) -> dict[str, str]:
-    """Dotted path -> the section's lines of the dumped default configuration, heading included."""
+    """Return the lines of each section of the dumped default configuration, heading included, by dotted path."""
     found: dict[str, list[str]] = {"": []}
     path, waiting = "", list[str]()
     for line in dumps_config(config).splitlines():
@@ -72,7 +72,7 @@ def settings_by_section(config: object) -> dict[str, str]:
 
 
 def of_field(config: object, path: str) -> str:
-    """What the field of a section says: of several sections of one class, the class could only say the same."""
+    """Return the field's docstring for a section: the class's would be the same in several sections."""
     lines = dumps_config(config).splitlines()
     at = lines.index(f"[{path}]")
     first = next(number for number in range(at, -1, -1) if not lines[number - 1].startswith("#"))
@@ -80,17 +80,17 @@ def of_field(config: object, path: str) -> str:
 
 
 def said(config: object) -> str:
-    """The first paragraph of the class's docstring, on one line."""
+    """Return the first paragraph of the class's docstring, on one line."""
     text = inspect.getdoc(type(config)) or ""
     return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 
 def title(path: str) -> str:
-    """A section's heading."""
+    """Return a section's heading."""
     return f"`[{path}]`" if path else TOP
 
 
 def anchor(heading: str) -> str:
-    """The fragment that Markdown viewers make of a heading: lower case, without punctuation, spaces as hyphens."""
+    """Return the fragment that Markdown viewers make of a heading: lower case, no punctuation, spaces as hyphens."""
     kept = "".join(letter for letter in heading.lower() if letter.isalnum() or letter in " -_")
     return kept.replace(" ", "-")

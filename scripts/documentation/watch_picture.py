@@ -19,7 +19,7 @@ COLUMNS = 106
 
 
 def printed() -> str:
-    """The command's output, with its colours."""
+    """Run the watch on the page's program, and return its output with its colours."""
     found = PROGRAM.search(PAGE.read_text())
     assert found is not None
     with tempfile.TemporaryDirectory() as folder:
@@ -37,7 +37,7 @@ def printed() -> str:
 
 
 def main() -> None:
-    """Draw."""
+    """Draw the output of the watch as a terminal."""
     console = Console(record=True, width=COLUMNS, file=StringIO())
     console.print(Text("$ flatwater watch -- python train.py", style="bold"))
     console.print(Text.from_ansi(printed().strip()))
