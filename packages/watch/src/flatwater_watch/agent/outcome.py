@@ -128,9 +128,7 @@ class GrowthAllowance:
         """
         amount, _, per = text.partition("/")
         if per not in {"", *_PER}:
-            raise ConfigError(
-                f"--fail-if-grows {text}: expected a rate by {', '.join(_PER)}, such as 1MiB/step"
-            )
+            raise ConfigError(f"--fail-if-grows {text}: expected a rate by {', '.join(_PER)}, such as 1MiB/step")
         return cls(parse_bytes(amount), per)
 
     def describe_excess(self, summary: dict[str, Any]) -> str:
