@@ -93,7 +93,7 @@ def show_table(shown: ShownTable, console: Console) -> None:
 
 
 def _cell(value: float | str | None, form: str) -> str:
-    """Return a number in its form; a dash for None, and a text as it is."""
+    """Return a number in its form, a dash for None, and a text unchanged."""
     return value if isinstance(value, str) else "-" if value is None else write_value(form, value)
 
 

@@ -145,7 +145,7 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
 
 
 def finish_mirror(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurried: bool) -> None:
-    """Send what is left, as far as the store lets it be sent, and say what became of it."""
+    """Send the rest, as far as the store takes it, and say whether everything is there."""
     url = mirror.sender.objects.url
     done = False
     with until_interrupted(), voice.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):

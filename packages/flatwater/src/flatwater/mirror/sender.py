@@ -98,7 +98,7 @@ class MirrorSender:
         self.lock, self.renewed = lock, time.monotonic()  # last: a try that failed begins again at the top
 
     def _read_store_(self) -> None:
-        """List the store. A damaged checkpoint stays, and so does every shard while one does not say what it needs.
+        """List the store. A damaged checkpoint stays; all shards stay while a manifest there cannot be read.
 
         The list may be wrong, and the manifest may come whole another time: `flatwater prune` is asked to remove it.
         """

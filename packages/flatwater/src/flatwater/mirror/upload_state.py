@@ -1,4 +1,4 @@
-"""State that a run and its mirror's thread share: what is sent, what waits, and what has become of the rest.
+"""State that a run and its mirror's thread share: the checkpoints that are sent, that wait, and that were dropped.
 
 One checkpoint is being sent and at most one more waits, however slow the store is. State holds manifests, and the
 checkpoints stay on the disk, so nothing here holds their bytes.
@@ -97,7 +97,7 @@ class UploadState:
         return True
 
     def is_last(self) -> bool:
-        """Whether the run has ended, and nothing waits behind what is being sent."""
+        """Whether the run has ended, and no checkpoint waits behind the one that is being sent."""
         with self.turn:
             return self.closing and self.waiting is None
 
@@ -109,7 +109,7 @@ class UploadState:
             return not (self.stopped or (self.closing and self.waiting is not None))
 
     def record_success_(self, *, ended: bool) -> None:
-        """Record that what was taken is at the store; where `ended`, with the last files, and the lock is released."""
+        """Record that the checkpoint is at the store; where `ended`, also the last files, and that the lock is released."""
         with self.turn:
             if self.sending is not None:
                 self.sent += 1
@@ -130,7 +130,7 @@ class UploadState:
                 self.news.append(f"mirror: {why}. {goes_on}, and sending is tried again")
 
     def requeue_after_failure_(self, why: str, pause: float) -> None:
-        """Let what was taken wait again; returns after a pause, which is shorter where the run ends."""
+        """Put the checkpoint that was being sent back to wait; returns after a pause, a shorter one where the run ends."""
         with self.turn:
             self.record_failure_(why, "The run goes on")
             self.put_back_()
@@ -141,7 +141,7 @@ class UploadState:
                 self.turn.wait_for(lambda: self.closing, pause)  # ends early where the run ends meanwhile
 
     def put_back_(self) -> None:
-        """Let what was being sent wait again, unless something newer does."""
+        """Put the checkpoint that was being sent back to wait, unless a newer one waits."""
         with self.turn:
             if self.sending is not None and self.waiting is None:
                 self.waiting = self.sending
@@ -150,7 +150,7 @@ class UploadState:
             self.sending, self.left = None, 0
 
     def skip_current_(self, why: str) -> None:
-        """Drop what was being sent, as it can never be."""
+        """Drop the checkpoint that was being sent: it can never be sent."""
         with self.turn:
             self.dropped += 1
             self.news.append(f"mirror: {why}")

@@ -144,7 +144,7 @@ class Mirror:
             self.sender.release_()
 
     def _send(self) -> bool:
-        """Send what was taken. Returns True where that was the last of a run that has ended."""
+        """Send the checkpoint that was taken. Returns True where it was the last of a run that has ended."""
         self.sender.connect_()  # again, where the store could not be reached before
         self.sender.renew_lock_()
         if self.state.sending is not None:

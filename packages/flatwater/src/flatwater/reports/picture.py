@@ -121,7 +121,7 @@ def _light() -> dict[str, str]:
 
 
 def theme_colour(name: str) -> str:
-    """Return the colour of a name of the style sheet; `#rrggbb` is returned as it is."""
+    """Return the colour of a name of the style sheet; `#rrggbb` is returned unchanged."""
     return _light()[name] if name.startswith("--") else name
 
 

@@ -84,7 +84,7 @@ class PhaseMeter:
             self.marked.append(("", self.mark()))
 
     def count_(self, phase: str, *, ends: bool = True) -> None:
-        """Add what was spent since the last call, as one step of the phase.
+        """Add the time and memory since the last call to the phase, as one of its steps.
 
         Args:
             phase: name of the phase that was at work.
@@ -270,7 +270,7 @@ class Recorder:
         )
 
     def tell_of_alarms(self, round_: int, found: Sequence[Alarm]) -> None:
-        """Write the alarms down, and show what is new, a line for each kind."""
+        """Write alarms down, and show new ones, a line for each kind."""
         if not found:
             return
         self.alarms.write(round_, {"alarms": [f"{a.kind}: {a.message}" for a in found]})
@@ -305,7 +305,7 @@ class Recorder:
             self.voice.show_line(f"the run folder was moved: the run goes on in {now}")
 
     def tell_of_mirror(self) -> None:
-        """Show how the mirror stands, and what happened there."""
+        """Show how the mirror stands, and its new messages."""
         for line in self.mirror.take_messages():
             self.voice.show_line(line)
         if line := self.mirror.status_line():

@@ -178,7 +178,7 @@ class _SignalEnding:
         self._granted = True
 
     def _repeat(self) -> None:
-        """Send the signal again, until the command has ended, or done what was wanted in another way."""
+        """Send the signal again, until the command has ended or has granted the request in another way."""
         # In a thread of its own, which ends when `close_` releases `_over`.
         while not self._over.acquire(timeout=AGAIN_SECONDS) and not self._granted:
             with self._sends:
@@ -191,7 +191,7 @@ _endings: list[_SignalEnding] = []
 
 
 def _clearing_away() -> bool:
-    """Whether the interrupted code runs because a signal has ended what is around it: a `finally`, an `__exit__`."""
+    """Whether the interrupted code clears up after a signal has ended the code around it: a `finally`, an `__exit__`."""
     # `sys.exception` is the one being handled in this thread: a `finally` that a signal caused has it in its chain.
     fault = sys.exception()
     while fault is not None:

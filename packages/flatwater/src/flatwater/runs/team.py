@@ -123,7 +123,7 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def restore_worker_(self, worker: Worker) -> None:
-        """Tell a worker that was started in the place of a dead one what that one knew."""
+        """Give a worker that replaces a dead one the state that the dead one had."""
 
     @property
     def wire_bytes(self) -> int:
@@ -171,7 +171,7 @@ class WorkerPool(ABC):
         }
 
     def ready_(self) -> None:
-        """Have every worker running; replace one that must leave, when what it knows is in the state tree."""
+        """Have every worker running; replace one that must leave, once its state is in the state tree."""
         if not self.workers:
             # All are started before the first answer is awaited: their imports take seconds, and go on side by side.
             self.workers = [self._worker(number) for number in range(len(self._plan.workers))]

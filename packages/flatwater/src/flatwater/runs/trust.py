@@ -99,7 +99,7 @@ def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C
 
 
 def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # noqa: ANN401  (settings)
-    """Remember that this user has the settings in a file, and what stands in for others; see `note_run`."""
+    """Remember that this user has the settings in a file, with `more` in place of some; see `note_run`."""
     settings = read_toml(file) | more
     if named := named_code(settings, file):
         remember_trust(settings, file, named, say)

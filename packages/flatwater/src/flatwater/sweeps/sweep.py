@@ -164,7 +164,7 @@ def setting_text(value: object) -> str:
 
 
 def sweep_outcome(work: Sweep) -> SweepOutcome:
-    """Return what the sweep has come to by now."""
+    """Return the trials of the sweep so far, with the best of them."""
     return SweepOutcome(
         folder=work.folder,
         trainer=work.base.trainer,
