@@ -36,7 +36,6 @@ class Pipe:
         Raises:
             OSError, EOFError: nobody is at the other end, or this one is cut.
         """
-        # The length is taken as it comes: both ends are this program.
         return self._read(int.from_bytes(self._read(_LENGTH)))
 
     def shut_down(self) -> None:

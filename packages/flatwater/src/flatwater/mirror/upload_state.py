@@ -109,7 +109,7 @@ class UploadState:
             return not (self.stopped or (self.closing and self.waiting is not None))
 
     def record_success_(self, *, ended: bool) -> None:
-        """Record that the checkpoint is at the store; where `ended`, also the last files, and that the lock is released."""
+        """Record that the checkpoint is at the store; where `ended`, the last files too, and the lock is released."""
         with self.turn:
             if self.sending is not None:
                 self.sent += 1
@@ -130,7 +130,7 @@ class UploadState:
                 self.news.append(f"mirror: {why}. {goes_on}, and sending is tried again")
 
     def requeue_after_failure_(self, why: str, pause: float) -> None:
-        """Put the checkpoint that was being sent back to wait; returns after a pause, a shorter one where the run ends."""
+        """Put the checkpoint that was being sent back to wait; returns after a pause, shorter where the run ends."""
         with self.turn:
             self.record_failure_(why, "The run goes on")
             self.put_back_()

@@ -191,7 +191,7 @@ _endings: list[_SignalEnding] = []
 
 
 def _clearing_away() -> bool:
-    """Whether the interrupted code clears up after a signal has ended the code around it: a `finally`, an `__exit__`."""
+    """Whether the interrupted code clears up after a signal has ended what is around it, as in a `finally`."""
     # `sys.exception` is the one being handled in this thread: a `finally` that a signal caused has it in its chain.
     fault = sys.exception()
     while fault is not None:
