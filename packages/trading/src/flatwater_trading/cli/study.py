@@ -1,4 +1,4 @@
-"""`flatwater study`."""
+"""`flatwater study`: train and test traders in the folds of a walk-forward."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

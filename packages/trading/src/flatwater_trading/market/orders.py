@@ -52,7 +52,7 @@ class Position:
     """ISO; a day of the prices."""
     entry_price: float
     target: float
-    """Percent above the purchase price."""
+    """Sale target, in percent above the purchase price."""
     shares: float
     """Number of shares held now; after a split it is larger than the number bought."""
 
@@ -97,7 +97,7 @@ class Purchase:
     """Share of the equity that is spent."""
     coefficient: float
     target: float
-    """Percent above the purchase price."""
+    """Sale target, in percent above the purchase price."""
     target_price: float
     hold_days: int
     """Rows of the prices after which it is sold at the latest."""
@@ -117,7 +117,7 @@ class Orders:
     """The largest coefficients among what can be bought; one of `threshold` or more is wanted."""
     threshold: float
     cash: float
-    """Left after these orders."""
+    """Cash that is left after these orders."""
     equity: float
     """Cash and positions at the last closes, before today's costs."""
     unit: str = DAILY.unit

@@ -26,7 +26,7 @@ class Calendar:
     """The frequency of a panel's rows."""
 
     name: str
-    """`daily`, `daily, weekends too`, `weekly`, `monthly`, `quarterly`, `yearly` or `irregular`."""
+    """Name: `daily`, `daily, weekends too`, `weekly`, `monthly`, `quarterly`, `yearly` or `irregular`."""
     a_year: int
     """Rows of a year, 1 or more."""
     unit: str

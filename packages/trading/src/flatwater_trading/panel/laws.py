@@ -117,7 +117,7 @@ class ShockFollowing:
     gain: float
     growth: float
     sign: np.ndarray
-    """[T] of 1 and -1."""
+    """Sign of each day [T], 1 or -1."""
     leader: np.ndarray | None = None
     """Shocks [T] of the column that leads, in deviations; None where each column follows its own."""
     shows_sign: bool = False

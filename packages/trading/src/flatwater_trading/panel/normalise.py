@@ -33,9 +33,9 @@ class Statistics:
     """Mean and deviation of each column and feature over the training days; of all that can be bought where pooled."""
 
     mean: np.ndarray
-    """[N, F'] float64; 0 where no value is known on those days."""
+    """Means [N, F'] float64; 0 where no value is known on those days."""
     deviation: np.ndarray
-    """[N, F'] float64, of the population (divided by the count); 1 where it is 0.
+    """Deviations [N, F'] float64, of the population (divided by the count); 1 where it is 0.
 
     Infinite where no value is known on the training days: such a column is observed as 0, which is what a missing
     column is. (A deviation of 1 would show the price of a share that was listed later as clipped to 10.)

@@ -29,15 +29,15 @@ class Panel:
     """Prices and indicators of N instruments on T days."""
 
     values: np.ndarray
-    """[T, N, F] float32, read-only; memory-mapped when the panel was opened from a file. NaN where missing."""
+    """Features [T, N, F] float32, read-only; memory-mapped when the panel was opened from a file. NaN where missing."""
     valid: np.ndarray
-    """[T, N] bool: the day has a usable close: finite, and above 0 where it can be bought."""
+    """Mask [T, N] bool of the days with a usable close: finite, and above 0 where it can be bought."""
     dates: np.ndarray
-    """[T] datetime64[D], strictly increasing."""
+    """Days [T] datetime64[D], strictly increasing."""
     instruments: tuple[str, ...]
-    """[N] names, all different."""
+    """Names [N] of the columns, all different."""
     investable: np.ndarray
-    """[K] int64 column numbers, increasing. The others are context columns: seen, but never traded."""
+    """Column numbers [K] int64 that can be bought, increasing. The others are context columns: seen, never traded."""
     features: tuple[str, ...]
     """Names of the last axis of `values`: the nine, and own ones."""
     origins: Mapping[str, str]
@@ -45,8 +45,8 @@ class Panel:
     fingerprint: str
     """sha256 (hex) of values, dates, names and investable columns: equal for equal contents, however stored."""
     raw_close: np.ndarray | None = None
-    """[T, N] float32: closes as they were traded, of a file that has adjusted ones beside them; NaN where missing. For
-    orders alone: nothing is learned from them, and they are not part of the fingerprint. None where there are none."""
+    """Closes as they were traded [T, N] float32, of a file with adjusted closes beside them; NaN where missing. They
+    are for orders alone: nothing is learned from them, and the fingerprint leaves them out. None where unknown."""
 
     @property
     def calendar(self) -> Calendar:

@@ -50,7 +50,7 @@ class SplitSummary:
     """One stretch of tradable days."""
 
     name: str
-    """`train`, `validation` or `holdout`."""
+    """Name: `train`, `validation` or `holdout`."""
     first: str
     """Its first tradable day."""
     last: str

@@ -31,7 +31,7 @@ class SyntheticPanel:
     panel: Panel
     """The panel that agents and environments see."""
     drift: np.ndarray
-    """[T, N] float32: expected log return from the close of day t to that of day t + 20, given all that has happened
+    """Expected log return [T, N] float32 from the close of day t to that of day t + 20, given all that has happened
     and is hidden on day t, as if nothing halted or ended. NaN where the day has no close. It means nothing for a first
     context column that the law speaks by. An oracle may use it, nothing else may."""
 

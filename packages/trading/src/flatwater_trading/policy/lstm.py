@@ -20,7 +20,7 @@ CHUNK_NUMBERS = 8 << 20
 
 @dataclass(frozen=True)
 class LstmEncoder:
-    """`kernels[0]` days make one patch; the LSTM reads the patches in order (Hochreiter & Schmidhuber 1997)."""
+    """An LSTM over patches of `kernels[0]` days in their order (Hochreiter & Schmidhuber 1997)."""
 
     kernels: tuple[int, ...]
     features: int

@@ -67,9 +67,9 @@ class ErlState:
     outcomes: PurchaseOutcomes | None
     """Gains of all purchases, for hindsight."""
     eval_env: Simulator = derived_field()
-    """tile x train_slices episodes on training days: one tile of members after the other."""
+    """Simulator of tile x train_slices episodes on training days: one tile of members after the other."""
     val_env: Simulator = derived_field()
-    """(tile + 1) x validation_slices episodes on validation days: the champion plays beside each tile."""
+    """Simulator of (tile + 1) x validation_slices episodes on validation days: the champion plays beside each tile."""
     room: PlayBuffers
     """Plans of both environments' episodes, one after the other."""
     played: Transitions | None = derived_field()
