@@ -42,7 +42,7 @@ SEEDS = (0, 1, 2)
 
 
 def in_process(part: str, argument: str) -> dict[str, Any]:
-    """What a fresh process does."""
+    """Measure a part in this process, which is fresh."""
     if part == "plan":
         whole = erl_run.compose(config_of(argument))
         held, planned = nbytes(whole.trainer.run), {**whole.plan.owners, **whole.plan.mapped}
@@ -99,7 +99,7 @@ def bench_flat() -> dict[str, Any]:
 
 
 def bench_windows() -> dict[str, Any]:
-    """What was said of the windows when it was first said, against what happened."""
+    """Hold what was first said of the windows against what happened."""
     found = fresh("windows")
     about = [f for f in found["findings"] if f["owner"].startswith("replay.windows")]
     true_plateau = sum(size for path, size in found["owners"].items() if path.startswith("replay.windows"))
@@ -136,7 +136,7 @@ def failures(found: dict[str, Any]) -> list[str]:
 
 
 def claims(found: dict[str, Any]) -> Iterator[Claim]:
-    """What is said of each part."""
+    """Yield the claims of each part."""
     if sizes := found.get("plan"):
         apart = " / ".join(str(part["planned"] - part["held"]) for part in sizes.values())
         name = f"bytes of a run's state that are planned and not held, at {', '.join(sizes)}"

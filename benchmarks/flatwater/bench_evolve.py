@@ -50,7 +50,7 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
     "HalfCheetah-v5": {"td3": {"learning_rate": 1e-3, "learning_starts": 10_000}, "sac": {"learning_starts": 10_000}},
     "Hopper-v5": {"td3": {"learning_rate": 3e-4, "learning_starts": 10_000}, "sac": {"learning_starts": 10_000}},
 }
-"""What Stable-Baselines3's model zoo changes of its defaults."""
+"""Settings that Stable-Baselines3's model zoo changes from its defaults."""
 
 
 @dataclass
@@ -181,7 +181,7 @@ def scaled(agent: Any, action: Any) -> Any:  # noqa: ANN401  (of AgileRL)
 
 
 def returns(env: str, act: Callable[[Any], Any]) -> list[float]:
-    """What a policy is paid in each of the episodes."""
+    """Play the episodes, and return what each of them paid."""
     world, found = gymnasium.make(env), []
     for episode in range(EPISODES):
         seen, _ = world.reset(seed=(HELD_OUT + episode) % 2**32)

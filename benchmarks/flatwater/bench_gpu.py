@@ -40,11 +40,11 @@ from flatwater_trading.recipe.run import ErlRun, compose
 from flatwater_trading.training.setup import window_bytes
 
 PASSES = 10
-"""How often an update reads or writes its observations at least: gathered three times, and read seven times."""
+"""Times that an update reads or writes its observations at least: gathered three times, and read seven times."""
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:
-    """By the device's clock, where it has one."""
+    """Time some work, by the device's clock where it has one."""
     if device.type != "cuda":
         began = time.perf_counter()
         work()
@@ -96,7 +96,7 @@ def kernels_of(work: Callable[[], object]) -> tuple[int, float]:
 
 
 def phases(size: str, device: torch.device) -> list[dict[str, Any]]:
-    """Of a generation: the first one warms up, the second is timed, and later ones are looked at."""
+    """Measure the phases of a generation: the first one warms up, the second is timed, and later ones are looked at."""
     run = built(size, device)
     train_(run.trainer, 1, Silent())
     setup, rows = run.setup, []
@@ -115,7 +115,7 @@ def phases(size: str, device: torch.device) -> list[dict[str, Any]]:
 
 
 def judge(run: ErlRun, tiles: int) -> None:
-    """What `validate` computes; its last step crowns the champion besides, for which it reads a number."""
+    """Compute what `validate` does, whose last step also crowns the champion, for which it reads a number."""
     for tile in range(tiles):
         run.trainer.crew.judge(tile)
 
@@ -162,7 +162,7 @@ def repeats(size: str, device: torch.device) -> bool:
 
 
 def growth_of_reserved(rounds: int, device: torch.device) -> float:
-    """Of S, from the tenth generation to the last."""
+    """Measure the growth of reserved memory at size S, from the tenth generation to the last."""
     if device.type != "cuda":
         return 1.0
     run = built("S", device)

@@ -31,7 +31,7 @@ CASES: list[dict[str, Any]] = [
 
 
 def seconds() -> float:
-    """Of CPU, of this process and its children."""
+    """Return the CPU seconds of this process and its children."""
     me = psutil.Process()
     times = [each.cpu_times() for each in (me, *me.children(recursive=True))]
     spent: float = sum(each.user + each.system for each in times)

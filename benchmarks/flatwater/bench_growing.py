@@ -30,13 +30,13 @@ PLAYERS = ("policy", "heuristic", "wait", "random")
 
 
 def flatwater(*words: str) -> str:
-    """What the command prints; one torch thread, so that runs beside each other are the same as one alone."""
+    """Run the command and return its output; with one torch thread, so that runs side by side are as one alone."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run([*FLATWATER, *words], check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
 
 
 def cpu_seconds_of_children() -> float:
-    """Of all that have ended."""
+    """Return the CPU seconds of all children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -76,7 +76,7 @@ def named(envs: GrowingEnvs) -> list[dict[str, Tensor]]:
 
 
 def looped(envs: GrowingEnvs) -> list[LoopedHost]:
-    """The same hosts, one by one."""
+    """Return the hosts of the environments one by one, and not as a pool."""
     net: Any = pool_host(envs)
     hosts = []
     for env in range(HOSTS):
@@ -87,7 +87,7 @@ def looped(envs: GrowingEnvs) -> list[LoopedHost]:
 
 
 def speed(kind: str) -> dict[str, Any]:
-    """How far apart they are after 20 updates, and CPU seconds of each side's turns."""
+    """Measure how far apart both sides are after 20 updates, and the CPU seconds of each side's turns."""
     config = GrowingConfig(host=HostConfig(kind="mlp" if kind == "mlp" else "conv"), fit=FitConfig(batch_size=32))
     envs = begun(config)
     alone = looped(envs)
@@ -134,7 +134,7 @@ def distance(envs: GrowingEnvs, alone: list[LoopedHost]) -> float:
 
 
 def cpu_seconds(turn: Callable[[], None]) -> float:
-    """Of this process, which has one thread."""
+    """Return the CPU seconds of a turn in this process, which has one thread."""
     began = time.process_time()
     turn()
     return time.process_time() - began
@@ -202,7 +202,7 @@ def failures(found: dict[str, Any]) -> list[str]:
 
 
 def claims(found: dict[str, Any]) -> Iterator[Claim]:
-    """What is said of each part."""
+    """Yield the claims of each part."""
     for kind, part in found.get("speed", {}).items():
         name = f"{HOSTS} growing networks ({kind}) in one arena: times as fast as one by one"
         right = part["ratio"] >= part["claim"] and part["apart"] <= APART

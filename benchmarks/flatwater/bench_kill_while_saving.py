@@ -122,7 +122,7 @@ def kill_while_saving(saver: Saver, folder: Path, tree: Tree, wait: float) -> in
 
 
 def judge(saver: Saver, folder: Path, tree: Tree, ended: int) -> str:
-    """What is wrong with what was left behind; empty where nothing is."""
+    """Say what is wrong with the files that were left behind; empty where nothing is."""
     for leaf in tree.values():
         leaf.fill_(-1.0)
     if not saver.load_(tree, folder):

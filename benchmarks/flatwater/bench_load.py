@@ -43,7 +43,7 @@ def make_run(folder: Path, rounds: int) -> None:
 
 
 def cpu_seconds(*words: str) -> float:
-    """Of a command, with its start."""
+    """Return the CPU seconds of a command, with its start."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", PROGRAM, *words], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -72,7 +72,7 @@ def leaves(run: Path) -> dict[str, str]:
 
 @dataclass
 class Losses:
-    """What is to be lost, and what came of it."""
+    """The losses that are to happen, and their outcome."""
 
     wanted: list[str]
     """Signals by name, or NODE, in their order, with LEARNING where it is to fall there."""
@@ -207,7 +207,7 @@ def killed_head(folder: Path, rounds: int, workers: int, moment: float) -> None:
 
 
 SHARE: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80 << 20, "memory": 2 << 30}
-"""Of a node of the cluster."""
+"""Resources of a node of the cluster."""
 
 
 @contextlib.contextmanager

@@ -105,7 +105,7 @@ def bench_slowed(store: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def bench_growth(store: Any) -> dict[str, Any]:  # noqa: ANN401
-    """From the 20th checkpoint to the 200th."""
+    """Measure growth from the 20th checkpoint to the 200th."""
     bucket = f"s3://{store.new_bucket()}"
     store.set(**SLOW)
     found = run_fresh(__file__, ["--in-process", "growth", "--url", f"{bucket}/run"])
@@ -125,7 +125,7 @@ def bench_kills(store: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def in_process(part: str, url: str, rounds: int) -> dict[str, Any]:
-    """What a fresh process does."""
+    """Measure a part in this process, which is fresh."""
     with tempfile.TemporaryDirectory(prefix="flatwater-mirror-") as name:
         folder = Path(name) / "run"
         if part == "slowed":
@@ -153,7 +153,7 @@ def failures(found: dict[str, Any]) -> list[str]:
 
 
 def claims(found: dict[str, Any]) -> Iterator[Claim]:
-    """What is said of each part."""
+    """Yield the claims of each part."""
     if part := found.get("faulty"):
         name = "checkpoints lost at a store that refuses 30 % of all requests and cuts 20 % of all connections"
         yield Claim("flatwater", "lost", name, f"{part['lost']}", "0", part["lost"] == 0)

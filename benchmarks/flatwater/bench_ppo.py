@@ -58,7 +58,7 @@ JUDGED = 1 << 31
 
 @dataclass(frozen=True)
 class Settings:
-    """Of both: copies and steps of a block, and how it is learned from."""
+    """Settings of both programs: copies and steps of a block, and how it is learned from."""
 
     envs: int
     block: int

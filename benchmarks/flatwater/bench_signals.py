@@ -63,7 +63,7 @@ class Finalised:
 
 
 def catch_all(work: Callable[[], object]) -> None:
-    """What a library does that is sure of itself."""
+    """Do some work and swallow every exception, as an overconfident library does."""
     with contextlib.suppress(BaseException):
         work()
 

@@ -195,7 +195,7 @@ def each(turn: Callable[[int], object]) -> float:
 
 
 def cpu_seconds(turn: Callable[[], None]) -> float:
-    """Of this process, which has one thread."""
+    """Return the CPU seconds of a turn in this process, which has one thread."""
     began = time.process_time()
     turn()
     return time.process_time() - began
@@ -238,7 +238,7 @@ SAID = {
 
 
 def claims(found: dict[str, Any]) -> Iterator[Claim]:
-    """What is said of each part."""
+    """Yield the claims of each part."""
     if kept := found.get("memory"):
         grown, name = kept["resident"], "growth of resident memory over 20,000 steps of 16 taught agents"
         wanted, right = f"≤ {RESIDENT / 1e6:.0f} MB", grown <= RESIDENT

@@ -48,7 +48,7 @@ TILE = {"S": 8, "M": 4, "FULL": 4}
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """Of this process and of others."""
+    """Return the CPU seconds of this process and of others."""
     others = (psutil.Process(pid).cpu_times() for pid in pids)
     spent: float = sum(each.user + each.system for each in others)
     return time.process_time() + spent
@@ -129,7 +129,7 @@ def flat(rounds: int, *, on_ray: bool) -> int:
 
 
 def told_of_stores() -> str:
-    """What the object stores of a cluster hold, and what the processes that keep them have for themselves."""
+    """Describe what the object stores of a cluster hold, and what the processes that keep them have for themselves."""
     from flatwater.cluster.ray_workers import object_store_bytes  # noqa: PLC0415  (an extra)
 
     used = object_store_bytes()
@@ -187,7 +187,7 @@ def main() -> int:
 
 
 def claims(rows: list[dict[str, Any]]) -> Iterator[Claim]:
-    """What is said of each size, with the most workers."""
+    """Yield the claims of each size, with the most workers."""
     for size in dict.fromkeys(row["size"] for row in rows):
         last = [row for row in rows if row["size"] == size][-1]
         name = f"a generation at {size}: CPU seconds of one process over those of {last['case']}, the same bits"

@@ -97,7 +97,7 @@ class Clock:
         self.seconds = 0.0
 
     def around(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, counted."""
+        """Wrap a function so that its calls are counted."""
 
         def counted(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             began = cpu_seconds()
@@ -110,7 +110,7 @@ class Clock:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 

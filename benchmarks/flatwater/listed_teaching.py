@@ -83,7 +83,7 @@ class ListedTeaching:
         return columns | {"begun": begun_}
 
     def look(self) -> PolicyOutput:
-        """What the student makes of what is seen now."""
+        """Return the student's output for the current observations."""
         shown = torch.from_numpy(self.obs.reshape(self.agents, *self.obs.shape[2:]).copy())
         return self.student(self.weights, shown.unsqueeze(0), self.memory, self.starts.unsqueeze(0))
 

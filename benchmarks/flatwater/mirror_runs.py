@@ -31,12 +31,12 @@ STORE = runpy.run_path(str(ROOT / "packages" / "flatwater" / "tests" / "runs" / 
 TRAIN = ["train", "erl", "--config", str(ROOT / "examples" / "trading" / "small.toml")]
 FLATWATER = [sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())"]
 THREAD = "_run_thread"
-"""What the mirror's thread does, from its beginning to its end."""
+"""Name of the function that the mirror's thread runs, from its beginning to its end."""
 Hashes = dict[str, str]
 
 
 class Inside:
-    """What a mirror takes of its run: seconds that the run waits in it and at its end, CPU seconds of its thread."""
+    """The cost of a mirror for its run: seconds that the run waits in it and at its end, CPU seconds of its thread."""
 
     def __init__(self) -> None:
         """Nothing yet."""

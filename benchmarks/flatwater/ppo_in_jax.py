@@ -69,7 +69,7 @@ def adam(both: Any, moments: Any, grads: Any) -> tuple[Any, Any]:
 
 
 def program(envs: int) -> tuple[Any, Any]:
-    """What trains for `BLOCKS` blocks, and what it begins with."""
+    """Return the function that trains for `BLOCKS` blocks, and the state that it begins with."""
     env, params = gymnax.make("CartPole-v1")
 
     def act(carry: Any, _: Any) -> tuple[Any, Any]:

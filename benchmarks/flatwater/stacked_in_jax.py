@@ -40,7 +40,7 @@ def value(critic: Net, obs: Any, action: Any) -> Any:  # noqa: ANN401
 
 
 def adam(net: Net, moments: Any, gradient: Net, step: Any, lr: float) -> tuple[Net, Any]:  # noqa: ANN401
-    """As in torch."""
+    """Do a step of Adam, as torch does it."""
     mean = jax.tree.map(lambda m, g: BETA * m + (1 - BETA) * g, moments[0], gradient)
     square = jax.tree.map(lambda s, g: BETA_OF_SQUARES * s + (1 - BETA_OF_SQUARES) * g * g, moments[1], gradient)
 

@@ -52,7 +52,7 @@ class StoringReplay(RowReplay):
 
 
 def storing(replay: RowReplay, window: tuple[int, int, int], device: torch.device) -> StoringReplay:
-    """The same replay with room for windows of [columns, days, features].
+    """Return a replay that also has room for windows of [columns, days, features].
 
     Raises:
         MemoryLimitError: the system has not so many addresses to give.
@@ -90,7 +90,7 @@ def store_(replay: RowReplay, observations: Float[Tensor, "N T F"], places: Int[
 
 
 def store_windows_() -> None:
-    """From here on every run of traders of this process stores its windows."""
+    """Make every later run of traders in this process store its windows."""
     build, remember_ = erl_state._replay, tile.append_to_replay_  # noqa: SLF001  (what is replaced)
 
     def build_storing(setup: ErlSetup, market: Market) -> StoringReplay:
@@ -118,13 +118,13 @@ def store_windows_() -> None:
 
 
 def observe_stored(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
-    """What was seen at ring positions `at`, from its copy."""
+    """Gather the observations at ring positions `at`, from their copies."""
     assert isinstance(source.replay, StoringReplay)
     return copied(source, source.replay.windows.seen, at, at, source.buffers.seen)
 
 
 def observe_next_stored(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
-    """What followed on ring positions `at`, from its copy."""
+    """Gather the observations that followed on ring positions `at`, from their copies."""
     assert isinstance(source.replay, StoringReplay)
     following = source.replay.following[at].long()
     return copied(source, source.replay.windows.following, at, following, source.buffers.following)

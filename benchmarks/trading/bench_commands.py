@@ -1,4 +1,4 @@
-"""What each command holds at its highest, beside its own plan and beside training.
+"""Peak memory of each command, beside its own plan and beside training.
 
     python benchmarks/trading/bench_commands.py [--size FULL] [--updates 2] [--json]
 
@@ -57,7 +57,7 @@ def in_process(words: list[str]) -> dict[str, Any]:
 
 
 def plan_of(words: list[str]) -> int:
-    """What a command plans to hold at its highest."""
+    """Return the peak that a command plans."""
     if words[0] == "export":  # tells its plan as a table alone
         done = subprocess.run([sys.executable, "-c", PLAN_OF_EXPORT, words[1]], check=True, stdout=subprocess.PIPE)
         return int(done.stdout)
@@ -89,7 +89,7 @@ def bench(size: str, updates: int) -> dict[str, Any]:
 
 
 def say(name: str, row: dict[str, Any]) -> None:
-    """What was measured so far, where it takes long."""
+    """Print a row as soon as it is measured, since all of them take long."""
     print(f"{name}: {row}", file=sys.stderr, flush=True)
 
 
@@ -102,7 +102,7 @@ def failures(found: dict[str, Any]) -> list[str]:
 
 
 def claims(found: dict[str, Any]) -> Iterator[Claim]:
-    """What is said of them."""
+    """Yield the claims of the commands."""
     rows = found["commands"]
     training, most = rows["train"]["peak"], max(row["peak"] for name, row in rows.items() if name != "train")
     name = "highest resident memory of a command that uses a run, beside training"

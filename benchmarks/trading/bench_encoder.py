@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def claim(ratio: float) -> Claim:
-    """What is said of the shared encoder."""
+    """Return the claim of the shared encoder."""
     name = "one pass over an episode of 145 days: times as fast as each window of 504 days anew"
     return Claim("trading", "shared", name, f"{ratio:.0f}", "≥ 50", ratio >= 50)
 

@@ -31,7 +31,7 @@ from flatwater_watch.meters.process import resident_bytes
 LIMITS = {"S": 2.0, "M": 30.0, "FULL": 300.0}
 """CPU seconds of one generation."""
 COUNTED = {"S": 2, "M": 2, "FULL": 1}
-"""Which generation is counted. The first one takes memory that the second has; at FULL a second costs minutes."""
+"""Generation that is counted. The first one takes memory that the second has; at FULL a second costs minutes."""
 ORIGINAL = {"S": 4.3 * 3600, "M": 2.6 * 86400, "FULL": 33 * 86400}
 """The original's CPU seconds for a generation, derived in the reference (4.3 h, 2.6 days, 33 days)."""
 PHASES = ("learn", "evaluate", "validate", "evolve")

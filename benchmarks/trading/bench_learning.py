@@ -55,7 +55,7 @@ MARKETS = {
     "costs": SIZE.format(law="trend", signal=0.02, life=100, seed="{seed}"),
     "none": SIZE.format(law="none", signal=0, life=100, seed="{seed}"),
 }
-"""What is given as the panel: `signal` is a share of the variance of 20-day returns, `signal_days` a drift's life."""
+"""Panels by market: `signal` is a share of the variance of 20-day returns, `signal_days` a drift's life."""
 DEAR_BPS = 100.0
 """Commission a side in the market `costs`: more than a month's drift is worth."""
 NOTHING = ("costs", "none")
@@ -88,7 +88,7 @@ def simulator(composition: ErlRun, starts: torch.Tensor) -> Simulator:
 
 
 def play_members(composition: ErlRun) -> dict[str, torch.Tensor]:
-    """What each member and the champion, the last, came to on the mean episode, without noise."""
+    """Play the members and, last, the champion without noise; the results of each on the mean episode."""
     setup, run, starts = composition.setup, composition.trainer.run, episode_starts(composition)
     actors, days = run.learner.actor, composition.config.env.episode.days
     env = simulator(composition, starts.repeat(len(actors)))
@@ -185,7 +185,7 @@ def main() -> None:
 
 
 def claims(rows: list[dict[str, Any]], algorithm: str) -> Iterator[Claim]:
-    """What each market's champions earn, beside the best of the simple rules."""
+    """Yield the claims of each market: what its champions earn, beside the best of the simple rules."""
     for market in dict.fromkeys(row["market"] for row in rows):
         of = [row for row in rows if row["market"] == market]
         whole = 1.0 if market in NOTHING else sum(row["oracle"] for row in of)

@@ -214,7 +214,7 @@ def shared_critic(policy: Any, critic: Any) -> Any:
 
 
 def agent(name: str, env: Traders, seed: int) -> Any:
-    """With the library's defaults, but for the discount and what the docstring of the module says."""
+    """Build an agent with the library's defaults, but for the discount and what the module's docstring says."""
     common: dict[str, Any] = {"gamma": 0.05, "seed": seed, "device": "cpu"}
     if name == "ppo":
         return PPO(SharedPPO, env, n_steps=128, batch_size=256, learning_rate=1e-3, **common)

@@ -140,7 +140,7 @@ def fresh(part: str, updates: int, folder: Path) -> dict[str, Any]:
 
 
 def in_process(part: str, updates: int, folder: Path) -> dict[str, Any]:
-    """What a fresh process does."""
+    """Measure a part in this process, which is fresh."""
     if part == "growth":
         return session(growth_config(), folder)
     config = full_config(updates)
@@ -206,7 +206,7 @@ def failures(found: dict[str, Any]) -> list[str]:
 
 
 def claims(found: dict[str, Any]) -> Iterator[Claim]:
-    """What is said of each part."""
+    """Yield the claims of each part."""
     if part := found.get("transition"):
         taken, name = part["bytes"], "bytes of a transition in the replay, 108 instruments"
         right = taken <= BYTES_OF_TRANSITION

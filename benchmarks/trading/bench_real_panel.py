@@ -52,7 +52,7 @@ def config_of(options: argparse.Namespace) -> ErlRunConfig:
 
 
 def in_process(options: argparse.Namespace) -> dict[str, Any]:
-    """What each fresh process does."""
+    """Train or measure in this process, which is fresh."""
     config, folder = config_of(options), RunFolder(options.run)
     if options.in_process == "import":
         panel = load_panel(config.panel)

@@ -79,7 +79,7 @@ class Client:
             time.sleep(0.01)
 
     def state(self) -> str:
-        """What of the server's process could have been changed."""
+        """Ask the server for the parts of its process that a watch could have changed."""
         said: bytes = urllib.request.urlopen(f"{self.address}/state", timeout=30).read()  # noqa: S310  (same)
         return said.decode()
 

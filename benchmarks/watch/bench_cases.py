@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def claims(totals: Counter[str]) -> Iterator[Claim]:
-    """What is said of all together."""
+    """Yield the claims of all cases together."""
     found, owner, growing, line, lines = (totals[key] for key in ("found", "owner", "growing", "line", "lines"))
     name = "real leaks of public projects: found; owner right; line right"
     right = found == growing and owner >= 0.9 * growing and line >= 0.9 * lines

@@ -23,7 +23,7 @@ WATCH = "import sys; from flatwater.cli.main import main; sys.exit(main())"
 
 
 def own_bytes(pid: int) -> int:
-    """What no other process shares; 0 of a process that has ended."""
+    """Return the bytes that no other process shares; 0 for a process that has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):

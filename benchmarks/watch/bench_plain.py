@@ -36,7 +36,7 @@ SOURCE = PROGRAM.read_text().splitlines()
 
 @dataclass(frozen=True)
 class Row:
-    """What was said of one program."""
+    """The answer about one program."""
 
     said: str
     found: bool

@@ -58,11 +58,11 @@ FLAT_ROUNDS = {"torch_loop": 120, "vector_env": 80, "cleanrl_ppo": 200}
 STEP_PAIRS = 400
 OBJECTS = 1_000_000
 ROUND = 0.01
-"""Seconds of work between two boundaries of the program whose pauses are measured, ..."""
+"""Seconds of work between two boundaries of the program whose pauses are measured."""
 WATCHED = 40.0
-"""... and seconds after which that ends: what is over the credit for investigations comes in at one slice in 10 s."""
+"""Seconds after which that program ends: beyond its credit an investigation gets one slice in 10 s."""
 HEAP: list[Any] = []
-"""What the census part counts."""
+"""Objects that the census part counts."""
 WATCH = [sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())", "watch"]
 
 
@@ -98,7 +98,7 @@ def bench_overhead(pairs: int, only: list[str]) -> dict[str, Any]:
 
 
 def overhead_of(name: str, rounds: int, pairs: int) -> dict[str, Any]:
-    """What watching a program costs at its start, and from its second round on."""
+    """Measure what watching a program costs at its start, and from its second round on."""
     ratios, starts, inside, taken = [], [], [], []
     for n in range(pairs):
         order = [True, False] if n % 2 else [False, True]
@@ -165,7 +165,7 @@ def bench_census() -> dict[str, Any]:
 
 
 def bench_zoo(only: list[str]) -> dict[str, Any]:
-    """What is said of each program, against what must be said."""
+    """Judge what the watch says of each program, against what it must say."""
     judged = {}
     for name in only or [*ZOO["GROWING"], *ZOO["FLAT"]]:
         _, found = watched(name, ZOO["ROUNDS"])
@@ -232,7 +232,7 @@ def failures(found: dict[str, Any]) -> list[str]:
 
 
 def claims(found: dict[str, Any]) -> Iterator[Claim]:
-    """What is said of each part."""
+    """Yield the claims of each part."""
     yield from claims_of_cost(found)
     if rows := found.get("zoo"):
         right = sum(bool(row["right"]) for row in rows.values())
@@ -243,7 +243,7 @@ def claims(found: dict[str, Any]) -> Iterator[Claim]:
 
 
 def claims_of_cost(found: dict[str, Any]) -> Iterator[Claim]:
-    """What a watch costs."""
+    """Yield the claims of what a watch costs."""
     if rows := found.get("overhead"):
         ratios = {name: row["median"] for name, row in rows.items()}
         name = f"CPU seconds of flat programs, watched over alone: {', '.join(rows)}"

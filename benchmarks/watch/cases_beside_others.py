@@ -34,7 +34,7 @@ from watched_cases import WATCH, Said, environment, judge, missing
 
 FOLDERS = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "packages" / "watch" / "tests" / "cases")]
 LOOK = 0.2
-"""What part of the program's time by itself passes between two looks."""
+"""Share of the program's time by itself that passes between two looks."""
 RIVALS = str(Path(__file__).parent / "rivals.py")
 RECORD = """
 import runpy, sys
@@ -58,7 +58,7 @@ with memray.FileReader(file) as reader:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command took, its children with it, and what it wrote."""
+    """The cost of a command, its children with it, and its output."""
 
     cpu: float
     seconds: float
@@ -69,14 +69,14 @@ class Ran:
 
 @dataclass(frozen=True)
 class Task:
-    """What an adapter is given."""
+    """The task of an adapter."""
 
     name: str
-    """Of the case."""
+    """Name of the case."""
     folder: Path
     """An empty one."""
     seconds: float
-    """What the program takes by itself."""
+    """Seconds that the program takes by itself."""
     python: Callable[..., Ran]
     """Runs the Python of the other tools, as `run_with` does: with arguments, and a folder that leads its path."""
 
@@ -123,14 +123,14 @@ def run_with(python: str, folder: Path, limit: float, more: list[str], first: Pa
 
 
 def with_memray(task: Task) -> tuple[Answer, list[Ran]]:
-    """What was there at the peak, by stack; native traces."""
+    """Ask memray: allocations at the peak, by stack, with native traces."""
     recorded = task.python(["-c", RECORD, str(program_of(task.name)), str(task.folder / "capture.bin")])
     read = task.python(["-c", READ, task.name, str(task.folder / "capture.bin"), *FOLDERS])
     return judged(task.name, read.text.splitlines()[-1]), [recorded, read]
 
 
 def with_fil(task: Task) -> tuple[Answer, list[Ran]]:
-    """The same."""
+    """Ask Fil: allocations at the peak, by stack."""
     ran = task.python(["-m", "filprofiler", "-o", str(task.folder), "--no-browser", "run", str(program_of(task.name))])
     (file,) = task.folder.glob("*/peak-memory.prof")
     return judged(task.name, stacks_point_at(task.name, fil_stacks(file.read_text()))), [ran]
@@ -213,7 +213,7 @@ def measured(name: str, tool: str, python: str, limit: float, seconds: float) ->
 
 
 def in_fresh_process(of: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
-    """What a function returns; the peak of a program is never less than its parent's, and answers can be large."""
+    """Call a function in a fresh process: a program's peak is at least its parent's, and answers can be large."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(of, *arguments).result()
 

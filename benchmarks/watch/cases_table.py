@@ -35,7 +35,7 @@ LETTERS = {"found": "F", "owner": "O", "line": "L", "verdict": "V", "date": "D"}
 
 @dataclass(frozen=True)
 class Answer:
-    """Which parts of an answer are right, and what was put first."""
+    """The parts of an answer that are right, and the place that was put first."""
 
     found: bool
     owner: bool
@@ -47,7 +47,7 @@ class Answer:
 
 
 def judged(name: str, top: str | None, names: Iterable[str] = (), *, leak: bool = False) -> Answer:
-    """What the first line of another tool is worth.
+    """Judge the first line of another tool.
 
     Args:
         name: of the case.
@@ -106,7 +106,7 @@ def scalene_points_at(profile: dict[str, Any]) -> tuple[str | None, bool]:
 
 
 def watch_answer(findings: list[dict[str, Any]], right: Right) -> Answer:
-    """The same of the first finding of flatwater."""
+    """Judge the first finding of flatwater."""
     dated = any(each["limit_step"] is not None or each["plateau_step"] is not None for each in findings)
     top = f"{findings[0]['verdict']}: {findings[0]['owner']}" if findings else ""
     made = findings[0]["made_at"] if findings else None
@@ -142,7 +142,7 @@ def _more(row: dict[str, Any], alone: dict[str, Any]) -> float:
 
 
 def _median(form: str, whole: dict[str, dict[str, Any]], tool: str, number: Callable[[Any, Any], float]) -> str:
-    """Of the programs that ended under a tool."""
+    """Format the median of a number, over the programs that ended under a tool."""
     numbers = [number(row[tool], row["alone"]) for row in whole.values() if "cpu" in row.get(tool, {})]
     return form.format(median(numbers)) if numbers else ""
 

@@ -77,7 +77,7 @@ def importing() -> bool:
 
 
 def growth(before: bytes, after: bytes) -> Counter[str]:
-    """What there is more of after two looks."""
+    """Count the objects that there are more of between two looks."""
     counts: list[Counter[str]] = [pickle.loads(each) for each in (after, before)]  # noqa: S301  (written by this process)
     return counts[0] - counts[1]
 

@@ -18,11 +18,11 @@ from claims import Claim
 ZOO = runpy.run_path(str(Path(__file__).parents[2] / "packages" / "watch" / "tests" / "zoo" / "expected.py"))
 RIVALS = ("memray", "tracemalloc", "objgraph", "pympler")
 ANSWERS = ("found", "owner", "line", "verdict")
-"""What is asked of each tool."""
+"""Answers that are asked of each tool."""
 
 
 def answer(name: str, said: dict[str, Any]) -> dict[str, Any]:
-    """What another tool's first line is worth.
+    """Judge another tool's first line.
 
     Args:
         name: of the program.
@@ -38,7 +38,7 @@ def answer(name: str, said: dict[str, Any]) -> dict[str, Any]:
 
 
 def own_answer(name: str, findings: list[dict[str, Any]]) -> dict[str, Any]:
-    """The same of flatwater's first finding."""
+    """Judge flatwater's first finding."""
     expected = ZOO["GROWING"][name]
     if not findings:
         nothing = {"found": False, "owner": False, "verdict": False, "top": "None"}

@@ -28,7 +28,7 @@ ENVS, STEPS = 8, 500
 LONGER = 10
 """Halves in one of the pairs with a thread, which has to wake up some times in it."""
 COUNTED: list[Any] = []
-"""What the census finds."""
+"""Objects that the census finds."""
 HOOKED: dict[str, Any] = {}
 """CartPole's methods as the hook has wrapped them, which it does once in a process."""
 
@@ -71,7 +71,7 @@ def after_a_census(pairs: int) -> dict[str, Any]:
 
 
 def with_the_hook(pairs: int, *, alone: bool = False) -> dict[str, Any]:
-    """The same environments with the hook and without it; alone, all that it could tell a watch is granted."""
+    """Step the same environments with the hook and without it; alone, all that it could tell a watch is granted."""
     envs = made()
     watch = ProcessWatch()
     gates = hook_steps(watch.step)
