@@ -74,7 +74,7 @@ def test_what_was_trained_acts_as_it_did_where_it_was_judged(memory: int) -> Non
     policy.begin()
     assert policy.act(np.zeros((5, 4))).shape == (5,)
     policy.begin(np.array([True, False, True, False, False]))
-    with pytest.raises(ConfigError, match="wanted is"):
+    with pytest.raises(ConfigError, match=r"obs = an array"):
         policy.act(np.zeros(3))
     with pytest.raises(ConfigError, match="Call begin"):
         policy.act(np.zeros((2, 4)))
@@ -85,7 +85,7 @@ def test_what_cannot_be_loaded_is_refused_with_what_can_be_done(monkeypatch: pyt
     monkeypatch.delitem(sys.modules, "cross_entropy", raising=False)
     run = fw.train("cross_entropy:SEARCH", rounds=1, candidates=3, elites=2, threads=1, trackers=(), quiet=True)
     assert run.path.parent.name == "runs"
-    with pytest.raises(ConfigError, match="cannot be loaded yet"):
+    with pytest.raises(ConfigError, match=r"`cross_entropy:SEARCH` .*evaluate\("):
         fw.load(run.path)
 
 

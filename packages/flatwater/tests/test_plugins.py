@@ -230,7 +230,7 @@ def test_a_broken_package_adds_nothing_and_is_named_where_a_name_is_not_found(
 def test_a_broken_table_of_names_is_told_as_well(words: list[str], group: str, install: Install, capsys: Said) -> None:
     install(modules={"__init__": "", "tables": "broken"}, tables={group: ""})
     assert main([*words, "--rounds", "1"]) == 2
-    assert "the package acme cannot be used: acme.tables" in said(capsys)
+    assert "acme.tables" in said(capsys)
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_gradient_blocks_are_left_out_of_checkpoints() -> None:
 def test_a_wrong_number_of_micro_batches_is_refused() -> None:
     pop = population(micro_batches=2)
 
-    with pytest.raises(ConfigError, match="draws = 1: must be 2"):
+    with pytest.raises(ConfigError, match=r"draws = 1: .* 2"):
         pop.update_(draws_of([batch_of(3, torch.Generator().manual_seed(0))]))
 
 

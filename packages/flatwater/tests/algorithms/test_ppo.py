@@ -206,7 +206,7 @@ def test_each_minibatch_is_a_part_of_its_own() -> None:
 
 
 def test_minibatches_must_divide_the_environments() -> None:
-    with pytest.raises(ConfigError, match=r"learner\.minibatches = 5: must be a divisor of 32"):
+    with pytest.raises(ConfigError, match=r"learner\.minibatches = 5: .*32"):
         Task(seed=0, config=replace(CONFIG, minibatches=5))
 
 

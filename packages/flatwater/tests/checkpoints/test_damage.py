@@ -49,9 +49,9 @@ def assert_falls_back(folder: Path, told_of: str) -> None:
     found = newest_intact(folder, say=told.append)
     assert found is not None
     assert found.manifest.round == 1
-    assert "000002.000000.json is damaged and is skipped" in told[0]
+    assert "000002.000000.json" in told[0]
     assert told_of in told[0]
-    assert "000001.000000.json (round 1) is intact and is used instead" in told[1]
+    assert "000001.000000.json (round 1)" in told[1]
     root = tree_at(0)
     restore_state_(root, found)
     assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (1, 1.0, 1)
@@ -88,7 +88,7 @@ def test_a_missing_shard_and_a_longer_one_are_found(tmp_path: Path) -> None:
     shard.write_bytes(content + b"x")
     assert_falls_back(tmp_path, "bytes where")
     shard.unlink()
-    assert_falls_back(tmp_path, "the file is missing")
+    assert_falls_back(tmp_path, "missing")
 
 
 def test_a_renamed_manifest_is_found(tmp_path: Path) -> None:
@@ -119,7 +119,8 @@ def test_a_checkpoint_of_a_later_format_is_told_of_and_stays(tmp_path: Path) -> 
     found = newest_intact(tmp_path, say=told.append)
     assert found is not None
     assert found.manifest.round == 1
-    assert "written in format 99, and this version of Flatwater reads format 1: update Flatwater" in told[0]
+    assert "format 99" in told[0]
+    assert "format 1:" in told[0]
     for number in range(3, 9):
         save(tmp_path, number)
     assert later.is_file()
@@ -151,7 +152,7 @@ def test_a_manifest_that_cannot_be_read_this_time_costs_no_shard(
 
 def test_only_verification_makes_an_intact(tmp_path: Path) -> None:
     _, second = two(tmp_path)
-    with pytest.raises(TypeError, match="comes from `verified` alone"):
+    with pytest.raises(TypeError, match="verif"):
         VerifiedCheckpoint(manifest=second, folder=tmp_path, spans={}, marks={}, proof=object())
 
 
@@ -164,7 +165,7 @@ def test_a_shard_that_is_written_to_after_it_was_verified_is_not_restored(tmp_pa
     later = last.stat().st_mtime_ns + 1
     os.utime(last, ns=(later, later))
     root = tree_at(0)
-    with pytest.raises(CheckpointError, match="has changed since it was verified"):
+    with pytest.raises(CheckpointError, match="changed since"):
         restore_state_(root, whole)
     assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (0, 0.0, 0)
 
@@ -174,7 +175,8 @@ def test_leavings_of_a_save_that_was_cut_off_are_told(tmp_path: Path) -> None:
     (tmp_path / "objects" / ".0123.safetensors.77.tmp").write_bytes(b"half")
     told: list[str] = []
     assert newest_intact(tmp_path, say=told.append) is not None
-    assert told == [f"A save was cut off and left 1 unfinished file(s) in {tmp_path}. They are ignored."]
+    (sentence,) = told
+    assert f"1 unfinished file(s) in {tmp_path}" in sentence
     save(tmp_path, 2)
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -198,7 +200,7 @@ def test_a_damaged_checkpoint_is_not_restored_in_part(tmp_path: Path) -> None:
     last = files_of(tmp_path, second)[-1]
     last.write_bytes(last.read_bytes()[:-1] + b"\x55")
     root = tree_at(0)
-    with pytest.raises(CheckpointError, match="the hash of its content is"):
+    with pytest.raises(CheckpointError, match="hash of its content"):
         restore_state_(root, verify_checkpoint(tmp_path, second))
     assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (0, 0.0, 0)
 

@@ -253,10 +253,10 @@ def out_of_the_folder(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (without_shard, "the shard of the leaf 'weights' is not listed"),
-        (other_leaf_hash, "the hash of the leaf 'weights' is"),
-        (other_number, "the hash of the int 'round' does not match its value"),
-        (same_leaf_twice, "lists a leaf twice"),
+        (without_shard, "shard of the leaf 'weights'"),
+        (other_leaf_hash, "hash of the leaf 'weights'"),
+        (other_number, "hash of the int 'round'"),
+        (same_leaf_twice, "leaf twice"),
         (other_shape, "'weights' is F32 [40] in 160 bytes, and tensor float32 [4, 10] in the manifest"),
         (out_of_the_folder, "matching regex"),
     ],
@@ -310,7 +310,7 @@ def test_a_state_that_no_generator_takes_is_refused_before_anything_is_written(f
     found = newest_intact(folder, say=pytest.fail)
     assert found is not None
     fresh = tree_at(7)
-    with pytest.raises(CheckpointError, match="rng: the saved state is none of a generator"):
+    with pytest.raises(CheckpointError, match=r"rng: .*generator"):
         restore_state_(fresh, found)
     assert same(fresh, 7)
 
@@ -328,5 +328,5 @@ def test_facts_that_could_not_be_read_again_are_refused(folder: Path) -> None:
     deep: Any = []
     for _ in range(200):
         deep = [deep]
-    with pytest.raises(TypeError, match="facts are too deep"):
+    with pytest.raises(TypeError, match="too deep"):
         save_checkpoint(folder, tree_at(3), round=3, step=0, facts={"deep": deep}, config=CONFIG)

@@ -105,7 +105,7 @@ def test_facts_that_json_cannot_say_are_refused_and_not_a_number_is_text() -> No
         "b": "x/y",
         "c": "-inf",
     }
-    with pytest.raises(TypeError, match="cannot hold a set"):
+    with pytest.raises(TypeError, match="a set: "):
         to_plain_json({"a": {1}})
 
 

@@ -134,7 +134,7 @@ def test_older_checkpoints_go_and_a_damaged_one_is_passed_over(tmp_path: Path) -
         fw.save_checkpoint(tmp_path, parts, step, keep=2)
     assert [file.name[:6] for file in sorted(tmp_path.glob("*.json"))] == ["000004", "000005"]
     (tmp_path / "000005.000000.json").write_text("{}")
-    with pytest.warns(UserWarning, match="is used instead|is skipped"):
+    with pytest.warns(UserWarning, match=r"00000[45]\.000000\.json"):
         assert fw.restore_checkpoint(tmp_path, parts) == 4
     assert parts["seen"].tolist() == [4, 4, 4]
 
@@ -142,11 +142,9 @@ def test_older_checkpoints_go_and_a_damaged_one_is_passed_over(tmp_path: Path) -
 def test_other_parts_are_refused_and_nothing_is_touched(tmp_path: Path) -> None:
     fw.save_checkpoint(tmp_path, {"net": nn.Linear(2, 2), "obs": torch.ones(3)}, 7)
     obs = torch.zeros(3)
-    with pytest.raises(
-        CheckpointError, match="net: in the checkpoint, not given\n  seen: given, not in the checkpoint"
-    ):
+    with pytest.raises(CheckpointError, match=r"net: in the checkpoint.*\n  seen: given"):
         fw.restore_checkpoint(tmp_path, {"obs": obs, "seen": 1})
-    with pytest.raises(CheckpointError, match=r"net: saved by state_dict\(\); what is given now is of another kind"):
+    with pytest.raises(CheckpointError, match=r"net: .*state_dict\(\)"):
         fw.restore_checkpoint(tmp_path, {"net": torch.zeros(2), "obs": obs})
     with pytest.raises(CheckpointError, match=r"obs: tensor float32 \[3\] in the checkpoint"):
         fw.restore_checkpoint(tmp_path, {"net": nn.Linear(2, 2), "obs": torch.zeros(4)})
@@ -154,7 +152,7 @@ def test_other_parts_are_refused_and_nothing_is_touched(tmp_path: Path) -> None:
 
 
 def test_two_keys_of_one_path_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"part\.1: two parts of it have this path"):
+    with pytest.raises(TypeError, match=r"part\.1: two"):
         flatten_state({1: 2, "1": 3}, "part")
 
 
@@ -166,9 +164,9 @@ def test_what_cannot_be_saved_exactly_is_named(tmp_path: Path) -> None:
         def load_state_dict(self, state: object) -> None:
             raise AssertionError(state)
 
-    with pytest.raises(TypeError, match=r"odd\.inner\.call: a checkpoint cannot hold a builtin_function_or_method"):
+    with pytest.raises(TypeError, match=r"odd\.inner\.call: .*builtin_function_or_method"):
         fw.save_checkpoint(tmp_path, {"odd": Odd()}, 1)
-    with pytest.raises(TypeError, match="env: a state tree cannot hold a "):
+    with pytest.raises(TypeError, match=r"env: .*state tree"):
         fw.save_checkpoint(tmp_path, {"env": gymnasium.make("CartPole-v1")}, 1)
     with pytest.raises(ConfigError, match="step = -1"):
         fw.save_checkpoint(tmp_path, {}, -1)
@@ -183,13 +181,13 @@ def test_a_forged_form_is_refused(form: Any, tmp_path: Path) -> None:
     assert isinstance(manifest.facts["parts"], dict)
     manifest.facts["parts"]["net"] = form
     file.write_bytes(encode_manifest(manifest))
-    with pytest.raises(CheckpointError, match="net: the checkpoint does not say how its state is put together"):
+    with pytest.raises(CheckpointError, match=r"net: .*how its state is put together"):
         fw.restore_checkpoint(tmp_path, {"net": nn.Linear(2, 2)})
 
 
 def test_a_run_is_not_resumed_by_this(tmp_path: Path) -> None:
     fw.train("ppo", run=tmp_path / "run", rounds=1, envs=2, block=16, evaluation={"envs": 2}, threads=1, quiet=True)
-    with pytest.raises(CheckpointError, match="was not written by save_checkpoint"):
+    with pytest.raises(CheckpointError, match=r"save_checkpoint.*flatwater resume"):
         fw.restore_checkpoint(tmp_path / "run" / "checkpoints", {})
 
 
@@ -245,9 +243,9 @@ def test_an_environment_that_does_not_repeat_itself_is_told(tmp_path: Path) -> N
     env.reset()
     fw.save_checkpoint(tmp_path, {"env": env}, 1)
     random.seed(99)
-    with pytest.raises(CheckpointError, match="does not come to where the checkpoint has it"):
+    with pytest.raises(CheckpointError, match="does not come to "):
         fw.restore_checkpoint(tmp_path, {"env": env})
-    with pytest.raises(ValueError, match="cannot be played again"):
+    with pytest.raises(ValueError, match="options = "):
         env.reset(options={"at": 3})
 
 

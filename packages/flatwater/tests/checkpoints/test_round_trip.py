@@ -213,12 +213,12 @@ def test_nothing_in_a_checkpoint_is_pickled(tmp_path: Path, tree: Make) -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (np.float64(1.0), "x: a checkpoint would give a float64 back as a plain number"),
-        (torch.zeros(1).expand(3), "x: elements share memory"),
-        (torch.zeros(3, device="meta"), "x: a checkpoint holds dense tensors that exist"),
-        (torch.zeros(3).to_sparse(), "x: a checkpoint holds dense tensors"),
-        (np.array([object()]), "x: a checkpoint cannot hold an array of objects"),
-        (np.broadcast_to(np.zeros(1), (3,)), "x: .*cells overlap"),
+        (np.float64(1.0), "x: .*float64.*number"),
+        (torch.zeros(1).expand(3), "x: .*expand"),
+        (torch.zeros(3, device="meta"), "x: .*dense.* on meta"),
+        (torch.zeros(3).to_sparse(), "x: .*dense"),
+        (np.array([object()]), "x: .*array of objects"),
+        (np.broadcast_to(np.zeros(1), (3,)), "x: .*overlap"),
     ],
 )
 def test_a_leaf_that_could_not_come_back_exactly_is_refused(tmp_path: Path, value: Any, told: str) -> None:
@@ -228,9 +228,9 @@ def test_a_leaf_that_could_not_come_back_exactly_is_refused(tmp_path: Path, valu
 
 
 def test_two_leaves_of_one_path_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="the same path"):
+    with pytest.raises(TypeError, match="same path"):
         save(tmp_path, {"a": {"b": torch.zeros(1)}, "a.b": 1}, 1)
-    with pytest.raises(TypeError, match="the same path"):
+    with pytest.raises(TypeError, match="same path"):
         save(tmp_path, {"a": {"b": torch.zeros(1)}, "a.b": torch.zeros(1)}, 1)
     assert list_checkpoints(tmp_path) == []
 

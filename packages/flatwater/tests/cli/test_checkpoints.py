@@ -62,7 +62,7 @@ def test_the_table_fits_into_100_columns_and_names_what_is_damaged(
 
 
 def test_a_folder_that_is_no_run_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="there are no checkpoints here"):
+    with pytest.raises(RunError, match=r"no checkpoints .*runs/NAME"):
         Checkpoints(run=str(tmp_path))()
 
 

@@ -59,30 +59,30 @@ def seen(sentence: str) -> str:
     ("options", "parts"),
     [
         ("--sed 3", ["Unrecognized options: --sed", "--seed INT"]),
-        ("--seed x", ["--seed: 'x' is not a whole number", "--seed INT"]),
-        ("--seed 1.5", ["--seed: '1.5' is not a whole number"]),
-        ("--learner.ddpg.gamma much", ["--learner.ddpg.gamma: 'much' is not a number"]),
-        ("--learner.ddpg.gamma 1.5", ["learner.ddpg.gamma = 1.5: must be above 0 and at most 1"]),
-        ("--learner.algorithm reinforce", ["learner.algorithm = 'reinforce': must be one of", '"ddpg", "td3"']),
-        ("--rounds 0", ["rounds = 0: must be 1 to 2**40"]),
+        ("--seed x", ["--seed: 'x'", "whole number", "--seed INT"]),
+        ("--seed 1.5", ["--seed: '1.5'", "whole number"]),
+        ("--learner.ddpg.gamma much", ["--learner.ddpg.gamma: 'much'", "number"]),
+        ("--learner.ddpg.gamma 1.5", ["learner.ddpg.gamma = 1.5: ", "above 0 and at most 1"]),
+        ("--learner.algorithm reinforce", ["learner.algorithm = 'reinforce': ", '"ddpg", "td3"']),
+        ("--rounds 0", ["rounds = 0: ", "1 to 2**40"]),
         ("--rounds", ["Missing value for argument '--rounds'"]),
-        ("--population.size 1", ["population.size = 1: must be 2 to 2**16"]),
-        ("--observation-features", ["observation_features = (): must be one or more names"]),
-        ("--observation-features close closer", ["there is no feature 'closer' to observe. There are: open, close"]),
+        ("--population.size 1", ["population.size = 1: ", "2 to 2**16"]),
+        ("--observation-features", ["observation_features = (): ", "one or more names"]),
+        ("--observation-features close closer", ["'closer'", ": open, close"]),
         ("--observation-features close close", ["observation_features", "each once"]),
-        ("--replay.generations 0", ["replay.generations = 0: must be 1 to 2**40"]),
+        ("--replay.generations 0", ["replay.generations = 0: ", "1 to 2**40"]),
         (
             "--learner.algorithm ddpg --replay.warmup 60000",
-            ["replay.warmup = 60000", "1 to 6400, the transitions of replay.generations = 4"],
+            ["replay.warmup = 60000", "1 to 6400", "replay.generations = 4"],
         ),
-        ("--evaluation.lowest 4", ["evaluation.lowest = 4: must be 1 to 3"]),
-        ("--device abacus", ["device = 'abacus': must be cpu, cuda or cuda:N"]),
-        ("--panel nowhere.parquet", ["nowhere.parquet", "No such file", "Check the path"]),
-        ("--panel synthetic:6", ["'synthetic:6' has no size", "synthetic:INSTRUMENTSxDAYS"]),
-        ("--panel synthetic:6x260:sygnal=1", ["'sygnal' is no field", "signal"]),
-        ("--panel synthetic:6x90", ["the panel has 90 rows, but 100 or more are needed", "splits.holdout_days"]),
-        ("--panel synthetic:6x110", ["the training split has 11 rows, but an episode needs 20"]),
-        ("--config nowhere.toml", ["nowhere.toml: cannot be read", "Give the path of a TOML file"]),
+        ("--evaluation.lowest 4", ["evaluation.lowest = 4: ", "1 to 3"]),
+        ("--device abacus", ["device = 'abacus': ", "cpu, cuda or cuda:N"]),
+        ("--panel nowhere.parquet", ["nowhere.parquet", "No such file"]),
+        ("--panel synthetic:6", ["'synthetic:6'", "synthetic:INSTRUMENTSxDAYS"]),
+        ("--panel synthetic:6x260:sygnal=1", ["'sygnal'", "signal"]),
+        ("--panel synthetic:6x90", ["90 rows", "100 or more", "splits.holdout_days"]),
+        ("--panel synthetic:6x110", ["training split", "11 rows", " 20"]),
+        ("--config nowhere.toml", ["nowhere.toml: ", "path of a TOML file"]),
     ],
 )
 def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,15 +95,15 @@ def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("[population]\nsizes = 4", ["population.sizes: there is no such setting", 'Did you mean "size"?']),
-        ("sead = 4", ['Did you mean "seed"?']),
-        ('seed = "x"', ["seed = 'x': must be a whole number, not text"]),
-        ("seed = \nrounds = 3", ["not valid TOML", "line 1"]),
-        ("population = 3", ["population = 3: must be a table of settings"]),
-        ("[learner.td3]\ngamma = 7", ["learner.td3.gamma = 7.0: must be above 0 and at most 1"]),
+        ("[population]\nsizes = 4", ["population.sizes: ", '"size"?']),
+        ("sead = 4", ['"seed"?']),
+        ('seed = "x"', ["seed = 'x': ", "a whole number", "text"]),
+        ("seed = \nrounds = 3", ["TOML", "line 1"]),
+        ("population = 3", ["population = 3: ", "a table of settings"]),
+        ("[learner.td3]\ngamma = 7", ["learner.td3.gamma = 7.0: ", "above 0 and at most 1"]),
         ('[learner]\nalgorithm = "reinforce"', ["learner.algorithm = 'reinforce'", '"ddpg", "td3"']),
-        ("[env.trade]\nhold_days = true", ["env.trade.hold_days = True: must be a whole number"]),
-        ("rounds = 0", ["rounds = 0: must be 1 to 2**40"]),
+        ("[env.trade]\nhold_days = true", ["env.trade.hold_days = True: ", "a whole number"]),
+        ("rounds = 0", ["rounds = 0: ", "1 to 2**40"]),
     ],
 )
 def test_settings_of_a_file(text: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +126,7 @@ def prices(days: int = 260, *, close: str = "2") -> list[str]:
         (HEAD + "".join(prices()).replace("1.5,3,1,2", "1.5,3,1,-2", 1), ["row 1", "AA", "close = -2"]),
         (HEAD + "".join(prices()).replace("1.5,3,1,2", "0,3,1,2", 1), ["row 1", "AA", "open = 0"]),
         (HEAD + "".join(prices(close="")), ["close"]),
-        (HEAD + "".join(prices(60)), ["the panel has 60 rows, but 100 or more are needed"]),
+        (HEAD + "".join(prices(60)), ["60 rows", "100 or more"]),
         (HEAD + "".join(prices()).replace("2000-01-01", "the first", 1), ["the first"]),
         (HEAD, ["my.csv"]),
         ("", ["my.csv"]),
@@ -148,13 +148,13 @@ def test_prices_that_cannot_be_used(text: str, parts: list[str], capsys: pytest.
     said = refused(["train", "erl", *SMALL, "--panel", "my.csv"], capsys)
     for part in parts:
         assert seen(part) in said
-    assert "my.csv" in said or "the panel has" in said
+    assert "my.csv" in said or "60 rows" in said
 
 
 def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my.safetensors").write_bytes(b"something else")
     said = refused(["train", "erl", *SMALL, "--panel", "my.safetensors"], capsys)
-    assert seen("this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE") in said
+    assert seen("flatwater panel import SOURCE --out FILE") in said
 
 
 @pytest.mark.parametrize(
@@ -162,19 +162,19 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             "nonsense",
-            ["no command 'nonsense': expected backtest, checkpoints, cluster check, compare, completion, evaluate"],
+            ["'nonsense'", "backtest, checkpoints, cluster check, compare, completion, evaluate"],
         ),
-        ("trane erl", ["no command 'trane': expected backtest", 'Did you mean "train"?']),
-        ("train gro", ["no recipe 'gro':", 'Did you mean "grow"?']),
+        ("trane erl", ["'trane'", "backtest", '"train"?']),
+        ("train gro", ["'gro':", '"grow"?']),
         (
             "train nonsense",
-            ["no recipe 'nonsense': expected evolve, grow, ppo, teach, erl, or package.module:NAME"],
+            ["'nonsense'", "evolve, grow, ppo, teach, erl, or package.module:NAME"],
         ),
-        ("resume", ["runs: there is no run here that is stopped", "flatwater runs FOLDER"]),
+        ("resume", ["runs: ", "stopped", "flatwater runs FOLDER"]),
         ("resume a b", ["b"]),
         ("evaluate", ["RUN"]),
         ("panel import x.csv", ["--out PATH"]),
-        ("resume x --rounds many", ["--rounds: 'many' is not a whole number"]),
+        ("resume x --rounds many", ["--rounds: 'many'", "whole number"]),
     ],
 )
 def test_commands_that_are_not_meant(words: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def test_a_worker_that_dies_beside_a_fork_of_its_own_is_lost(tmp_path: Path) -> 
     code = FORKS.format(str(waiting))
     worker = Worker(1, "builtins:exec", code, prepare=lambda _: None, open_desk=Process)
     try:
-        with pytest.raises(RunError, match="worker 1 died 3 times at one question, last with exit status 7"):
+        with pytest.raises(RunError, match=r"worker 1 died 3 times.*exit status 7"):
             worker.take_answer()
     finally:
         worker.close()

@@ -94,17 +94,17 @@ def test_what_is_allowed_lies_between_the_ends(
 
 
 def test_code_options_and_files_are_held_to_the_same() -> None:
-    with pytest.raises(ConfigError, match=r"synthetic\.days = 100000: must be 2 to 2\*\*16"):
+    with pytest.raises(ConfigError, match=r"synthetic\.days = 100000: .*2 to 2\*\*16"):
         SyntheticConfig(days=100_000)
-    with pytest.raises(ConfigError, match=r"synthetic\.days = 60000: must be 2 to 512 with 65536 instruments"):
+    with pytest.raises(ConfigError, match=r"synthetic\.days = 60000: .*2 to 512 .*65536"):
         SyntheticConfig(days=60_000, instruments=2**16)
-    with pytest.raises(ConfigError, match=r"learner\.supervision\.begins = -1: must be 0 to 2\*\*40"):
+    with pytest.raises(ConfigError, match=r"learner\.supervision\.begins = -1: .*0 to 2\*\*40"):
         from_mapping(TeachRunConfig, {"learner": {"supervision": {"first": 1.0, "last": 0.0, "begins": -1}}}, "a file")
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\udcff"])
 def test_text_that_no_file_can_keep_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="text in UTF-8, without the NUL character"):
+    with pytest.raises(ConfigError, match=r"world = .*NUL"):
         TeachRunConfig(world=text)
     with pytest.raises(ConfigError, match=r"trackers\[0\]"):
         check_values(TeachRunConfig, {"trackers": (text,)}, "")
@@ -121,14 +121,14 @@ def test_a_ramp_without_a_slope_jumps() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("seed = " + "9" * 5000, "not valid TOML"),
-        ("seed = 0x" + "f" * 5000, "a number of thousands of digits: must be"),
+        ("seed = " + "9" * 5000, "TOML: "),
+        ("seed = 0x" + "f" * 5000, "seed = a number of thousands of digits: "),
         ("seed = " + "[" * 5000, "nested too deeply"),
         (".".join(["a"] * 20_000) + " = 1", "more than 100 dots"),
-        ('device = "a\\u0000b"', "without the NUL character"),
-        ("[learner.ddpg]\nactor_lr = inf", "learner.ddpg.actor_lr = inf: must be above 0 and at most 100"),
-        (f"[learner.ddpg]\nactor_lr = 1{'0' * 400}", "must be a number, not one of so many digits"),
-        ("threads = 1_000_000_000", "threads = 1000000000: must be 0 to 1024"),
+        ('device = "a\\u0000b"', "NUL"),
+        ("[learner.ddpg]\nactor_lr = inf", "learner.ddpg.actor_lr = inf: "),
+        (f"[learner.ddpg]\nactor_lr = 1{'0' * 400}", "so many digits"),
+        ("threads = 1_000_000_000", "threads = 1000000000: "),
     ],
 )
 def test_a_hostile_file_is_refused(tmp_path: Path, text: str, said: str) -> None:

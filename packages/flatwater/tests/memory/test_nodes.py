@@ -1,5 +1,6 @@
 """Workers are dealt to the machines of a cluster; one that lacks room is refused by its name."""
 
+import re
 from io import StringIO
 
 import pytest
@@ -37,11 +38,11 @@ def test_workers_go_where_there_is_room() -> None:
 @pytest.mark.parametrize(
     ("lacking", "told"),
     [
-        ({"memory": 2 * GIB}, "b: room for 2 of 3: 3.75 GiB and 6 cores are wanted, 2.75 GiB and 8 are there"),
-        ({"limit": 2 * GIB}, "b: room for 1 of 3: 3.75 GiB and 6 cores are wanted, 2.00 GiB and 8 are there"),
+        ({"memory": 2 * GIB}, r"b: .*2 of 3: 3\.75 GiB and 6 cores.* 2\.75 GiB and 8"),
+        ({"limit": 2 * GIB}, r"b: .*1 of 3: 3\.75 GiB and 6 cores.* 2\.00 GiB and 8"),
         (
             {"store": GIB // 16},
-            "b: its object store has 64.00 MiB, where messages need 128.00 MiB: start Ray there with",
+            r"b: .*64\.00 MiB.*128\.00 MiB.*--object-store-memory=",
         ),
     ],
 )
@@ -52,11 +53,9 @@ def test_a_machine_that_lacks_something_is_refused_by_name(lacking: dict[str, in
     with pytest.raises(MemoryLimitError) as refused:
         refuse_nodes(nodes)
     said = str(refused.value)
-    assert told in said
-    assert (
-        f"room for {worker_capacity(nodes)} workers of 1.00 GiB and 2 cores each, where 6 are wanted. Use --workers"
-        in said
-    )
+    assert re.search(told, said)
+    assert f"room for {worker_capacity(nodes)} workers of 1.00 GiB and 2 cores each" in said
+    assert f"Use --workers {worker_capacity(nodes)}" in said
     assert len(machine_table(nodes).rows) == 2
 
 

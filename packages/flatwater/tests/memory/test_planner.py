@@ -1,6 +1,7 @@
 """A plan adds up, is held against the tightest limit, and refuses with its largest owners."""
 
 import json
+import re
 
 import pytest
 
@@ -41,20 +42,16 @@ def test_what_does_not_fit_is_refused_with_owners_and_remedy() -> None:
     with pytest.raises(MemoryLimitError) as refused:
         refuse(plan(limit=80))
     said = str(refused.value)
-    assert (
-        "The run would take 85 B, and 72 B are allowed: the limit of this process is 80 B (cgroup), of which 90%"
-        in said
-    )
+    assert re.search(r"run .*85 B.* 72 B.* 80 B \(cgroup\).* 90%", said)
     assert "replay.action 30 B, learner.actor 20 B, replay.row 10 B" in said
-    assert "replay.generations = 5: replay would take 20 B instead of 40 B" in said
+    assert "replay.generations = 5: replay " in said
+    assert "20 B instead of 40 B" in said
     assert "--budget" in said
     assert refused.value.exit_code == 3
 
 
 def test_a_budget_of_the_user_is_named() -> None:
-    assert (
-        budget_text(plan(budget=GIB)) == "1.00 GiB are allowed (--budget); the limit of this process is 100 B (cgroup)"
-    )
+    assert re.match(r"1\.00 GiB .*\(--budget\).* 100 B \(cgroup\)$", budget_text(plan(budget=GIB)))
 
 
 def test_the_json_has_what_was_promised() -> None:

@@ -49,7 +49,7 @@ def test_reading_begins_so_many_lines_before_the_end(tmp_path: Path) -> None:
 def test_a_line_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(content)
-    with pytest.raises(RunError, match=r"a line has more than 4\.00 MiB|last line is not a record"):
+    with pytest.raises(RunError, match=r"4\.00 MiB|last line is not a record"):
         read_last(path, "a")
 
 
@@ -57,5 +57,5 @@ def test_a_hole_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    with path.open("rb") as file, pytest.raises(OSError, match="a line has more than"):
+    with path.open("rb") as file, pytest.raises(OSError, match="MiB"):
         start_of_last(file, 1)

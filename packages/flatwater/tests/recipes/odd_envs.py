@@ -141,19 +141,19 @@ class ResetOfOldGym(Fine):
         return super().reset(seed=seed)[0]
 
 
-@told("the info is None (NoneType): expected a dict")
+@told("the info is None (NoneType)")
 class InfoOfResetIsNone(Fine):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return super().reset(seed=seed)[0], None
 
 
-@told("the info is None (NoneType): expected a dict")
+@told("the info is None (NoneType)")
 class InfoOfStepIsNone(Fine):
     def step(self, action: Any) -> Any:
         return *super().step(action)[:4], None
 
 
-@told("the info is [] (list): expected a dict")
+@told("the info is [] (list)")
 class InfoIsAList(Fine):
     def step(self, action: Any) -> Any:
         return *super().step(action)[:4], []
@@ -282,15 +282,15 @@ class SpacesAreMadeAnew(Fine):
 
 
 ACTIONS: dict[str, tuple[Any, str]] = {
-    "ActionsOfNothing": (sp.Box(0, 1, (0,), np.float32), "hold no number"),
-    "ActionsUnbounded": (sp.Box(-np.inf, np.inf, (1,), np.float32), "cannot be used"),
-    "ActionsHalfBounded": (sp.Box(0, np.inf, (1,), np.float32), "cannot be used"),
-    "ActionsOfTwoAxes": (sp.Box(0, 1, (2, 2), np.float32), "cannot be used"),
-    "ActionsOfADict": (sp.Dict(a=sp.Discrete(2)), "cannot be used"),
-    "ActionsOfATuple": (sp.Tuple([sp.Discrete(2)]), "cannot be used"),
-    "ActionsOfText": (sp.Text(3), "cannot be used"),
-    "ActionsOfAGraph": (sp.Graph(sp.Discrete(2), None), "cannot be used"),
-    "ActionsOfASequence": (sp.Sequence(sp.Discrete(2)), "cannot be used"),
+    "ActionsOfNothing": (sp.Box(0, 1, (0,), np.float32), "no number"),
+    "ActionsUnbounded": (sp.Box(-np.inf, np.inf, (1,), np.float32), "TransformAction"),
+    "ActionsHalfBounded": (sp.Box(0, np.inf, (1,), np.float32), "TransformAction"),
+    "ActionsOfTwoAxes": (sp.Box(0, 1, (2, 2), np.float32), "TransformAction"),
+    "ActionsOfADict": (sp.Dict(a=sp.Discrete(2)), "TransformAction"),
+    "ActionsOfATuple": (sp.Tuple([sp.Discrete(2)]), "TransformAction"),
+    "ActionsOfText": (sp.Text(3), "TransformAction"),
+    "ActionsOfAGraph": (sp.Graph(sp.Discrete(2), None), "TransformAction"),
+    "ActionsOfASequence": (sp.Sequence(sp.Discrete(2)), "TransformAction"),
     "ActionsFromThree": (sp.Discrete(3, start=3), ""),
     "ActionsFromBelow": (sp.Discrete(3, start=-1), ""),
     "ActionsOne": (sp.Discrete(1), ""),
@@ -312,13 +312,13 @@ class _Sampled(Fine):
 
 
 OBSERVATIONS: dict[str, tuple[Any, str]] = {
-    "SeesNothing": (sp.Box(0, 1, (0,), np.float32), "hold no number"),
-    "SeesAnEmptyDict": (sp.Dict({}), "hold no number"),
-    "SeesAnEmptyTuple": (sp.Tuple([]), "hold no number"),
-    "SeesText": (sp.Text(5), "cannot be used"),
-    "SeesTextInADict": (sp.Dict(a=sp.Text(5), b=sp.Discrete(2)), "cannot be used"),
-    "SeesAGraph": (sp.Graph(sp.Discrete(2), None), "cannot be used"),
-    "SeesASequence": (sp.Sequence(sp.Discrete(2)), "cannot be used"),
+    "SeesNothing": (sp.Box(0, 1, (0,), np.float32), "no number"),
+    "SeesAnEmptyDict": (sp.Dict({}), "no number"),
+    "SeesAnEmptyTuple": (sp.Tuple([]), "no number"),
+    "SeesText": (sp.Text(5), "TransformObservation"),
+    "SeesTextInADict": (sp.Dict(a=sp.Text(5), b=sp.Discrete(2)), "TransformObservation"),
+    "SeesAGraph": (sp.Graph(sp.Discrete(2), None), "TransformObservation"),
+    "SeesASequence": (sp.Sequence(sp.Discrete(2)), "TransformObservation"),
     "SeesOneOf": (sp.OneOf([sp.Discrete(2), sp.Discrete(3)]), ""),
     "SeesDiscrete": (sp.Discrete(5), ""),
     "SeesDiscreteFromThree": (sp.Discrete(5, start=3), ""),
@@ -350,20 +350,20 @@ class _Then(Fine):
 
 
 LATER: dict[str, tuple[Any, str]] = {
-    "ScalarMidway": (0.5, "the observation has the shape (): expected (4,)"),
-    "OneNumberMidway": (np.zeros(1, np.float32), "the observation has the shape (1,): expected (4,)"),
+    "ScalarMidway": (0.5, "the observation has the shape ()"),
+    "OneNumberMidway": (np.zeros(1, np.float32), "the observation has the shape (1,)"),
     "LongerMidway": (np.zeros(5, np.float32), "the observation has the shape (5,)"),
     "ColumnMidway": (np.zeros((4, 1), np.float32), "the observation has the shape (4, 1)"),
     "SquareMidway": (np.zeros((2, 2), np.float32), "the observation has the shape (2, 2)"),
     "EmptyMidway": (np.zeros(0, np.float32), "the observation has the shape (0,)"),
     "NoneMidway": (None, "the observation has the shape ()"),
     "DictMidway": ({"a": 1}, "the observation has the shape ()"),
-    "TextMidway": (np.array(["a", "b", "c", "d"]), "expected are numbers"),
-    "TextOfNumbersMidway": (np.array(["1", "2", "3", "4"]), "expected are numbers"),
-    "ComplexMidway": (np.zeros(4, np.complex64), "expected are numbers"),
-    "ObjectsMidway": (np.array([1, 2, None, 4], object), "expected are numbers"),
+    "TextMidway": (np.array(["a", "b", "c", "d"]), "the observation is of "),
+    "TextOfNumbersMidway": (np.array(["1", "2", "3", "4"]), "the observation is of "),
+    "ComplexMidway": (np.zeros(4, np.complex64), "the observation is of "),
+    "ObjectsMidway": (np.array([1, 2, None, 4], object), "the observation is of "),
     "RaggedMidway": ([1, 2, [3], 4], "inhomogeneous shape"),
-    "NanMidway": (np.array([0, np.nan, 0, 0], np.float32), "observation[1] is nan: expected are finite numbers"),
+    "NanMidway": (np.array([0, np.nan, 0, 0], np.float32), "observation[1] is nan"),
     "InfinityMidway": (np.array([0, 0, 0, np.inf], np.float32), "observation[3] is inf"),
     "TooLargeMidway": (np.array([0, 1e300, 0, 0]), "observation[1] is inf"),
     "DoublesMidway": (np.full(4, 0.25), ""),
@@ -376,7 +376,7 @@ for _name, (_other, _said) in LATER.items():
     globals()[_name].other = _other
 
 
-@told("no entry 'speed' in the observation")
+@told("'speed'")
 class KeyMissing(Fine):
     observation_space = sp.Dict(place=sp.Box(-9, 9, (2,), np.float32), speed=sp.Box(-9, 9, (1,), np.float32))
 
@@ -390,7 +390,7 @@ class NanOfAKey(KeyMissing):
         return {"place": np.zeros(2, np.float32), "speed": np.full(1, np.nan if self.age == 4 else 0, np.float32)}
 
 
-@told("the observation has the shape (1,): expected (2,)")
+@told("the observation has the shape (1,)")
 class KeysSwapped(KeyMissing):
     def seen(self) -> Any:
         return {"place": np.zeros(1, np.float32), "speed": np.zeros(2, np.float32)}
@@ -423,11 +423,11 @@ PAID: dict[str, tuple[Any, str]] = {
     "PaysInfinity": (float("inf"), "the reward is inf"),
     "PaysMuch": (1e300, "the reward is 1e+300"),
     "PaysAllThereIs": (10**400, "the reward is 1000000"),
-    "PaysNothing": (None, "the reward is None (NoneType): expected a number"),
-    "PaysText": ("1.5", "the reward is '1.5' (str): expected a number"),
-    "PaysComplex": (1j, "the reward is 1j (complex): expected a number"),
-    "PaysTwice": (np.zeros(2), "expected a number"),
-    "PaysAList": ([1.0, 2.0], "expected a number"),
+    "PaysNothing": (None, "the reward is None (NoneType)"),
+    "PaysText": ("1.5", "the reward is '1.5' (str)"),
+    "PaysComplex": (1j, "the reward is 1j (complex)"),
+    "PaysTwice": (np.zeros(2), "the reward is "),
+    "PaysAList": ([1.0, 2.0], "the reward is "),
     "PaysOneInAnArray": (np.ones(1), ""),
     "PaysABool": (True, ""),
     "PaysHalves": (np.float16(0.5), ""),
@@ -437,11 +437,11 @@ for _name, (_paid, _said) in PAID.items():
     globals()[_name] = told(_said)(type(_name, (Fine,), {"paid": lambda _, paid=_paid: paid, "__module__": __name__}))
 
 ENDS: dict[str, tuple[Any, str]] = {
-    "EndsByText": ("False", "terminated is 'False' (str): expected True or False"),
-    "EndsByNone": (None, "terminated is None (NoneType): expected True or False"),
-    "EndsByTwo": (2, "terminated is 2 (int): expected True or False"),
-    "EndsByNan": (float("nan"), "terminated is nan (float): expected True or False"),
-    "EndsByAList": ([True, False], "terminated is [True, False] (list): expected True or False"),
+    "EndsByText": ("False", "terminated is 'False' (str)"),
+    "EndsByNone": (None, "terminated is None (NoneType)"),
+    "EndsByTwo": (2, "terminated is 2 (int)"),
+    "EndsByNan": (float("nan"), "terminated is nan (float)"),
+    "EndsByAList": ([True, False], "terminated is [True, False] (list)"),
     "EndsByOne": (1, ""),
     "EndsByAnArray": (np.array([True]), ""),
 }

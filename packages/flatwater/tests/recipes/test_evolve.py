@@ -102,9 +102,9 @@ def test_every_command_works_on_the_run(capsys: pytest.CaptureFixture[str]) -> N
     assert several.shape == (5, 1)
     assert np.allclose(several, one)
     assert -1 <= one[0] <= 2
-    with pytest.raises(ConfigError, match="wanted is"):
+    with pytest.raises(ConfigError, match=r"obs = an array \[3\]"):
         policy.act(np.zeros(3))
-    with pytest.raises(ConfigError, match="obs = a mapping: wanted is an array"):
+    with pytest.raises(ConfigError, match=r"obs = a mapping: .*gymnasium\.spaces\.flatten"):
         policy.act({"place": np.zeros(1)})  # type: ignore[arg-type]
 
 
@@ -129,10 +129,10 @@ def test_the_help_is_that_of_the_environment(capsys: pytest.CaptureFixture[str])
     [
         ("gymnasium:CartPole-v1", "train ppo"),
         ("continuous:Two", "2 agents"),
-        ("continuous:Tokens", "wanted is a vector"),
-        ("continuous:np", "wanted is a class"),
-        ("nowhere:Env", "cannot be imported"),
-        ("elsewhere", "there is no environment of this name. Give forage, gymnasium:ID"),
+        ("continuous:Tokens", "vector"),
+        ("continuous:np", "a class"),
+        ("nowhere:Env", "'nowhere'"),
+        ("elsewhere", "forage, gymnasium:ID"),
     ],
 )
 def test_what_cannot_be_learned_in_is_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,9 +175,9 @@ class Four(Reach):
     ("env", "said"),
     [
         ("Bare", "Bare is incomplete: 'Bare' object has no attribute 'observation_space'"),
-        ("NoReset", "NoReset.reset() does not give (observation, info)"),
-        ("Wide", "Wide.reset() does not give (observation, info), with an observation of its observation_space"),
-        ("Four", "Four.step() does not give (observation, reward, terminated, truncated, info)"),
+        ("NoReset", "NoReset.reset()"),
+        ("Wide", "Wide.reset()"),
+        ("Four", "Four.step()"),
     ],
 )
 def test_an_environment_with_another_interface_is_no_fault_of_ours(

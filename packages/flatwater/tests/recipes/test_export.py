@@ -163,7 +163,7 @@ class Unlike:
 
 
 def test_what_differs_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="differs from what was trained by"):
+    with pytest.raises(RunError, match=r"differs .*\.safetensors"):
         export(Unlike(), tmp_path / "policy.safetensors")
     assert not list(tmp_path.iterdir())
 
@@ -180,12 +180,16 @@ def spoiled(file: Path, change: Callable[[dict[str, Any]], object], drop: str = 
     ("change", "drop", "said"),
     [
         (lambda about: about.pop("format"), "", "format"),
-        (lambda about: about.update(format="other"), "", "format = 'other': this version reads 'flatwater-policy-1'"),
+        (lambda about: about.update(format="other"), "", r"format = 'other': .*'flatwater-policy-1'"),
         (lambda about: about.update(recipe="nothing"), "", "no recipe 'nothing'"),
-        (lambda about: about.update(recipe="grow"), "", "recipe = 'grow': rebuilds nothing"),
+        (lambda about: about.update(recipe="grow"), "", "recipe = 'grow': "),
         (lambda about: about["header"].update(obs="5"), "", "obs"),
-        (lambda about: about["header"].update(obs=6), "", "the weight 0.weight is torch.float32 [5, 8]"),
-        (lambda _: None, "0.bias", "the weight 0.bias is missing"),
+        (
+            lambda about: about["header"].update(obs=6),
+            "",
+            r"0\.weight.*(torch\.float32 \[5, 8\]).*\[6, 8\]|0\.weight.*\[6, 8\].*(torch\.float32 \[5, 8\])",
+        ),
+        (lambda _: None, "0.bias", r"0\.bias.*missing"),
     ],
 )
 def test_a_file_that_describes_no_policy_is_refused(
@@ -194,28 +198,27 @@ def test_a_file_that_describes_no_policy_is_refused(
     file = tmp_path / "policy.safetensors"
     export(champion(), file)
     spoiled(file, change, drop)
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(DataError, match=said) as refused:
         fw.load(file)
-    assert said in str(refused.value)
     assert str(file) in str(refused.value)
 
 
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "x.safetensors"
     save_file({"a": torch.zeros(1)}, file)
-    with pytest.raises(DataError, match="was not written by flatwater export"):
+    with pytest.raises(DataError, match="metadata"):
         fw.load(file)
     file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(DataError, match=r"no whole \.safetensors file"):
+    with pytest.raises(DataError, match=r"whole \.safetensors file"):
         fw.load(file)
     program = tmp_path / "x.pt2"
     program.write_bytes(b"PK")
-    with pytest.raises(ConfigError, match=r"is a program, for torch\.export\.load"):
+    with pytest.raises(ConfigError, match=r"x\.pt2: .*torch\.export\.load"):
         fw.load(program)
-    with pytest.raises(ConfigError, match=r"x\.h5: the name must end in \.pt2 or \.onnx or \.safetensors"):
+    with pytest.raises(ConfigError, match=r"x\.h5: .*\.pt2 or \.onnx or \.safetensors"):
         export(champion(), tmp_path / "x.h5")
     assert main(["export", str(file), "--to", str(tmp_path / "x.h5")]) == 2
-    assert "must end in .pt2 or .onnx or .safetensors" in " ".join(capsys.readouterr().err.split())
+    assert ".pt2 or .onnx or .safetensors" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ValueError, match="is missing"):
         join_weights({}, champion().portable().module._actor.layout)
 

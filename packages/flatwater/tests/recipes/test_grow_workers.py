@@ -173,7 +173,7 @@ def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_mor
     with monkeypatch.context() as patch:
         patch.setattr(Plan, "worker_budgets", property(lambda plan: [1 for _ in plan.workers]))
         assert main(more) == BudgetError.exit_code == 4
-        assert "came to its memory budget of 1 B, and was refused more" in capsys.readouterr().err
+        assert "memory budget of 1 B" in capsys.readouterr().err
     # What is planned is enough, without anything that the run leaves of its budget.
     monkeypatch.setattr(Plan, "worker_budgets", property(lambda plan: plan.workers))
     assert main(more) == 0
@@ -182,12 +182,12 @@ def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_mor
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"workers": 4}, r"workers = 4: must be 1 to 3: 5 environments are 3 groups of 2, .*Use --group 1, which"),
-        ({"workers": 2, "group": 16}, r"workers = 2: must be 1: 5 environments are 1 group of 16, .*--group 2"),
-        ({"workers": "auto", "group": 5}, r"workers = 'auto': must be 1, as .*Use --group 3, .*, or more --envs"),
-        ({"workers": 2, "device": "cuda"}, r"device = 'cuda': must be cpu with workers = 2"),
-        ({"cluster": "auto"}, r"cluster = 'auto': must be left out with one worker\. Give --workers"),
-        ({"group": 0}, r"group = 0: must be 1 to"),
+        ({"workers": 4}, r"workers = 4: .*1 to 3.* 5 .*3 groups of 2.*--group 1,"),
+        ({"workers": 2, "group": 16}, r"workers = 2: .* 1: 5 .*1 group of 16.*--group 2"),
+        ({"workers": "auto", "group": 5}, r"workers = 'auto': .* 1.*--group 3,.* --envs"),
+        ({"workers": 2, "device": "cuda"}, r"device = 'cuda': .*cpu.* workers = 2"),
+        ({"cluster": "auto"}, r"cluster = 'auto': .*--workers"),
+        ({"group": 0}, r"group = 0: .*1 to"),
     ],
 )
 def test_what_workers_cannot_do_is_refused(changes: dict[str, Any], told: str) -> None:
@@ -216,7 +216,7 @@ def assignment(share: tuple[int, int], **changes: Any) -> Assignment:
 
 
 def test_another_task_or_arithmetic_is_refused_by_name() -> None:
-    with pytest.raises(RunError, match="the task digits or the host is another one than when the run began"):
+    with pytest.raises(RunError, match="task digits or the host"):
         GrowService(assignment((0, 2), fingerprint="another"))
     with pytest.raises(RunError, match="arithmetic VAX in the run"):
         GrowService(assignment((0, 2), versions=version_facts() | {"arithmetic": "VAX"}))

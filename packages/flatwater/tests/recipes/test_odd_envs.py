@@ -61,7 +61,7 @@ def test_what_an_environment_does_wrong_is_told_as_its_own(name: str, capfd: pyt
         assert len(said) < 1000
     if (Path("run") / "config.toml").exists() and expected:
         assert list(Path("run/checkpoints").glob("*.json")), "what was learned before is kept"
-        assert "go on with: flatwater resume run" in shown
+        assert "flatwater resume run" in shown
 
 
 @pytest.mark.few(2)

@@ -84,9 +84,9 @@ def test_it_holds_what_was_planned_where_it_was() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("missing:SEARCH", "", "cannot be imported"),
-        ("mine:MISSING", "SEARCH = 1", "cannot be imported"),
-        ("mine:SEARCH", "SEARCH = 1", "expected a Recipe, got a int"),
+        ("missing:SEARCH", "", "'missing'"),
+        ("mine:MISSING", "SEARCH = 1", "no attribute 'MISSING'"),
+        ("mine:SEARCH", "SEARCH = 1", "expected a Recipe"),
         ("mine:SEARCH", "from cross_entropy import SEARCH", "calls itself 'cross_entropy:SEARCH'"),
     ],
 )
@@ -105,14 +105,14 @@ def test_a_run_whose_recipe_is_gone_cannot_be_resumed_and_is_shown_as_before(
     Path("cross_entropy.py").unlink()
     assert main(["resume", "kept"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "there is no module 'cross_entropy', installed or in the folder of this command" in said
+    assert "no module 'cross_entropy'" in said
     assert main(["runs", "."]) == 0
     assert NAME in capsys.readouterr().out
     assert main(["report", "kept"]) == main(["top", "kept", "--once"]) == 0
     Path("kept", "description.json").unlink()
     capsys.readouterr()
     assert main(["runs", "."]) == 0
-    assert "has no description.json, which says how to show its runs" in " ".join(capsys.readouterr().out.split())
+    assert "description.json" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_page_shows_the_file() -> None:
@@ -144,7 +144,7 @@ def test_parts_of_its_own_are_written_while_it_trains_and_shown_without_it(capsy
     sys.modules.pop("cross_entropy")
     Path("cross_entropy.py").write_text("raise SystemExit('a reader has imported a recipe')")
     assert main(["report", "whole"]) == 0
-    assert "cannot be read as parts of a page" in Path("whole", "report.html").read_text(), "a link that is a script"
+    assert "as parts of a page" in Path("whole", "report.html").read_text(), "a link that is a script"
     Path("whole", "sections.json").write_text(written.replace("javascript:alert(1)", "#top"))
     assert main(["report", "whole"]) == main(["runs", "."]) == main(["top", "whole", "--once"]) == 0
     assert "Tried so far" in Path("whole", "report.html").read_text()

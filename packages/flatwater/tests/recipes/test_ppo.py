@@ -176,11 +176,11 @@ def test_it_learns(env: str, rounds: int, least: float) -> None:
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ("nowhere:Env", "cannot be imported"),
-        ("own_world:np", "wanted is a class"),
+        ("nowhere:Env", "'nowhere'"),
+        ("own_world:np", "a class"),
         ("own_world:Tokens", 'wrapped.form = "tokens"'),
         ("gymnasium:Nothing-v9", "Nothing"),
-        ("elsewhere", "there is no environment of this name. Give forage, gymnasium:ID"),
+        ("elsewhere", "forage, gymnasium:ID"),
     ],
 )
 def test_what_is_no_environment_is_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,8 +191,8 @@ def test_what_is_no_environment_is_refused(env: str, said: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ("own_world:Stuck", "leave agent 0 of environment 0 nothing to choose from list 1"),
-        ("own_world:Forgetful", "Forgetful: info['action_mask'] is missing: wanted are 3 numbers"),
+        ("own_world:Stuck", "agent 0 of environment 0 nothing to choose from list 1"),
+        ("own_world:Forgetful", "Forgetful: info['action_mask']"),
     ],
 )
 def test_masks_that_say_nothing_are_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,6 +217,6 @@ def test_a_trained_policy_chooses_what_is_legal() -> None:
     policy.begin()
     assert policy.act(obs[0], legal[2]).tolist() == [1, 2]
     policy.begin()
-    with pytest.raises(ConfigError, match=r"legal = an array \[5\]: wanted is \[3, 5\]"):
+    with pytest.raises(ConfigError, match=r"legal.* \[5\].*\[3, 5\]|legal.*\[3, 5\].* \[5\]"):
         policy.act(obs, legal[0])
     assert main(["export", "run", "--to", "policy.onnx"]) == 2

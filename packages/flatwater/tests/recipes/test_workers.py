@@ -286,14 +286,14 @@ def test_a_worker_that_always_dies_ends_the_run_with_what_to_do() -> None:
         worker.take_answer()
     worker.close()
     worker = worker_of(2, "os:_exit", 7)
-    with pytest.raises(RunError, match="worker 2 died 3 times at one question, last with exit status 7"):
+    with pytest.raises(RunError, match=r"worker 2 died 3 times.*exit status 7"):
         worker.take_answer()
     worker.close()
 
 
 def test_a_worker_is_refused_more_than_its_budget() -> None:
     worker = worker_of(3, "builtins:bytearray", 256 << 20, budget=64 << 20)
-    with pytest.raises(BudgetError, match=r"worker 3 came to its memory budget of 64\.00 MiB, and was refused more"):
+    with pytest.raises(BudgetError, match=r"worker 3 .*memory budget of 64\.00 MiB"):
         worker.take_answer()
     worker.close()
     worker = worker_of(4, "builtins:bytearray", 1 << 20, budget=64 << 20)
@@ -311,7 +311,7 @@ def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_mor
     with monkeypatch.context() as patch:
         patch.setattr(Plan, "worker_budgets", property(lambda plan: [1 for _ in plan.workers]))
         assert main(more) == BudgetError.exit_code == 4
-        assert "worker 0 came to its memory budget of 1 B, and was refused more" in capsys.readouterr().err
+        assert "memory budget of 1 B" in capsys.readouterr().err
     # What is planned is enough, without anything that the run leaves of its budget.
     monkeypatch.setattr(Plan, "worker_budgets", property(lambda plan: plan.workers))
     assert main(more) == 0
@@ -320,20 +320,19 @@ def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_mor
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"device": "cuda"}, "device = 'cuda': must be cpu with workers = 2"),
+        ({"device": "cuda"}, "device = 'cuda': .*cpu.* workers = 2"),
     ],
 )
 def test_what_workers_cannot_do_is_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=told):
         fw.train("erl", run=tmp_path / "run", quiet=True, **(SMALL | changes | {"workers": 2}))
-    assert told in str(refused.value)
 
 
 @pytest.mark.parametrize("recipe", ["ppo", "teach", "evolve"])
 def test_recipes_without_workers_say_why(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", recipe, "--workers", "2"]) == 2
-    assert "--workers: this recipe computes in one process" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="cluster: this recipe computes in one process"):
+    assert "--workers: " in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"cluster: .*one process"):
         fw.train(recipe, quiet=True, cluster="auto")
 
 
@@ -381,7 +380,7 @@ def test_a_worker_on_another_processor_is_recorded(tmp_path: Path, monkeypatch: 
     assert main(["resume", str(run), "--rounds", "2", "--workers", "1"]) == 0
     assert len(list_checkpoints(run / "checkpoints")[-1].facts["machines"]) == 2, "once and for all"
     assert main(["report", str(run)]) == 0
-    assert "computed with several arithmetics" in (run / "report.html").read_text()
+    assert "several arithmetics" in (run / "report.html").read_text()
 
 
 @pytest.mark.parametrize(("count", "workers"), [(1, 4), (4, 1), (5, 2), (7, 3), (3, 3)])
@@ -410,8 +409,8 @@ def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
     assert print_plan(crowded, as_json=False) == MemoryLimitError.exit_code
     said = capsys.readouterr().out
     assert re.search(r"(?s)by machine.*\n *first +3 .*\n *second +0 ", said)
-    assert re.search(r"room for 2 workers of .* MiB and 1 cores each, where 3 are wanted\. Use --workers 2", said)
-    assert re.search(r"first: room for 2 of 3: .* MiB and 3 cores are wanted, 4.08 GiB and 2 are there", said)
+    assert re.search(r"room for 2 workers of .* MiB and 1 cores each.*--workers 2", said)
+    assert re.search(r"first: .*2 of 3: .* MiB and 3 cores.*4\.08 GiB and 2", said)
     assert re.search(r"wire .* numbers to and from workers in a generation", said)
 
 
@@ -455,10 +454,10 @@ def test_actors_that_are_killed_change_nothing(
 def test_what_the_cluster_cannot_take_is_refused(
     cluster_store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(MemoryLimitError, match=r"room for 3 workers of .* where 4 are wanted\. Use --workers 3"):
+    with pytest.raises(MemoryLimitError, match=r"room for 3 workers of .*--workers 3"):
         trained("hindsight", tmp_path / "many", workers=4, cluster="auto")
     monkeypatch.setattr("flatwater.cluster.ray_workers.STORE_SHARE", cluster_store >> 10)
-    with pytest.raises(RunError, match=r"a message of .* KiB, where 1\.00 KiB are allowed"):
+    with pytest.raises(RunError, match=r"message of .* KiB.*1\.00 KiB.*--object-store-memory"):
         trained("hindsight", tmp_path / "large", workers=2, cluster="auto")
 
 
@@ -467,7 +466,7 @@ def test_what_the_cluster_cannot_take_is_refused(
 @pytest.mark.usefixtures("cluster_store")
 def test_the_cluster_is_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["cluster", "check"]) == 0
-    assert "1 machine, all compute what this one computes" in capsys.readouterr().out
+    assert "1 machine, all compute" in capsys.readouterr().out
     monkeypatch.setattr("flatwater.runs.fingerprint.__version__", "9")
     assert main(["cluster", "check", "auto"]) == 2
     said = capsys.readouterr()
@@ -480,5 +479,5 @@ def test_the_cluster_is_checked(capsys: pytest.CaptureFixture[str], monkeypatch:
 def test_where_there_is_no_cluster_the_run_says_how_to_start_one(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is an extra: pip install 'flatwater[ray]'").shutdown()
     for address in ("127.0.0.1:1", "nowhere", "auto"):
-        with pytest.raises(RunError, match=r"(?s)no Ray cluster answers there: .*ray start --head"):
+        with pytest.raises(RunError, match=r"(?s)cluster = .*ray start --head"):
             trained("hindsight", tmp_path / "run", workers=2, cluster=address)

@@ -130,11 +130,11 @@ def test_what_a_run_says_is_no_markup() -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["a"], "compare: expected 2 to 8 run folders, got 1"),
-        (["a", "./a"], "compare: ./a is given twice. Name each run once."),
-        (["a", "nowhere"], "nowhere: there is no run here"),
-        (["a", "b", "--page", "both.txt"], "--page both.txt: the name must end in .html"),
-        (["a", "b", "--page", "nowhere/both.html"], "there is no folder"),
+        (["a"], "2 to 8 run folders"),
+        (["a", "./a"], "compare: ./a "),
+        (["a", "nowhere"], "nowhere: "),
+        (["a", "b", "--page", "both.txt"], "--page both.txt: "),
+        (["a", "b", "--page", "nowhere/both.html"], "--page nowhere/both.html: "),
     ],
 )
 def test_wrong_input_is_told(words: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:

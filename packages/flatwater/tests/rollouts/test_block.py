@@ -80,8 +80,8 @@ def test_a_row_can_be_handed_out_to_be_written() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"reward": torch.zeros(1)}, r"reward: torch.float32 \[1\] does not fit a row of torch.float32 \[5\]"),
-        ({"reward": torch.zeros(5, dtype=torch.int64)}, r"reward: torch.int64 \[5\] does not fit"),
+        ({"reward": torch.zeros(1)}, r"reward: .*torch\.float32 \[1\].*torch\.float32 \[5\]"),
+        ({"reward": torch.zeros(5, dtype=torch.int64)}, r"reward: .*torch\.int64 \[5\].*torch\.float32 \[5\]"),
     ],
 )
 def test_nothing_is_broadcast_or_cast_without_a_word(wrong: dict[str, Tensor], told: str) -> None:
@@ -90,7 +90,7 @@ def test_nothing_is_broadcast_or_cast_without_a_word(wrong: dict[str, Tensor], t
 
 
 def test_an_unknown_column_is_named_beside_the_known() -> None:
-    with pytest.raises(KeyError, match="rewards: the rollout holds obs, reward, continues"):
+    with pytest.raises(KeyError, match=r"rewards: .* obs, reward, continues"):
         write_step_(rollout_of(), 0, rewards=torch.zeros(5))
 
 

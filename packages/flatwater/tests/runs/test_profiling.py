@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from bisect import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def test_a_recorded_round_has_traces_and_the_same_numbers(
 ) -> None:
     assert main(["train", "erl", *tiny, "--rounds", "2", "--run", "run", "--profile", "rounds=2"]) == 0
     said = capfd.readouterr()
-    assert "a trace is in profile/round-000002-learn-1.json.gz" in said.out
+    assert "profile/round-000002-learn-1.json.gz" in said.out
     assert said.err == ""
     names = ["learn 1", "learn 2", "evaluate 1", "validate 1", "evolve 1"]
     files = {f"round-000002-{name.replace(' ', '-')}.json.gz": [name] for name in names}
@@ -116,8 +117,8 @@ def test_no_trace_has_more_operations_than_are_planned_but_for_a_single_step(
     for each in found.values():
         assert len(each) == 1 or sum(step["operations"] for step in each) <= most
     said = " ".join(capsys.readouterr().out.split())
-    assert ("a step of collect has more operations than" in said) == (one > most)
-    assert ("other steps of collect in round 3 are not recorded" in said) == (one <= most and 1 + most // one < 40)
+    assert ("a step of collect has more operations" in said) == (one > most)
+    assert ("other steps of collect in round 3" in said) == (one <= most and 1 + most // one < 40)
 
 
 def test_steps_that_have_more_operations_than_the_first_end_a_trace(
@@ -132,7 +133,7 @@ def test_steps_that_have_more_operations_than_the_first_end_a_trace(
     (path,) = (path for path in (tmp_path / "profile").iterdir() if "collect-2" in path.name)
     found = [step["operations"] for step in steps(path)]
     assert most / 2 < sum(found) <= most + max(found)
-    assert "other steps of collect in round 1 are not recorded" in " ".join(capsys.readouterr().out.split())
+    assert "other steps of collect in round 1" in " ".join(capsys.readouterr().out.split())
 
 
 def test_memory_for_traces_is_planned_and_refused(
@@ -144,7 +145,7 @@ def test_memory_for_traces_is_planned_and_refused(
     said = capsys.readouterr().out
     assert "records round 1" in said
     size = format_bytes(TRACE_BYTES)
-    assert f"up to {size}, to profile/ in the run folder" in " ".join(said.split())
+    assert f"up to {size}, to profile/" in " ".join(said.split())
     planned = json.loads(Path("recorded/plan.json").read_text())
     assert planned["owners"] == plain["owners"] | {"profile.trace": TRACE_BYTES}
     assert main(["plan", "erl", *tiny, "--json"]) == 0  # anew: this process has more resident than at its first run
@@ -180,27 +181,27 @@ def test_a_trace_that_cannot_be_written_costs_the_traces_alone(
     run = train("run", "--rounds", "1")
     (run / "profile").write_text("a file is in the way")
     assert main(["resume", str(run), "--rounds", "2", "--profile", "rounds=2"]) == 0
-    assert " ".join(capsys.readouterr().out.split()).count("the trace of round 2 cannot be written") == 1
+    assert " ".join(capsys.readouterr().out.split()).count("trace of round 2 cannot be written") == 1
 
 
 @pytest.mark.parametrize("wanted", ["", "3", "rounds=", "rounds=0", "rounds=5-2", "rounds=1-200", "rounds=-1"])
 def test_what_is_no_range_of_rounds_is_refused(wanted: str) -> None:
-    with pytest.raises(ConfigError, match=r"--profile .*must be"):
+    with pytest.raises(ConfigError, match=f"--profile {re.escape(wanted)}: "):
         profiled_rounds(wanted)
 
 
 def test_rounds_that_do_not_come_are_refused() -> None:
     assert profiled_rounds("rounds=3-5") == range(3, 6)
     check_profiled(range(3, 6), 2, 5)
-    with pytest.raises(ConfigError, match="--profile rounds=3-5: must be within 4 to 5"):
+    with pytest.raises(ConfigError, match=r"--profile rounds=3-5: .*4 to 5"):
         check_profiled(range(3, 6), 3, 5)
-    with pytest.raises(ConfigError, match="--profile rounds=6: must be within 4 to 5"):
+    with pytest.raises(ConfigError, match=r"--profile rounds=6: .*4 to 5"):
         check_profiled(range(6, 7), 3, 5)
-    with pytest.raises(ConfigError, match="no rounds to come"):
+    with pytest.raises(ConfigError, match=r"--profile .*--rounds N"):
         check_profiled(range(6, 7), 5, 5)
 
 
 def test_nothing_is_made_where_the_rounds_do_not_come(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "erl", *tiny, "--rounds", "1", "--run", "run", "--profile", "rounds=2"]) == 2
-    assert "must be within 1 to 1" in capsys.readouterr().err
+    assert "1 to 1" in capsys.readouterr().err
     assert not Path("run").exists()

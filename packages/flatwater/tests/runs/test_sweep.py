@@ -77,7 +77,7 @@ def started() -> list[str]:
 def test_trials_without_an_evaluation_are_not_begun(config: GrowRunConfig | TeachRunConfig) -> None:
     """They would be trained to their end and have no value."""
     space = "[learner.lr]\nlow = 1e-4\nhigh = 1e-2\n"
-    with pytest.raises(ConfigError, match=r"rounds = 9: no round of a trial has a value.*--rounds 10 or more"):
+    with pytest.raises(ConfigError, match=r"rounds = 9: .*--rounds 10 or more"):
         train_sweep(order(space, config=config), Console(file=io.StringIO()), FAKE)
     assert not Path("s").exists()
     often = replace(config, evaluation=replace(config.evaluation, every=9))
@@ -193,7 +193,7 @@ def test_trials_train_at_the_same_time() -> None:
 
 def test_more_at_once_than_a_sweep_was_begun_with_are_refused() -> None:
     swept(order(trials=2, at_once=2))
-    with pytest.raises(ConfigError, match=r"--at-once 3: the sweep was begun with 2 at once.*Give --at-once 2"):
+    with pytest.raises(ConfigError, match=r"--at-once 3: .*--at-once 2 "):
         swept(order(None, 4, at_once=3))
     assert [line.number for line in swept(order(None, 4))[0].lines] == [1, 2, 3, 4]
 
@@ -239,7 +239,7 @@ def test_a_sweep_whose_folder_is_renamed_stops_and_goes_on_from_there() -> None:
 
     thread = threading.Thread(target=move)
     thread.start()
-    with pytest.raises(RunError, match=r"cut: the sweep's folder was moved, and is .*/now now.*Go on with: .*/now"):
+    with pytest.raises(RunError, match=r"cut: .*moved.*/now.*: flatwater sweep .*/now"):
         swept(order(folder="cut", trials=2))
     thread.join()
     assert not Path("cut").exists()
@@ -295,7 +295,7 @@ def test_two_processes_do_not_sweep_in_one_folder() -> None:
 
 def test_another_space_or_other_settings_are_told() -> None:
     swept(order(trials=1))
-    with pytest.raises(ConfigError, match="searches another space"):
+    with pytest.raises(ConfigError, match=r"--space .*another space"):
         swept(order("[net.hidden]\nchoices = [64, 128]\n"))
     with pytest.raises(ConfigError, match=r"rounds: 4 in the sweep, 9 now"):
         swept(order(None, config=replace(BASE, rounds=9)))
@@ -304,7 +304,7 @@ def test_another_space_or_other_settings_are_told() -> None:
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="--space: is missing"):
+    with pytest.raises(ConfigError, match=r"--space: .*missing"):
         swept(order(None))
     with pytest.raises(ConfigError, match="trials = 0"):
         swept(order(trials=0))

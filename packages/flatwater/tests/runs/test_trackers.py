@@ -125,7 +125,7 @@ def test_a_missing_package_is_told_before_the_run_with_what_brings_it(
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     config = ErlRunConfig(trackers=(name,))
-    with pytest.raises(ConfigError, match=rf"{name} needs the package .*pip install {re.escape(installed)}, or"):
+    with pytest.raises(ConfigError, match=rf"trackers: .*{name}.*pip install {re.escape(installed)}, or"):
         trackers.check_trackers(config)
 
 

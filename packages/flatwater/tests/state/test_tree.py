@@ -132,9 +132,9 @@ def test_what_cannot_be_a_leaf_is_named_by_its_path() -> None:
     class Holder:
         deep: dict[str, object]
 
-    with pytest.raises(TypeError, match=r"deep\.callback\.1: a state tree cannot hold a function"):
+    with pytest.raises(TypeError, match=r"deep\.callback\.1: .* function"):
         list(leaves(Holder(deep={"callback": [1, test_paths_are_field_names_and_keys_in_field_order]})))
-    with pytest.raises(TypeError, match=r"deep\.net: a state tree cannot hold a Linear\. Give its state_dict\(\)"):
+    with pytest.raises(TypeError, match=r"deep\.net: .* Linear\..*state_dict\(\)"):
         list(leaves(Holder(deep={"net": torch.nn.Linear(1, 1)})))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -134,32 +135,30 @@ def told(url: str) -> str:
 
 @pytest.mark.usefixtures("store")
 def test_a_wrong_bucket_is_told() -> None:
-    assert told("s3://no-such-bucket/path") == (
-        "s3://no-such-bucket/path: there is no bucket 'no-such-bucket'. Make it, or correct the URL."
-    )
-    assert "there is no bucket 'neither'" in told("gs://neither/path")
-    with pytest.raises(ConfigError, match="there is no bucket 'no-such-bucket'"):
+    assert "s3://no-such-bucket/path: there is no bucket 'no-such-bucket'" in told("s3://no-such-bucket/path")
+    assert "no bucket 'neither'" in told("gs://neither/path")
+    with pytest.raises(ConfigError, match="no bucket 'no-such-bucket'"):
         open_objects("s3://no-such-bucket/path").folders()
 
 
 def test_credentials_that_are_not_accepted_are_told(bucket: str, store: ObjectStore) -> None:
     store.set(strangers=True)
     said = told(bucket)
-    assert "the credentials are not accepted" in said
     assert "InvalidAccessKeyId" in said
     assert "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said
 
 
 def test_a_missing_permission_is_told(bucket: str, store: ObjectStore) -> None:
     store.set(denied=["PUT"])
-    assert f"{bucket}: writing is not permitted. A mirror needs reading, writing, listing and removing" in told(bucket)
+    assert f"{bucket}: writing is not permitted" in told(bucket)
 
 
 def test_missing_credentials_are_told(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    wanted = f"{bucket}: there are no credentials for it. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run"
-    assert wanted in told(bucket)
+    said = told(bucket)
+    assert said.startswith(f"{bucket}: ")
+    assert "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run" in said
 
 
 @pytest.mark.usefixtures("store")
@@ -184,7 +183,7 @@ def test_keys_of_aws_configure_are_used(bucket: str, monkeypatch: pytest.MonkeyP
     }
     open_objects(bucket).put("name", b"content")
     monkeypatch.setenv("AWS_PROFILE", "other")
-    with pytest.raises(ConfigError, match="there are no credentials"):
+    with pytest.raises(ConfigError, match="no credentials"):
         open_objects(bucket)
 
 
@@ -201,7 +200,7 @@ def test_a_store_that_is_down_may_be_up_later(monkeypatch: pytest.MonkeyPatch) -
     "url", ["s3://", "ftp://host/path", "s3:bucket", "bucket", "file://host/path", "s3://bucket/a#b"]
 )
 def test_what_is_no_place_is_told(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no place for runs: .* Expected s3://bucket/path, gs://bucket/path"):
+    with pytest.raises(ConfigError, match=rf"{re.escape(url)}.*Expected s3://bucket/path, gs://bucket/path"):
         open_objects(url)
 
 
@@ -213,9 +212,7 @@ def test_a_url_is_told_from_a_folder() -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(
-        ConfigError, match=r"file/below: this folder cannot be made \(Not a directory .*Correct the URL"
-    ):
+    with pytest.raises(ConfigError, match=r"file/below: .*Not a directory .*URL"):
         open_objects(f"file://{tmp_path}/file/below").put("name", b"content")
 
 
@@ -262,7 +259,7 @@ def test_an_object_of_an_odd_name_does_not_hide_the_checkpoints(odd: str, store:
     objects.put("config.toml", b"rounds = 1\n")
     objects.put("checkpoints/000001.000000.json", b"{}")
     store.put_any(bucket, odd)
-    with pytest.raises(OddNameError, match="has a name that cannot be listed"):
+    with pytest.raises(OddNameError, match="cannot be listed"):
         objects.entries()
     assert [entry.name for entry in objects.entries("checkpoints/")] == ["checkpoints/000001.000000.json"]
     assert [entry.name for entry in objects.find_entries(["config.toml", "result.json"])] == ["config.toml"]
@@ -281,24 +278,24 @@ def test_a_list_is_read_where_a_loop_runs_already_as_in_a_notebook(bucket: str) 
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("file://", "names no folder"),
-        ("file:///", "names no folder"),
-        ("file:////", "names no folder"),
-        ("file://%2f", "begins with a slash"),
-        ("file://relative/x", "begins with a slash, as in file:///relative"),
-        ("file:///a/../../etc", "leads elsewhere"),
-        ("file:///a/%2e%2e/etc", "leads elsewhere"),
+        ("file://", "no folder"),
+        ("file:///", "no folder"),
+        ("file:////", "no folder"),
+        ("file://%2f", "slash"),
+        ("file://relative/x", "file:///relative"),
+        ("file:///a/../../etc", r"`\.\.`"),
+        ("file:///a/%2e%2e/etc", r"`\.\.`"),
         ("file:///a%00b", "characters"),
         ("file:///a\nb", "characters"),
-        ("s3://", "names no bucket"),
-        ("s3:///path", "names no bucket"),
-        ("gs://", "names no bucket"),
-        ("s3://b?x=1", "behind"),
-        ("s3://b?", "behind"),
+        ("s3://", "no bucket"),
+        ("s3:///path", "no bucket"),
+        ("gs://", "no bucket"),
+        ("s3://b?x=1", r"\? or #"),
+        ("s3://b?", r"\? or #"),
         ("ftp://b/x", "scheme"),
-        ("http://[", "is no place"),
-        ("s3://AKIA:hunter2/x@bucket/run", "no key may stand in it"),
-        ("s3://AKIA:hunter2@bucket/run", "no key may stand in it"),
+        ("http://[", r"http://\["),
+        ("s3://AKIA:hunter2/x@bucket/run", "key"),
+        ("s3://AKIA:hunter2@bucket/run", "key"),
     ],
 )
 def test_what_names_no_place_is_refused_with_the_reason(url: str, said: str) -> None:

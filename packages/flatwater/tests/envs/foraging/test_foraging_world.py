@@ -118,21 +118,20 @@ def kept_over(steps: int) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("agents", 0, "foraging.agents = 0"),
-        ("mines", 0, "foraging.mines = 0: must be 1 to 2**16"),
-        ("walls", -1, "foraging.walls = -1"),
-        ("size", 7, "foraging.size = 7: must be large enough for 37 mines, depots, walls and agents inside: 25 cells"),
-        ("window", 10, "foraging.window = 10: must be odd, 3 to 15"),
-        ("window", 17, "foraging.window = 17"),
-        ("tokens", 8, "foraging.tokens = 8: must be 16 to 4096"),
-        ("price", 0.0, "foraging.price = 0.0: must be above 0"),
-        ("steps", 0, "foraging.steps = 0"),
+        ("agents", 0, r"foraging\.agents = 0"),
+        ("mines", 0, r"foraging\.mines = 0: .*1 to 2\*\*16"),
+        ("walls", -1, r"foraging\.walls = -1"),
+        ("size", 7, r"foraging\.size = 7: .*37.* 25 cells"),
+        ("window", 10, r"foraging\.window = 10: .*odd"),
+        ("window", 17, r"foraging\.window = 17"),
+        ("tokens", 8, r"foraging\.tokens = 8: .*16 to 4096"),
+        ("price", 0.0, r"foraging\.price = 0.0: .*above 0"),
+        ("steps", 0, r"foraging\.steps = 0"),
     ],
 )
 def test_a_game_that_cannot_be_is_refused(field: str, value: float, told: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=told):
         ForagingConfig(**{field: value})
-    assert told in str(refused.value)
 
 
 def test_a_world_without_mettagrid_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +154,7 @@ def test_stepping_before_an_episode_is_refused() -> None:
     world = ForagingWorld(envs=2, config=ForagingConfig())
     row = row_of(world)
     world.begin_(np.array([True, False]), np.array([1, 2]), row.obs)
-    with pytest.raises(RuntimeError, match="environment 1 was stepped before its first episode"):
+    with pytest.raises(RuntimeError, match=r"environment 1 .*begin_"):
         world.step_(np.zeros((2, 4), np.int64), *row)
 
 

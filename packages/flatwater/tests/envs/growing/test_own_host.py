@@ -219,32 +219,32 @@ def test_vectors_are_images_of_one_row() -> None:
 
 
 NOWHERE = {
-    "no_such_module:Net": r"cannot be imported \(No module named 'no_such_module'\)",
-    "own_hosts:Missing": "cannot be imported .*Missing",
-    "conv": "must be package.module:Class. The hosts that ship are named by env.host.kind",
-    "own_hosts:NUMBER": "it is a int, no class of torch.nn.Module",
+    "no_such_module:Net": "No module named 'no_such_module'",
+    "own_hosts:Missing": "no attribute 'Missing'",
+    "conv": r"package\.module:Class.*env\.host\.kind",
+    "own_hosts:NUMBER": r" int.*torch\.nn\.Module",
 }
 WRONG = {
-    own_hosts.NoSlots: "its `slots` are None: wanted are names of submodules",
-    own_hosts.OneName: "its `slots` are 'layer': wanted are names",
-    own_hosts.Twice: "name a submodule twice",
-    own_hosts.Nowhere: "its slot 'conv1' is no submodule: it has layer, head",
-    own_hosts.Itself: "its slot '' is no submodule",
-    own_hosts.OtherMaking: r"cannot be made from \(channels, height, width, classes\): too many positional",
-    own_hosts.Scores: r"returns torch.float32 \(4, 9\): wanted are logits, float32 \(4, 10\)",
-    own_hosts.Pair: "its forward returns tuple: wanted are logits",
-    own_hosts.Double: "its parameter layer.weight is float64",
-    own_hosts.Frozen: "its parameter head.bias is frozen",
-    own_hosts.Nothing: "it has no parameters",
-    own_hosts.Elsewhere: "its parameter head.bias begins with other numbers each time",
-    own_hosts.Unused: "its parameter spare.weight does not reach the logits",
-    own_hosts.Statistics: "its buffer norm.running_mean changes while it computes, as BatchNorm",
-    own_hosts.DrawnBuffer: "its buffer mask differs from host to host",
-    own_hosts.Hidden: "stacked it computes something else than alone",
-    own_hosts.Dropping: "computes alone, but not stacked .*random",
-    own_hosts.Branching: r"computes alone, but not stacked .*control flow.* \(own_hosts.py, line \d+\)",
-    own_hosts.Again: "its slot layer is called 2 times",
-    own_hosts.Tokens: r"its slot layer returns \(4, 8, 6\) for 4 images",
+    own_hosts.NoSlots: "`slots`.* None",
+    own_hosts.OneName: "`slots`.* 'layer'",
+    own_hosts.Twice: "`slots`.* twice",
+    own_hosts.Nowhere: "slot 'conv1'.* layer, head",
+    own_hosts.Itself: "slot ''",
+    own_hosts.OtherMaking: r"\(channels, height, width, classes\).*too many positional",
+    own_hosts.Scores: r"logits.*\(4, 10\).*\(4, 9\)|\(4, 9\).*logits.*\(4, 10\)",
+    own_hosts.Pair: "forward.*(tuple.*logits|logits.*tuple)",
+    own_hosts.Double: r"parameter layer\.weight.* float64",
+    own_hosts.Frozen: r"parameter head\.bias.* frozen",
+    own_hosts.Nothing: "no parameters",
+    own_hosts.Elsewhere: r"parameter head\.bias.*manual_seed",
+    own_hosts.Unused: r"parameter spare\.weight.* logits",
+    own_hosts.Statistics: r"buffer norm\.running_mean.*BatchNorm",
+    own_hosts.DrawnBuffer: "buffer mask.* host",
+    own_hosts.Hidden: "stacked.*nn.Parameter",
+    own_hosts.Dropping: "stacked.*random",
+    own_hosts.Branching: r"stacked.*control flow.* \(own_hosts.py, line \d+\)",
+    own_hosts.Again: "slot layer .*2 times",
+    own_hosts.Tokens: r"slot layer .*\(4, 8, 6\)",
 }
 
 
@@ -261,7 +261,7 @@ def test_a_name_that_leads_to_no_class_is_told(name: str) -> None:
 
 
 def test_settings_of_shipped_hosts_say_nothing_of_one_s_own() -> None:
-    with pytest.raises(ConfigError, match=r"env.host.channels = .*: must be left out: it says nothing of host"):
+    with pytest.raises(ConfigError, match=r"env\.host\.channels = .*: .*own_hosts:Both"):
         GrowConfig(host="own_hosts:Both", env=GrowingConfig(host=HostConfig(channels=(2, 2, 2))))
     assert GrowConfig(host="own_hosts:Both", env=GrowingConfig(host=HostConfig(rank=2))).env.host.rank == 2
 
@@ -269,6 +269,6 @@ def test_settings_of_shipped_hosts_say_nothing_of_one_s_own() -> None:
 def test_a_class_that_cannot_leave_the_cpu_is_told_why() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"^host = 'own_hosts:OnTheCPU': it computes on the CPU alone: .*device",
+        match=r"^host = 'own_hosts:OnTheCPU': .*CPU.*device",
     ):
         plan_grow(GrowRunConfig(host=f"own_hosts:{own_hosts.OnTheCPU.__name__}"), CPU)

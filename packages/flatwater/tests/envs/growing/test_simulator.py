@@ -177,7 +177,7 @@ def test_a_plan_on_the_meta_device_weighs_what_is_held(kind: str) -> None:
 
 def test_an_action_of_another_shape_is_refused() -> None:
     envs = begun(config(), torch.tensor([1, 2]))
-    with pytest.raises(ConfigError, match=r"action \(3, 5\): must be \(2, 5\)"):
+    with pytest.raises(ConfigError, match=r"action \(3, 5\): .*\(2, 5\)"):
         step_(envs, torch.zeros(3, len(HEADS), dtype=torch.int64))
 
 

@@ -76,17 +76,17 @@ def test_the_digits_have_no_privilege() -> None:
 
 
 WRONG = {
-    "no arrays": (None, "of 0 arrays"),
-    "three arrays": ((images(4), LABELS, LABELS), "of 3 arrays"),
+    "no arrays": (None, " 0 arrays"),
+    "three arrays": ((images(4), LABELS, LABELS), " 3 arrays"),
     "images in five dimensions": ((images(1, 1, 2, 2), LABELS), r"shape \(60, 1, 1, 2, 2\)"),
     "too few images": ((images(4)[:5], LABELS[:5]), "5 images"),
-    "a class too few": ((images(4), LABELS[:-1]), r"one whole number for each of the 60"),
+    "a class too few": ((images(4), LABELS[:-1]), r"int64 \(59,\).*60|60.*int64 \(59,\)"),
     "classes that are shares": ((images(4), LABELS / 2), "float64"),
     "a class below 0": ((images(4), LABELS - 1), "class -1"),
-    "one class": ((images(4), LABELS * 0), "1 classes"),
-    "a pixel that is no number": ((np.full((60, 4), np.nan), LABELS), "not all finite"),
+    "one class": ((images(4), LABELS * 0), " 1 "),
+    "a pixel that is no number": ((np.full((60, 4), np.nan), LABELS), "finite"),
     "images as text": ((np.full((60, 4), "x"), LABELS), "<U1"),
-    "two sizes": ((images(4), LABELS, images(5), LABELS), r"\(4,\), those to validate with \(5,\)"),
+    "two sizes": ((images(4), LABELS, images(5), LABELS), r"\(4,\).*validate.*\(5,\)"),
 }
 
 
@@ -100,11 +100,11 @@ def test_what_cannot_be_learned_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("mnist", "must be digits, or package.module:function"),
-        ("no_such_module:images", "cannot be imported"),
-        ("some_tasks:missing", "cannot be imported"),
-        ("some_tasks:NUMBER", "it is a int"),
-        ("some_tasks:empty", "task = 'some_tasks:empty': it returned list of 0 arrays"),
+        ("mnist", r"task = 'mnist': .*digits, or package\.module:function"),
+        ("no_such_module:images", "No module named 'no_such_module'"),
+        ("some_tasks:missing", "no attribute 'missing'"),
+        ("some_tasks:NUMBER", "task = 'some_tasks:NUMBER': .* int"),
+        ("some_tasks:empty", "task = 'some_tasks:empty': .*list of 0 arrays"),
     ],
 )
 def test_a_name_that_leads_to_no_task_is_named(

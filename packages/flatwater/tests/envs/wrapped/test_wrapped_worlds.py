@@ -90,7 +90,7 @@ def test_measured_are_the_floats_of_a_box(space: gym.Space[Any], measures: tuple
         (gym.Text(5), "Text"),
         (gym.Dict({"said": gym.Tuple([gym.Text(5)]), "seen": gym.Box(0, 1, (2,))}), "Text"),
         (gym.Sequence(gym.Discrete(2)), "Sequence"),
-        (gym.Box(0, 255, (210, 160, 3), np.uint8), "33600 pixels cannot be tokens: at most 254"),
+        (gym.Box(0, 255, (210, 160, 3), np.uint8), "33600 pixels"),
         (gym.Box(0, 255, (255,), np.uint8), "255 pixels"),
     ],
 )
@@ -105,7 +105,7 @@ def test_observations_that_cannot_be_used_are_refused_with_their_space(space: gy
 def test_actions_of_another_kind_are_refused_with_their_space(
     space: gym.Space[Any],
 ) -> None:
-    with pytest.raises(ConfigError, match=r"actions of (Box|MultiBinary).* cannot be used: wanted is a Discrete"):
+    with pytest.raises(ConfigError, match=r"actions.* (Box|MultiBinary)\(.*gymnasium\.wrappers\.TransformAction"):
         make_action_spec(space, None, "one")
 
 
@@ -139,10 +139,10 @@ def test_three_bytes_a_row_are_read_as_is_said() -> None:
     assert rows(space, "tokens", seen) == ["tokens", [4, 1, 9], [255, 0, 0]]
     assert rows(space, "vector", seen) == ["vector", 4, 1, 9, 255, 0, 0]
     assert rows(space, "image", seen)[1:3] == [[0, 0, 4], [1, 0, 1]]
-    with pytest.raises(ConfigError, match="may be tokens or an image"):
+    with pytest.raises(ConfigError, match=r'wrapped\.form = "tokens"'):
         make_reader(space, "one")
     for form, other in (("tokens", gym.Box(0, 255, (4, 4), np.uint8)), ("image", gym.Box(0, 1, (3,)))):
-        with pytest.raises(ConfigError, match="wanted is a Box of uint8"):
+        with pytest.raises(ConfigError, match=f"{form}.*Box of uint8|Box of uint8.*{form}"):
             make_reader(other, "one", form)  # type: ignore[arg-type]
 
 
@@ -226,23 +226,22 @@ def test_agents_of_different_spaces_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("mettagrid", "there is no environment of this name. Give forage, gymnasium:ID"),
-        ("gymnasium:", "there is no environment of this name"),
-        ("cartpole", 'Did you mean "gymnasium:CartPole-v'),
-        ("gymnasium::Nowhere", "world gymnasium::Nowhere: '' is no name of a module"),
-        ("gymnasium:..a:Nowhere", "world gymnasium:..a:Nowhere: '..a' is no name of a module"),
-        ("pettingzoo:..a", "world pettingzoo:..a cannot be imported ('..a' is no name of a module)"),
-        ("forage:12", "there is no environment of this name"),
-        ("gymnasium:Nope-v0", "pprint_registry()"),
+        ("mettagrid", "forage, gymnasium:ID"),
+        ("gymnasium:", "forage, gymnasium:ID"),
+        ("cartpole", '"gymnasium:CartPole-v'),
+        ("gymnasium::Nowhere", "world gymnasium::Nowhere: ''"),
+        ("gymnasium:..a:Nowhere", r"world gymnasium:\.\.a:Nowhere: '\.\.a'"),
+        ("pettingzoo:..a", r"world pettingzoo:\.\.a.*'\.\.a'"),
+        ("forage:12", "forage, gymnasium:ID"),
+        ("gymnasium:Nope-v0", r"pprint_registry\(\)"),
         ("gymnasium:no_such_package:Nope-v0", "world gymnasium:no_such_package:Nope-v0"),
-        ("pettingzoo:no_such_module", "world pettingzoo:no_such_module cannot be imported"),
-        ("pettingzoo:json", "world pettingzoo:json: the module has no parallel_env"),
+        ("pettingzoo:no_such_module", "world pettingzoo:no_such_module.*No module named"),
+        ("pettingzoo:json", "world pettingzoo:json: .*parallel_env"),
     ],
 )
 def test_a_world_that_is_not_there_is_refused_by_name(name: str, told: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=told):
         build(name)
-    assert told in str(refused.value)
 
 
 class Still:
@@ -286,19 +285,19 @@ def test_a_teacher_of_ones_own_is_built_with_the_world(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("wise", "teacher = 'wise': there is no such teacher. Give search, babyai, random, or package.module:Class"),
-        ("search", "the teacher `search` knows the world `forage` only"),
-        ("babyai", "the teacher `babyai` knows BabyAI's levels only"),
-        ("no_such_module:Wise", "teacher = 'no_such_module:Wise': it cannot be imported"),
-        ("parting:Wise", "teacher = 'parting:Wise': it cannot be imported"),
-        ("parting:NoTeacher", "teacher = 'parting:NoTeacher': must be a class with the methods begin_"),
-        ("os:sep", "teacher = 'os:sep': must be a class"),
+        ("wise", r"teacher = 'wise': .* search, babyai, random, or package\.module:Class"),
+        ("search", "`search`.*`forage`"),
+        ("babyai", "`babyai`.*gymnasium:BabyAI-"),
+        ("no_such_module:Wise", "teacher = 'no_such_module:Wise': .*No module named"),
+        ("parting:Wise", "teacher = 'parting:Wise': .*has no attribute"),
+        ("parting:NoTeacher", "teacher = 'parting:NoTeacher': .*begin_ and step_batch"),
+        ("os:sep", "teacher = 'os:sep': .*a class"),
         (
             "parting:Demanding",
-            "teacher = 'parting:Demanding': it cannot be made from a world alone: missing",
+            "teacher = 'parting:Demanding': .*missing a required argument: 'patience'",
         ),
-        (":Wise", "teacher = ':Wise': it cannot be imported ('' is no name of a module)"),
-        ("..wise:Wise", "teacher = '..wise:Wise': it cannot be imported ('..wise' is no name of a module)"),
+        (":Wise", "teacher = ':Wise': .*''"),
+        ("..wise:Wise", r"teacher = '\.\.wise:Wise': .*'\.\.wise'"),
     ],
 )
 def test_a_teacher_that_is_not_there_or_does_not_fit_is_refused(
@@ -306,13 +305,13 @@ def test_a_teacher_that_is_not_there_or_does_not_fit_is_refused(
 ) -> None:
     for planted in (NoTeacher, Demanding):
         monkeypatch.setattr(f"parting.{planted.__name__}", planted, raising=False)
-    with pytest.raises(ConfigError) as refused:
-        teacher(name, build("gymnasium:MiniGrid-Empty-5x5-v0"))
-    assert told in str(refused.value)
+    world = build("gymnasium:MiniGrid-Empty-5x5-v0")
+    with pytest.raises(ConfigError, match=told):
+        teacher(name, world)
 
 
 def test_episodes_without_steps_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"wrapped\.steps = -1: must be 0 to"):
+    with pytest.raises(ConfigError, match=r"wrapped\.steps = -1: .*0 to"):
         WrappedConfig(steps=-1)
 
 
@@ -335,7 +334,7 @@ class _Closing(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def test_numbers_have_no_masks() -> None:
-    with pytest.raises(ConfigError, match="masked = True: must be false where actions are numbers"):
+    with pytest.raises(ConfigError, match=r"masked = True: .*false"):
         Spaces(1, 1, "vector", (1,), ("push",), 5, ((0.0, 1.0),), masked=True)
 
 
@@ -343,5 +342,5 @@ def test_numbers_have_no_masks() -> None:
     ("form", "measures"), [("vector", (2,)), ("vector", (0, 0)), ("vector", (-1,)), ("tokens", (0,))]
 )
 def test_measures_are_numbers_of_a_vector(form: Literal["vector", "tokens"], measures: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigError, match=r"measures = .*: must be positions among the [02] of a vector, each once"):
+    with pytest.raises(ConfigError, match=r"measures = .*: .*positions .*[02] "):
         Spaces(1, 1, form, (2,) if form == "vector" else (2, 3), ("a", "b"), 5, measures=measures)

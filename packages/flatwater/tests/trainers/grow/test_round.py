@@ -204,7 +204,7 @@ def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(built: Buil
     seen = student(bound_weights(student, run.learner), obs, run.memory, starts)
     logits = seen.logits[0, :, : len(prior)]
     torch.testing.assert_close(logits.softmax(1), (prior / prior.sum()).expand(2, -1), rtol=0.02, atol=0)
-    with pytest.raises(ConfigError, match=r"policy.prior = .*: must be 6 numbers, one an operation"):
+    with pytest.raises(ConfigError, match=r"policy\.prior = .*: .*6 numbers"):
         built({"policy.prior": [1, 1]})
 
 
@@ -265,13 +265,13 @@ def test_every_setting_does_something(name: str, trained: Trained, ordinary: dic
 
 
 def test_settings_that_do_not_fit_together_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"envs = 7: must be a multiple of learner.minibatches \(4\)"):
+    with pytest.raises(ConfigError, match=r"envs = 7: .*learner\.minibatches \(4\)"):
         GrowConfig(envs=7)
     assert GrowConfig(envs=8, evaluation=HeldOutConfig(episodes=12)).held_out_turns == 2
     for name in ("episodes", "every"):
-        with pytest.raises(ConfigError, match=f"evaluation.{name} = 0: must be 1 to"):
+        with pytest.raises(ConfigError, match=f"evaluation.{name} = 0: .*1 to"):
             HeldOutConfig(**{name: 0})
-    with pytest.raises(ConfigError, match="envs = 0: must be 1 to"):
+    with pytest.raises(ConfigError, match=r"envs = 0: .*1 to"):
         GrowConfig(envs=0)
 
 
