@@ -28,8 +28,8 @@ TEACH = Recipe(
     config=TeachRunConfig,
     guide="""Learn from a teacher in a world of many agents, then without one, in constant memory and at constant speed.
 
-    Without options: 128 agents in 32 foraging worlds learn from one that searches, three minutes on 2 cores. The plan
-    does not count simulators.
+    Without options: 32 levels of BabyAI, taught by the bot that comes with MiniGrid, 125,000 steps. The plan does not
+    count simulators.
     """,
     plan=lazy_function("flatwater.recipes.teach.run:plan"),
     compose=lazy_function("flatwater.recipes.teach.run:compose"),
