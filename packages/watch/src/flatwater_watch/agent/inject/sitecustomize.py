@@ -4,6 +4,7 @@ Any Python from 2.7 on can run this file: the interpreter may be too old for the
 module leaves `sys.path`, the environment and the user's own `sitecustomize` as they would be without it.
 """
 
+import gc
 import os
 import sys
 
@@ -62,6 +63,8 @@ def _begin():
         found = "%d.%d" % sys.version_info[:2]
         _note(told, "old", "%s is Python %s; watch needs 3.11 or later" % (sys.executable, found))
         return
+    collecting = gc.isenabled()
+    gc.disable()  # the modules of the watch stay: to look for garbage in them is a twelfth of what they cost
     try:
         _package(told["FLATWATER_WATCH_PACKAGE"])
         from flatwater_watch.agent.start_in_process import start_watch
@@ -69,6 +72,9 @@ def _begin():
         start_watch(told)
     except Exception as fault:  # the edge between the watch and somebody else's program
         _note(told, "fault", "the watch failed: %s: %s" % (type(fault).__name__, fault))
+    finally:
+        if collecting:
+            gc.enable()
 
 
 _begin()
