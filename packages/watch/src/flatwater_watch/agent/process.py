@@ -191,7 +191,8 @@ class ProcessWatch:
         if schedule.overspent_seconds(self._pace, now, share) <= 0:
             cpu = thread_seconds()
             if under_way:
-                self._monitor.censuses.run_slice(schedule.SLICE)
+                unasked = self._monitor.unasked_seconds
+                self._monitor.censuses.run_slice(schedule.census_slice_seconds(self._pace, now, unasked=unasked))
             else:
                 self._check_resets(now)
             took = thread_seconds() - cpu
@@ -234,7 +235,7 @@ class ProcessWatch:
             self._pace.spent += schedule.TRACED * (now - self._read_at)
         share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
         affordable = schedule.overspent_seconds(self._pace, now, share) <= 0
-        seconds = schedule.census_slice_seconds(self._pace, now, reading.step)
+        seconds = schedule.census_slice_seconds(self._pace, now, reading.step, unasked=self._monitor.unasked_seconds)
         news = self._monitor.observe(reading, seconds=seconds, trace=affordable)
         if self._ticking and affordable:  # a program that is read in time is anywhere in what it fills and empties
             self._check_resets(now)

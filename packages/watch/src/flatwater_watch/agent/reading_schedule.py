@@ -26,6 +26,9 @@ COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
 """The share while a census is under way, so that it comes to its end, and while growth is proven and has no owner."""
 SLICE, SLICE_SHARE = 0.05, 1 / 5
 """CPU seconds of one slice of a census; where boundaries are rare, this share of the time between two of them."""
+UNASKED, LEAST_SLICE = 0.02, 0.01
+"""CPU seconds that a census may take beyond `COUNTING_SHARE` while nothing asks for it, and in a slice at least: what
+holds little is counted at its first reading, and what holds much and lives a second is not counted for half of it."""
 TRACED = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
 INVESTIGATING = 0.06
@@ -113,15 +116,20 @@ def schedule_next_(
     pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
 
 
-def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: int) -> float:
-    """CPU seconds that a census may hold the program up at one boundary.
+def census_slice_seconds(
+    pace: ReadingSchedule, now: float, boundaries: float = inf, *, unasked: float | None = None
+) -> float:
+    """CPU seconds that a census may hold the program up at one boundary; 0 where it has to wait.
 
     Args:
         pace: schedule of the watch.
         now: monotonic time.
-        boundaries: boundaries passed so far.
+        boundaries: boundaries passed so far; left out, between two of them.
+        unasked: CPU seconds of a census so far that nothing asks for, so that `CREDIT` is not for it; None of others.
     """
-    return max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
+    usual = max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
+    left = inf if unasked is None else UNASKED + COUNTING_SHARE * (now - pace.began) - unasked
+    return min(usual, left) if left >= LEAST_SLICE else 0.0
 
 
 def overspent_seconds(pace: ReadingSchedule, now: float, share: float) -> float:
