@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from flatwater_watch.series.slope import POINTS, median
+from flatwater_watch.medians import median
+from flatwater_watch.series.slope import POINTS
 
 QUICK = 0.05
 """Seconds between the first readings, so that a program of a few seconds is seen through."""

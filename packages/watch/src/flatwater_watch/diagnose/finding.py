@@ -3,7 +3,9 @@
 The same object is in findings.jsonl, in the output of `flatwater watch --json` and, in words, on the console.
 """
 
+import hashlib
 import re
+import textwrap
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import PurePath
@@ -95,10 +97,8 @@ class Finding:
 
         They are a hash of verdict, owner, file and function, without indexes, lines and sizes.
         """
-        from hashlib import sha256  # noqa: PLC0415  (asked for where something is found)
-
         made = "" if self.made_at is None else f"{PurePath(self.made_at.file).name}:{self.made_at.function}"
-        return sha256(f"{self.verdict}\n{self.owner}\n{made}".encode()).hexdigest()[:12]
+        return hashlib.sha256(f"{self.verdict}\n{self.owner}\n{made}".encode()).hexdigest()[:12]
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, numbers and strings under the names of the fields."""
@@ -133,16 +133,14 @@ class Finding:
 
     def briefly(self) -> str:
         """The owner, the line and the advice, in one line of at most 88 columns."""
-        from textwrap import shorten  # noqa: PLC0415  (same)
-
         where = "" if self.made_at is None else f", {PurePath(self.made_at.file).name}:{self.made_at.line}"
         verb = f" {self.verb('grows', 'grow')}"
         grows = f"{_end_of(self.owner, BRIEF // 2 - len(verb))}{verb}"
-        slower = shorten(self.what, BRIEF // 2, placeholder="…")
+        slower = textwrap.shorten(self.what, BRIEF // 2, placeholder="…")
         said = f"{slower if self.verdict == 'slowdown' else grows}{where}"
         look = "look at C extensions and buffers outside of Python" if self.verdict == "native" else self.advice
         look = _instruction(f"{look[:1].lower()}{look[1:]}", BRIEF - len(said) - len(": "))
-        return shorten(f"{said}: {look}", BRIEF, placeholder=" …")
+        return textwrap.shorten(f"{said}: {look}", BRIEF, placeholder=" …")
 
     def _sentence(self) -> str:
         if self.verdict == "slowdown":
@@ -270,9 +268,7 @@ def _asks(part: str) -> bool:
 
 
 def _wrap_text(first: str, text: str, indent: str) -> list[str]:
-    from textwrap import wrap  # noqa: PLC0415  (same)
-
-    return wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _check(found: Finding) -> None:

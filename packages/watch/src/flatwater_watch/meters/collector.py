@@ -15,6 +15,7 @@ from itertools import pairwise, repeat
 from math import inf
 from types import CodeType, FrameType, FunctionType, MethodType
 
+from flatwater_watch.medians import median
 from flatwater_watch.meters.allocator import last_seconds, used_bytes
 from flatwater_watch.meters.suspended_tracing import run_each_turn, untraced_callable
 from flatwater_watch.meters.system_calls import monotonic
@@ -151,8 +152,6 @@ class CollectionListener:
         turns = known[-1].number - known[0].number
         if turns == 0:
             return None
-        from statistics import median  # noqa: PLC0415  (0.01 CPU s: once there was a full collection)
-
         pairs = [(one, two) for one, two in pairwise(known) if two.number == one.number + 1]
         rises = [two.before - one.after for one, two in pairs]
         return GcSawtooth(

@@ -5,31 +5,19 @@ is left alone. A leak and a buffer that fills rise in a straight line.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
 
 from flatwater_watch.heap.raw import count_values
+from flatwater_watch.medians import median, median_low, normal_deviations
 from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, FILLING = SHIPPED.drift, SHIPPED.filling
 
 POINTS = 200
 """Longer series are thinned to this many: the pairs grow with the square."""
-
-
-def median(values: Iterable[float]) -> float:
-    """The middle value, or the mean of the two in the middle: that of `statistics`, whose import is dear."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def median_low(values: Iterable[float]) -> float:
-    """The middle value, or the smaller of the two in the middle."""
-    ordered = sorted(values)
-    return ordered[(len(ordered) - 1) // 2]
 
 
 @dataclass(frozen=True)
@@ -70,8 +58,6 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
         values: as many.
         confidence: of the interval.
     """
-    from statistics import NormalDist  # noqa: PLC0415  (0.01 CPU s, which a program that is flat need not pay)
-
     steps, values = thin_evenly(steps), thin_evenly(values)
     n = len(steps)
     slopes = sorted(
@@ -82,7 +68,7 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
     )
     ties = sum(_ties(k) for series in (steps, values) for k in _tie_counts(series))
     deviation = sqrt(max(0, _ties(n) - ties) / 18)
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * deviation
+    reach = normal_deviations(confidence) * deviation
     first = max(0, round((len(slopes) - reach) / 2) - 1)
     last = min(len(slopes) - 1, round((len(slopes) + reach) / 2))
     return Slope(median(slopes), slopes[first], slopes[last], steps[-1] - steps[0])

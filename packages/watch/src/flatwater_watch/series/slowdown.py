@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from flatwater_watch.medians import median
 from flatwater_watch.series.slope import (
     Series,
     line_residuals,
-    median,
     median_residuals,
     most_rise,
     robust_slope,

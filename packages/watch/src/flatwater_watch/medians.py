@@ -1,0 +1,33 @@
+"""Medians, and the normal distribution: those of `statistics`, whose import takes longer than all that is asked of it.
+
+Nothing is imported later than at the start of a program: it may replace what an import needs.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from math import erf, exp, pi, sqrt
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle value, or the mean of the two in the middle."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def median_low(values: Iterable[float]) -> float:
+    """The middle value, or the smaller of the two in the middle."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+@cache
+def normal_deviations(confidence: float) -> float:
+    """Standard deviations around the mean within which a normal number lies with this confidence: 1.96 for 0.95."""
+    reach = 0.0
+    for _ in range(50):  # Newton's steps rise to the root, and end there
+        more = (confidence - erf(reach / sqrt(2))) / (sqrt(2 / pi) * exp(-reach * reach / 2))
+        if reach + more <= reach:
+            break
+        reach += more
+    return reach
