@@ -26,11 +26,11 @@ from hypothesis.internal.conjecture import providers
 from flatwater.runs import planning
 from flatwater.state.tree import nbytes
 from flatwater_watch.files.directory import write_object
+from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.allocator import note_seconds
 from flatwater_watch.pages.chart import Picture
 
 torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"  # programs that a test starts: threads that wait for a core take as long again
 os.environ["WANDB_ERROR_REPORTING"] = "false"  # else wandb starts a thread that sends its own telemetry
 
 if (
@@ -145,15 +145,40 @@ def _equal_plans_are_tried_once(request: pytest.FixtureRequest, monkeypatch: pyt
     monkeypatch.setattr(planning, "phase_bytes", remembered)
 
 
+@pytest.fixture
+def thawed() -> None:
+    """For tests of what is frozen: in them `gc.unfreeze` is Python's."""
+
+
+MANY = 50
+"""Modules that a test imports: from so many on the collector's next looks are longer than one look now."""
+
+
 @pytest.fixture(autouse=True)
-def _imported_stays_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever else a test unfreezes."""
-    unfreeze, calls = gc.unfreeze, list[None]()
-    monkeypatch.setattr(gc, "unfreeze", lambda: calls.append(unfreeze()))
+def _imported_stays_frozen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test imports or unfreezes: a look at all that is imported takes a second."""
+    unfreeze, calls, before = gc.unfreeze, list[None](), len(sys.modules)
+    thaws = "thawed" in request.fixturenames
+    monkeypatch.setattr(gc, "unfreeze", lambda: calls.append(unfreeze()) if thaws else None)
     yield
-    if calls:
+    if calls or len(sys.modules) >= before + MANY:
         gc.collect()
         gc.freeze()
+
+
+@pytest.fixture
+def own_modules() -> None:
+    """For tests of what a run's census finds: it counts what Flatwater's own modules hold, as outside of tests."""
+
+
+@pytest.fixture(autouse=True)
+def _runs_count_their_program_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what their own frames hold. Flatwater's hundreds of modules are a quarter of the time of a small run.
+
+    Runs in processes of their own count them all.
+    """
+    if "own_modules" not in request.fixturenames:
+        monkeypatch.setattr("flatwater.runs.contract.Roots", lambda **_: Roots())
 
 
 @pytest.fixture(autouse=True)

@@ -22,12 +22,25 @@ RUNNERS = tuple(f"{Path(runner.__file__).parent}{os.sep}" for runner in (_pytest
 OF_LIBRARIES = roots._of_libraries
 
 
+_seen, _ours = set[str](), set[str]()
+"""Names of the modules that were looked at, and of those among them that are files of tests."""
+
+
+def _modules_of_tests() -> list[str]:
+    """Of those that are loaded. A look at all of them takes ten milliseconds, and there are as many looks as tests."""
+    for name in sys.modules.keys() - _seen:
+        file = getattr(sys.modules[name], "__file__", None)
+        if isinstance(file, str) and file.startswith(PACKAGES) and SOURCE not in file:
+            _ours.add(name)
+    _seen.update(sys.modules)
+    return [name for name in _ours if name in sys.modules]
+
+
 @pytest.fixture(autouse=True)
 def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the other tests' modules, and what runs the tests: how much it holds depends on what else it has to run."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.startswith(PACKAGES) and SOURCE not in file and module is not request.module:
+    for name in _modules_of_tests():
+        if sys.modules[name] is not request.module:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(roots, "_of_libraries", lambda file: not file.startswith(RUNNERS) and OF_LIBRARIES(file))
 
