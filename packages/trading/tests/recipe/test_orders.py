@@ -51,11 +51,20 @@ REPLAY = {"replay": {"generations": 3, "warmup": 50}, "env": TINY["env"] | {"acc
 KINDS = {"hindsight": TINY, "ddpg": TINY | DDPG | REPLAY, "sac": TINY | SAC | REPLAY}
 
 
+class Runs(dict[str, Path]):
+    """A run of each kind of trader, which is trained when the first test asks for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __missing__(self, kind: str) -> Path:
+        self[kind] = fw.train("erl", run=self._folder / kind, quiet=True, **KINDS[kind]).path
+        return self[kind]
+
+
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of each kind of trader."""
-    folder = tmp_path_factory.mktemp("orders")
-    return {name: fw.train("erl", run=folder / name, quiet=True, **given).path for name, given in KINDS.items()}
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("orders"))
 
 
 def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> list[tuple[Any, ...]]:
