@@ -18,15 +18,19 @@ from flatwater.cli.table import commands
 
 LISTING = Path(__file__).with_name("options.txt")
 
+END = "that was the help of"
 LIGHT = """
 import sys
 from flatwater.cli.main import main
-try:
-    main([*sys.argv[1:], "--help"])
-except SystemExit as ended:
-    assert ended.code in (0, None)
-heavy = {"torch", "numpy", "polars", "matplotlib", "tensorboard", "gymnasium"} & {*sys.modules}
-sys.exit(f"imported {heavy}" if heavy else 0)
+from flatwater.cli.table import commands
+for command in [(), ("train",), ("panel",), *commands()]:
+    try:
+        main([*command, "--help"])
+    except SystemExit as ended:
+        assert ended.code in (0, None), command
+    heavy = {"torch", "numpy", "polars", "matplotlib", "tensorboard", "gymnasium"} & {*sys.modules}
+    assert not heavy, (command, heavy)
+    print("that was the help of", command)
 """
 
 
@@ -84,16 +88,13 @@ def test_help_fits_the_terminal_and_explains_every_option(
         assert "None" not in sentences, f"{name}: what leaving it out means is said in words"
 
 
-@pytest.mark.parametrize("command", [(), ("train",), ("panel",), *commands()], ids=" ".join)
-def test_help_is_fast_and_imports_nothing_heavy(command: tuple[str, ...]) -> None:
-    before = os.times()
-    ended = subprocess.run([sys.executable, "-c", LIGHT, *command], capture_output=True, text=True, check=False)
-    after = os.times()
-    spent = after.children_user + after.children_system - before.children_user - before.children_system
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == ""
-    assert ended.stdout.startswith("usage: flatwater")
-    assert spent < 2, f"{spent:.2f} CPU seconds"
+def test_help_imports_nothing_heavy() -> None:
+    """Of all commands in one process, one after the other: each is asked what it has imported."""
+    ended = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    helps = ended.stdout.split(END)[:-1]
+    assert len(helps) == len(commands()) + 3
+    assert all(said.partition("\n")[2].startswith("usage: flatwater") for said in helps[1:])
 
 
 if __name__ == "__main__":
