@@ -16,6 +16,8 @@ from typing import Any
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
+os.environ["OMP_NUM_THREADS"] = "1"  # programs that pages start: threads that wait for a core take as long again
+
 ADDED = "PYTEST_ADDOPTS"
 """Pages start pytest in their own folder, without pyproject.toml, which leaves importnb's plugin out."""
 NAMES = ("XDG_CACHE_HOME", "XDG_STATE_HOME", ADDED)
