@@ -86,6 +86,6 @@ $(READY): packages/watch/pyproject.toml packages/flatwater/pyproject.toml packag
 		$(PYTHON) -m venv .venv; \
 		$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check $(PIP_ARGS) \
 			-c constraints.txt -r requirements.txt $(INSTALLED:%=-e %); \
-		$(BIN)/python -m compileall -q -j 0 .venv/lib packages > /dev/null || true; `# on all cores; some packages carry files that are no Python` \
+		$(BIN)/python -m compileall -q -j 0 -x '^\.venv/.*/tests?/' .venv/lib packages > /dev/null || true; `# on all cores, but for the libraries' own tests; some carry files that are no Python` \
 		echo "set up in $$((SECONDS - began)) s"
 	@touch $@
