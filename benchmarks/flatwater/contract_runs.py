@@ -79,14 +79,27 @@ class NoContract(MemoryContract):
 
     def record(self, statement: Statement, efforts: Any, *, envs: int, peak: int) -> dict[str, Any]:  # noqa: ANN401, ARG002
         """Its record."""
-        return statement.to_json() | {"private": 0, "envs": 0, "threads": 0}
+        counts = (
+            "private",
+            "proportional",
+            "peak",
+            "processes",
+            "workers",
+            "mapped",
+            "envs",
+            "threads",
+            "files",
+            "budget",
+        )
+        return statement.to_json() | dict.fromkeys(counts, 0) | {"exchange": {}, "cuda": None, "phases": {}}
 
 
 def without_contract_() -> None:
     """Take the contract out of this process's runs."""
     nothing = Plan(owners={}, transients={}, base_bytes=0, limits={"none": 1 << 60})
-    vars(erl_run)["plan_erl"] = lambda *_: nothing
-    vars(recorder)["Contract"] = NoContract
+    vars(erl_run)["plan_erl"] = lambda *_, **__: nothing
+    assert "MemoryContract" in vars(recorder)
+    vars(recorder)["MemoryContract"] = NoContract
 
 
 class Clock:
@@ -119,7 +132,7 @@ def count_contract_() -> Clock:
     """Count the contract's share of this process's runs."""
     clock = Clock()
     vars(erl_run)["plan_erl"] = clock.around(plan.plan_erl)
-    for name in ("__post_init__", "over_budget_", "settle_", "record"):
+    for name in ("__post_init__", "over_budget_", "settle_round_", "record"):
         setattr(MemoryContract, name, clock.around(getattr(MemoryContract, name)))
     return clock
 

@@ -91,16 +91,16 @@ def store_(replay: RowReplay, observations: Float[Tensor, "N T F"], places: Int[
 
 def store_windows_() -> None:
     """Make every later run of traders in this process store its windows."""
-    build, remember_ = erl_state._replay, tile.append_to_replay_  # noqa: SLF001  (what is replaced)
+    build, append_ = erl_state._replay, tile.append_to_replay_  # noqa: SLF001  (what is replaced)
 
     def build_storing(setup: ErlSetup, market: Market) -> StoringReplay:
         columns, _, features = market.observations.shape
         return storing(build(setup, market), (columns, setup.config.env.episode.context, features), setup.device)
 
-    def remember_and_store_(setup: ErlSetup, run: erl_state.ErlState, *played: object) -> None:
+    def append_and_store_(setup: ErlSetup, run: erl_state.ErlState, *played: object) -> None:
         assert run.replay is not None
         before = run.replay.appended
-        remember_(setup, run, *played)  # type: ignore[arg-type]
+        append_(setup, run, *played)  # type: ignore[arg-type]
         places = torch.arange(before, run.replay.appended, device=setup.device) % len(run.replay.row)
         store_(run.replay, run.market.observations, places)
 
@@ -111,9 +111,14 @@ def store_windows_() -> None:
             replay, run.trainer.run.market.observations, torch.arange(drawable_count(replay), device=replay.row.device)
         )
 
-    vars(erl_state)["_replay"] = build_storing
-    vars(round)["remember_"] = remember_and_store_
-    vars(learn)["observe"], vars(learn)["observe_next"] = observe_stored, observe_next_stored
+    for module, name, ours in (
+        (erl_state, "_replay", build_storing),
+        (round, "append_to_replay_", append_and_store_),
+        (learn, "observe", observe_stored),
+        (learn, "observe_next", observe_next_stored),
+    ):
+        assert name in vars(module), f"{module.__name__} has no {name}: nothing would be stored"
+        vars(module)[name] = ours
     setattr(ErlRun, "rebuild_", refill_)  # noqa: B010  (of a class that is not ours)
 
 
