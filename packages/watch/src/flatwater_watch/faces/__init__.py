@@ -1,1 +1,1 @@
-"""How people meet the finder: a command, a context, pytest, a notebook, a page."""
+"""The interfaces of the finder: a command, a context manager, a pytest plugin, a notebook extension, a page."""

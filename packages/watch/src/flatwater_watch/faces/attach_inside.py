@@ -1,4 +1,4 @@
-"""A running process looked into: a debugger asks its interpreter to begin the watch, which is gone after a while.
+"""A watch inside a running process: a debugger has the interpreter begin the watch, which leaves after a while.
 
 gdb stops the process for less than a second, maps a page with one line of Python into it, and leaves that line to the
 interpreter as a pending call: it runs in the main thread, between two instructions, as the watch's own readings do.
@@ -21,9 +21,9 @@ from flatwater_watch.faces.folder import masked_summary, read_notes, read_senten
 from flatwater_watch.meters.proc import process_command, process_owner, read_kib_counters
 
 STOPPED_SECONDS = 30.0
-"""How long gdb may take to look up symbols and make two calls."""
+"""Maximum seconds of gdb for looking up symbols and making two calls."""
 ANSWER_SECONDS = 5.0
-"""How long is waited for the main thread to begin, and to end: it may be in a call of C."""
+"""Seconds of waiting for the main thread to begin, and to end: it may be in a call of C."""
 LOOK_SECONDS = 0.25
 LEFT = (
     "what had grown before the watch began: the rates are those of the time of looking",
@@ -32,7 +32,7 @@ LEFT = (
 
 
 class CannotEnterError(FlatwaterError):
-    """The process cannot be looked into; the message says why, and what to change."""
+    """The process cannot be entered; the message says why, and what to change."""
 
 
 def watch_inside(
@@ -46,17 +46,17 @@ def watch_inside(
     """Watch a running process from inside for some seconds, or until it ends or Ctrl-C is pressed.
 
     Args:
-        pid: its number.
-        seconds: how long.
-        limit: bytes at which it must stop; what the machine gives by default.
-        looked: told of each look, with the part of the time that is over.
-        reports: told meanwhile.
+        pid: process id.
+        seconds: duration of the watch.
+        limit: resident bytes at which the process must stop; by default the machine's limit.
+        looked: callback at each look, with the share of the time that is over.
+        reports: reports during the watch.
 
     Returns:
-        The JSON of `flatwater watch`, told by the second.
+        The JSON of `flatwater watch`, with growth per second.
 
     Raises:
-        CannotEnterError: there is no gdb, it may not enter, or the program's main thread runs no Python.
+        CannotEnterError: gdb is missing or may not enter, or the program's main thread runs no Python.
     """
     words = process_command(pid)
     with _folders(pid) as (ours, theirs):
@@ -78,14 +78,15 @@ def watch_inside(
 
 @contextmanager
 def _folders(pid: int) -> Iterator[tuple[Path, Path]]:
-    """Where we write and the process reads, and below it where it writes and we read: it may be another user's.
+    """Two folders: one that the runner writes and the process reads, and below it one for the process's notes.
 
-    Nothing is ever written into a folder of the other's, and only what `folder.notes_in` reads is read there. When ours
-    is gone, the watch in the process ends.
+    The process may be another user's: the runner writes nothing into that user's folder, and reads it by
+    `folder.read_notes` only. When the runner's folder is gone, the watch in the process ends.
     """
     with watch_folder() as ours:
         theirs = ours / "notes"
         (ours / runner_protocol.STAY).touch()
+        # By descriptors: a path could be replaced by a link between the check and the change of owner.
         here = os.open(ours, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             theirs.mkdir(0o700)
@@ -104,7 +105,7 @@ def _folders(pid: int) -> Iterator[tuple[Path, Path]]:
 
 
 def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
-    """Leave the line to the interpreter. Returns the address of its page."""
+    """Map a page with a line of Python into the process, have it called, and return the page's address."""
     gdb = shutil.which("gdb")
     if gdb is None:
         raise CannotEnterError("gdb is not installed, by which a process is entered: apt-get install gdb")
@@ -128,15 +129,15 @@ def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
         "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
     ]
     page, said = _answers(gdb, pid, asked)
-    if page[1:] != [0]:  # what the call gave
+    if page[1:] != [0]:  # the result of Py_AddPendingCall: 0 if the call is in the queue
         raise CannotEnterError(_refusal(said))
     return page[0]
 
 
 def _try(gdb: str) -> None:
-    """See in a process of our own that gdb can call a function and leave it alive.
+    """Check in a process of our own that gdb can call a function there and leave it alive.
 
-    gdb 13 cannot on processors whose registers it does not know, and what it has tried that in, fails in its next call.
+    gdb 13 cannot on processors whose registers it does not know, and a process that it has tried fails at the next call.
     """
     line = [sys.executable, "-c", f"import time; time.sleep({2 * STOPPED_SECONDS})"]
     with subprocess.Popen(line, stderr=subprocess.DEVNULL) as other:  # noqa: S603  (our own)
@@ -149,7 +150,7 @@ def _try(gdb: str) -> None:
 
 
 def _answers(gdb: str, pid: int, asked: Sequence[str]) -> tuple[list[int], str]:
-    """The numbers that gdb prints when it has done in a process what it is asked for, and what it says of faults."""
+    """Run commands of gdb in a process; return the numbers that it prints, and its messages on stderr."""
     before = [word for each in _SETTINGS for word in ("-iex", each)]
     commands = [word for each in (*_LIBRARIES, *asked) for word in ("-ex", each)]
     try:
@@ -165,10 +166,10 @@ def _answers(gdb: str, pid: int, asked: Sequence[str]) -> tuple[list[int], str]:
 _SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
 _MMAP = "((void*(*)(void*, long, int, int, int, long))mmap)"
 _LIBRARIES = ("sharedlibrary libc.so", "sharedlibrary ld-musl", "sharedlibrary libpython")
-"""Whose symbols gdb reads, where they are there. With those of all libraries it stops a program with torch for 4.7 s,
-with these alone for 0.2 s."""
+"""Commands that load symbols of the libraries needed. With the symbols of all libraries gdb stops a program with torch
+for 4.7 s, with these alone for 0.2 s."""
 _LINE = 'try: exec(__import__("pathlib").Path({script!r}).read_text(), {{}})\nexcept OSError: pass\n'
-"""Run as a part of `__main__`: it must bind no name there. The file is gone where it is run too late."""
+"""The line that runs in `__main__`, so it must bind no name there. If it runs too late, the file is gone."""
 _SCRIPT = """\
 import sys
 try:
@@ -187,11 +188,11 @@ except Exception as fault:
     with open({fault!r}, "w") as note:
         note.write(str(fault) if type(fault) is RuntimeError else "%s: %s" % (type(fault).__name__, fault))
 """
-"""Run in the process: nothing but the standard library is there, and perhaps the package."""
+"""The script that runs in the process, where only the standard library is sure to be installed."""
 
 
 def _refusal(said: str) -> str:
-    """What gdb said, as a reason with a remedy."""
+    """The reason why gdb failed, with a remedy, from its messages."""
     if "not permitted" in said or "ptrace" in said:
         return (
             "gdb may not enter the process: run as its user or as root; where the system forbids it, sudo sysctl "
@@ -212,7 +213,7 @@ def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[fl
             look(at)
             time.sleep(min(LOOK_SECONDS, seconds))
             _check(theirs, at)
-    (ours / runner_protocol.STAY).unlink(missing_ok=True)
+    (ours / runner_protocol.STAY).unlink(missing_ok=True)  # at its next tick the watch in the process ends
     ends = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < ends and _is_alive(pid) and not any(told.get("ended") for told in read_spools(theirs)):
         time.sleep(LOOK_SECONDS / 5)
@@ -224,7 +225,7 @@ def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[fl
 
 
 def _check(theirs: Path, waited: float) -> None:
-    """Find out whether the watch has begun, and whether it failed."""
+    """Raise an error if the watch failed, or has not begun in time."""
     for sentence in read_sentences(theirs, "fault"):
         raise CannotEnterError(sentence)
     if waited >= ANSWER_SECONDS and not read_notes(theirs, runner_protocol.CLAIM) and not read_spools(theirs):

@@ -1,7 +1,7 @@
-"""A running process seen from outside: how much it grows and in which kind of memory, but not who holds it.
+"""A watch of a running process from outside: its growth by kind of memory, but not the owners.
 
 Only the kernel's counters are read, so the process is not disturbed, and need not be Python. Objects, owners and lines
-are inside of it: they are seen by `flatwater watch -- COMMAND` alone.
+are visible to `flatwater watch -- COMMAND` alone.
 """
 
 import time
@@ -24,14 +24,14 @@ from flatwater_watch.thresholds import SHIPPED
 DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
 
 LOOKS = 40
-"""Readings, spread over the time."""
+"""Number of readings, spread over the time."""
 KINDS: dict[str, tuple[Verdict, str, str]] = {
     "RssAnon": ("native", "anonymous memory", "heap, stacks and arrays; who holds it is not seen from outside"),
     "RssFile": ("mapped", "mapped files", "pages of files"),
     "RssShmem": ("mapped", "shared memory", "pages that several processes share"),
     "workers": ("native", "worker processes", "private bytes of the processes below it"),
 }
-"""Counter of /proc/PID/status -> verdict, owner, content."""
+"""Verdict, owner and content by counter of /proc/PID/status."""
 _OWN = tuple(name for name in KINDS if name != "workers")
 UNSEEN = (
     "objects, owners and lines: from outside only totals are visible. Run it with `flatwater watch -- COMMAND` instead",
@@ -43,7 +43,7 @@ INSIDE = "Start it again under `flatwater watch -- COMMAND`, which says who hold
 
 @dataclass
 class _CounterHistory:
-    """The counters over time."""
+    """Counters over time."""
 
     series: dict[str, Series]
     resident: Series
@@ -55,13 +55,13 @@ def watch_outside(
     """Read a process's counters for some seconds, or until the process ends or Ctrl-C is pressed.
 
     Args:
-        pid: its number.
-        seconds: how long.
-        limit: resident bytes at which it must stop; what it has and the system has free by default.
-        looked: told of each reading, with the part of the time that is over.
+        pid: process id.
+        seconds: duration of the watch.
+        limit: resident bytes at which the process must stop; by default its own and the system's free bytes.
+        looked: callback at each reading, with the share of the time that is over.
 
     Returns:
-        The JSON of `flatwater watch`, told by the second.
+        The JSON of `flatwater watch`, with growth per second.
 
     Raises:
         ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
@@ -82,7 +82,7 @@ def watch_outside(
 
 
 def _read_once_(looks: _CounterHistory, pid: int, at: float) -> bool:
-    """Read once; false where the process has ended."""
+    """Take a reading; return False if the process has ended."""
     counters = _counters(pid)
     if counters is not None:
         for name, series in (looks.series | {"VmRSS": looks.resident}).items():
@@ -91,7 +91,7 @@ def _read_once_(looks: _CounterHistory, pid: int, at: float) -> bool:
 
 
 def check_process(pid: int, seconds: float) -> list[str]:
-    """The words of the command of a process that can be looked at for so long.
+    """Check that a process can be watched, and return the words of its command.
 
     Raises:
         ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
@@ -106,7 +106,7 @@ def check_process(pid: int, seconds: float) -> list[str]:
 
 
 def _counters(pid: int) -> dict[str, int] | None:
-    """Bytes by name of the counter; None where the process has ended."""
+    """Bytes by name of the counter; None if the process has ended."""
     try:
         found = read_kib_counters(f"/proc/{pid}/status")
         return {name: found[name] for name in ("VmRSS", *_OWN)} | {"workers": descendant_memory(pid).private}

@@ -1,7 +1,7 @@
-"""A kept result of a watch, read at a bounded price: it may have grown to hundreds of MiB, or come from elsewhere.
+"""A kept result of a watch, read in bounded memory: the file may have hundreds of MiB, or come from elsewhere.
 
 The file is split into its values without building them (`msgspec.Raw` is a view of bytes). Columns of readings are
-thinned as text, piece by piece, and of ever so many findings the first are read, which are the largest.
+thinned as text, piece by piece, and only the first findings are read, which are the largest.
 """
 
 import json
@@ -15,11 +15,11 @@ from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.units import format_bytes
 
 POINTS = 4096
-"""Readings of a record that are read at most, spread evenly: no chart shows more."""
+"""Maximum readings of a record that are read, spread evenly: no chart shows more."""
 FINDINGS = 500
-"""Findings that are read."""
+"""Maximum findings that are read."""
 OTHER_BYTES = 32 << 20
-"""The most that all else may have."""
+"""Maximum bytes of all other values together."""
 PIECE = 1 << 20
 """Bytes of a column that are split at a time."""
 _TABLE = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -27,12 +27,12 @@ _ROW = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoever reads it checks what it is)
-    """The JSON of a file; of a result of a watch with no more readings and findings than anybody looks at.
+    """The JSON of a file; for a result of a watch, with a bounded number of readings and findings.
 
     Raises:
-        OSError: it cannot be read, or has too much.
-        ValueError: it is no JSON.
-        RecursionError: it is nested too deeply.
+        OSError: the file cannot be read, or is too large.
+        ValueError: the file is no JSON.
+        RecursionError: the JSON is nested too deeply.
     """
     content = read_regular(path, RESULT_BYTES)
     try:
@@ -53,7 +53,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     read |= {name: json.loads(bytes(value)) for name, value in parts.items()}
     if more and type(read.get("unseen")) is list:
         read["unseen"] += more
-    return mask_values({name: read[name] for name in order})  # an earlier version kept them
+    return mask_values({name: read[name] for name in order})  # earlier versions kept secrets
 
 
 def _first(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
@@ -83,8 +83,9 @@ def _thin_columns(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  
 
 
 def _column(text: bytes) -> tuple[Any, int]:
-    """A column with every so many of its values, the last among them, and how many that is."""
+    """A column thinned to every n-th of its values, the last included, and n."""
     count = text.count(b",") + 1
+    # Commas separate numbers only where the column has no text and no nested list.
     if count <= POINTS or b'"' in text or text.count(b"[") != 1:
         return json.loads(text), 1
     stride = -(-count // POINTS)

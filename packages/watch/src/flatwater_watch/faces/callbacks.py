@@ -1,7 +1,7 @@
 """Callbacks that watch other people's trainers: Stable-Baselines3, PyTorch Lightning, the Hugging Face Trainer.
 
-Each function imports the library that it is for, and makes an instance of its callback class. `callback.watch` is the
-watch of the training that runs or ran last: `callback.watch.findings()`, `callback.watch.summary()`.
+Each function imports its library, and makes an instance of the library's callback class. `callback.watch` is the watch
+of the training that runs or ran last: `callback.watch.findings()`, `callback.watch.summary()`.
 """
 
 import sys
@@ -17,11 +17,11 @@ _Hook = Callable[..., Any]
 
 
 def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa: ANN401  (a class made below)
-    """A Stable-Baselines3 callback: `model.learn(..., callback=sb3())`. Growth is told per rollout.
+    """A Stable-Baselines3 callback: `model.learn(..., callback=sb3())`. Growth is reported per rollout.
 
     Args:
-        budget: as of `flatwater_watch.watch`.
-        report: as of `flatwater_watch.watch`.
+        budget: bytes, or a text such as "8GiB", at which the forecasts end.
+        report: whether findings are printed to stderr.
 
     Raises:
         ConfigError: Stable-Baselines3 is not installed, or the budget is no amount of memory.
@@ -38,11 +38,11 @@ def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa
 
 
 def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa: ANN401
-    """A PyTorch Lightning callback: `Trainer(callbacks=[lightning()])`. Growth is told per batch.
+    """A PyTorch Lightning callback: `Trainer(callbacks=[lightning()])`. Growth is reported per batch.
 
     Args:
-        budget: as of `flatwater_watch.watch`.
-        report: as of `flatwater_watch.watch`.
+        budget: bytes, or a text such as "8GiB", at which the forecasts end.
+        report: whether findings are printed to stderr.
 
     Raises:
         ConfigError: neither `lightning` nor `pytorch_lightning` is installed, or the budget is no amount of memory.
@@ -53,11 +53,11 @@ def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:  
 
 
 def transformers(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa: ANN401
-    """A callback of the Hugging Face Trainer: `Trainer(..., callbacks=[transformers()])`. Growth is told per update.
+    """A Hugging Face Trainer callback: `Trainer(..., callbacks=[transformers()])`. Growth is reported per update.
 
     Args:
-        budget: as of `flatwater_watch.watch`.
-        report: as of `flatwater_watch.watch`.
+        budget: bytes, or a text such as "8GiB", at which the forecasts end.
+        report: whether findings are printed to stderr.
 
     Raises:
         ConfigError: Transformers is not installed, or the budget is no amount of memory.
@@ -68,7 +68,7 @@ def transformers(*, budget: str | int | None = None, report: bool = True) -> Any
 
 
 def _class(modules: tuple[str, ...], name: str, package: str) -> type:
-    """The library's callback class; where there are two libraries, of the one that the program uses."""
+    """The library's callback class; of two installed libraries, the one that the program has imported."""
     present = [module for module in modules if find_spec(module.partition(".")[0]) is not None]
     if not present:
         raise ConfigError(f"{package} is not installed here, so there is no trainer to watch: pip install {package}")
@@ -78,13 +78,13 @@ def _class(modules: tuple[str, ...], name: str, package: str) -> type:
 
 
 def _hooks(unit: str, budget: str | int | None, *, report: bool) -> tuple[_Hook, _Hook, _Hook]:
-    """Methods that open, step and close a watch, whatever the library hands to them."""
+    """Methods that open, step and close a watch, with any arguments of the library."""
 
     def open_watch() -> Watch:
         # A trainer that fails may not tell its callbacks: the next watch then closes this one.
         return Watch(unit=unit, budget=budget, report=report, yields=True)
 
-    open_watch()  # so that a budget that cannot be read is told now, and not when the training begins
+    open_watch()  # so that a wrong budget is an error now, and not when the training begins
 
     def begin(self: Any, *_: object, **__: object) -> None:  # noqa: ANN401
         self.watch = open_watch()

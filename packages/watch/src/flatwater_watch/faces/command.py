@@ -1,4 +1,4 @@
-"""`flatwater watch [options] -- COMMAND ...`."""
+"""The command `flatwater watch [options] -- COMMAND ...`."""
 
 import re
 import sys
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from flatwater_watch.agent.spool import PeriodicReports
 
 LAST = KEPT / "watch" / "last.json"
-"""Where the newest result is kept, below the working folder."""
+"""Path of the newest result, below the working folder."""
 FINDING_SECONDS = 2.0
-"""Seconds after which a new finding is known to --on-finding, at most: as often as a watched program writes them."""
+"""Maximum seconds until --on-finding gets a new finding."""
 FLAGS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
 
 
@@ -86,7 +86,7 @@ class WatchCommand:
 
     @staticmethod
     def read(program: str, options: Sequence[str]) -> "WatchCommand":
-        """The options up to `--` or the first word that is none; the rest is the program's command."""
+        """Read the options up to `--` or the first other word; the rest is the program's command."""
         own, command = split_options(options)
         if command and own[-1:] == ["-"] and options[-len(command) - 1] == "--json":
             check_no_file(command[0])
@@ -98,7 +98,7 @@ class WatchCommand:
         return replace(read, command=tuple(command))
 
     def __call__(self) -> int:
-        """Run or look, and tell."""
+        """Run the command, or watch a process, and print and write the result; return the exit code."""
         from flatwater_watch.agent.outcome import GrowthAllowance
         from flatwater_watch.units import parse_bytes
 
@@ -109,6 +109,7 @@ class WatchCommand:
         limit = None if self.budget is None else parse_bytes(self.budget)
         before = None if self.against is None else read_earlier_result(self.against)
         allowed = None if self.fail_if_grows is None else GrowthAllowance.parse(self.fail_if_grows)
+        # Before the program starts: it may run for hours, and then nothing could be written.
         check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
         with self._finding_command() as tell:
             code, summary = self._run_watched(limit, self._reports(tell))
@@ -119,11 +120,11 @@ class WatchCommand:
 
     @property
     def _reads_kept_result(self) -> bool:
-        """Whether a kept result is told again."""
+        """Whether the command is a kept result to print again."""
         return self.attach is None and len(self.command) == 1 and self.command[0].endswith(".json")
 
     def _run_watched(self, limit: int | None, reports: "PeriodicReports | None") -> tuple[int, dict[str, Any]]:
-        """The exit code of the program and what was seen of it."""
+        """The exit code of the program, and its summary."""
         from flatwater_watch.faces.runner import watch_command
 
         if self.attach is not None:
@@ -135,7 +136,7 @@ class WatchCommand:
         return ended.code, ended.summary
 
     def _exit_status(self, summary: dict[str, Any], allowed: "GrowthAllowance | None") -> int:
-        """The exit status where the program's is 0: 1 where it grew by more than is allowed."""
+        """The exit status if the program's is 0: 1 if it grew by more than is allowed."""
         exceeded = "" if allowed is None else allowed.describe_excess(summary)
         if exceeded:
             say(exceeded)
@@ -143,7 +144,10 @@ class WatchCommand:
 
     @contextmanager
     def _finding_command(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-        """Gives each new finding of a summary to the command of --on-finding, which is waited for at the end."""
+        """A function that gives each new finding of a summary to the command of --on-finding; None without one.
+
+        The command is waited for at the end of the block.
+        """
         if self.on_finding is None or not self.on_finding.strip():
             yield None
             return
@@ -167,13 +171,13 @@ class WatchCommand:
             command.close()
 
     def _reports(self, tell: Callable[[dict[str, Any]], None] | None) -> "PeriodicReports | None":
-        """What --every and --on-finding ask for.
+        """The reports for --every and --on-finding; None without either.
 
         Args:
-            tell: of findings, every few seconds.
+            tell: callback for findings, every few seconds.
 
         Raises:
-            ConfigError: it is no length of time, or --out stands alone.
+            ConfigError: --every is no length of time, or --out is given without it.
         """
         from flatwater_watch.agent.spool import PeriodicReports
         from flatwater_watch.errors import ConfigError
@@ -196,7 +200,7 @@ class WatchCommand:
         return PeriodicReports(min(every, FINDING_SECONDS), both)
 
     def _report(self, summary: dict[str, Any], told: set[tuple[str, str]]) -> None:
-        """Tell what is known so far; what was told before, by its name alone."""
+        """Report the findings so far; findings of earlier reports by their names alone."""
         from datetime import datetime
 
         from flatwater_watch.errors import RunError
@@ -239,7 +243,8 @@ class WatchCommand:
 
 
 def say(line: str) -> None:
-    """One line on stderr, as long as it is, where it can be printed. Rich is not asked: its import is dear."""
+    """Print one line of any length on stderr, if it can be printed."""
+    # Without rich, whose import takes long.
     with suppress(OSError, AttributeError):  # closed, full, without a reader: the exit code is the program's
         sys.stderr.write(f"{escape_controls(mask_secrets(line))}\n")
         sys.stderr.flush()
@@ -267,7 +272,7 @@ def _page(summary: dict[str, Any]) -> str:
 def _watch_attached(
     pid: int, seconds: float, limit: int | None, *, outside: bool, reports: "PeriodicReports | None"
 ) -> dict[str, Any]:
-    """What is seen of a running process: from inside, or from outside with the reason."""
+    """The summary of a running process: from inside, or else from outside with the reason."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from flatwater_watch.faces.attach_inside import CannotEnterError, watch_inside
@@ -309,7 +314,7 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_no_file(word: str) -> None:
-    """Refuse what stands right after `--json` and was meant for its file: no command, script or `-m`.
+    """Refuse a word after `--json` that is no command, script or `-m`, and was probably meant as its file.
 
     Raises:
         ConfigError: there is no such command.
@@ -329,7 +334,7 @@ def read_earlier_result(named: str) -> dict[str, Any]:
     """The result of an earlier run.
 
     Raises:
-        ConfigError: there is none, or the file is no such result.
+        ConfigError: there is no such file, or it is no result of a watch.
     """
     from flatwater_watch.errors import ConfigError
     from flatwater_watch.faces.bounded_result import read_record
@@ -361,10 +366,10 @@ def _on_one_line(found: re.Match[str]) -> str:
 
 
 def check_places(json: str | None, html: Path | None, out: Path | None = None) -> None:
-    """Find out before the program starts what would fail when it has ended, hours later.
+    """Check, before the program starts, that the results can be written when it has ended, hours later.
 
     Raises:
-        ConfigError: a file cannot be written there, or the page cannot be made, or it has another ending.
+        ConfigError: a file cannot be written there or has another ending, or the page cannot be made.
     """
     from importlib.util import find_spec
 
@@ -383,7 +388,7 @@ def check_places(json: str | None, html: Path | None, out: Path | None = None) -
 
 
 def _save_last_result(text: str) -> bool:
-    """Keep the result for `--against last`; not where the working folder cannot be written."""
+    """Keep the result for `--against last`; return False if the working folder cannot be written."""
     from flatwater_watch.errors import RunError
     from flatwater_watch.files.directory import write_object
 

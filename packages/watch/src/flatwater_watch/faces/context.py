@@ -1,4 +1,4 @@
-"""Watching from inside a program: `with flatwater_watch.watch() as w: ... w.step()`.
+"""A watch from inside a program: `with flatwater_watch.watch() as w: ... w.step()`.
 
 No signal handler is set, so it works in notebooks and beside other tools. The callbacks for other people's trainers
 open and close the same watch, and so does a notebook's `%%watch`, which finds the boundaries as the runner does.
@@ -33,22 +33,22 @@ OWNING = SHIPPED.owning
 
 COLUMNS = 100
 LOOK_EVERY = 0.5
-"""Seconds between two looks for new findings, at least."""
+"""Minimum seconds between two looks for new findings."""
 LOOK_SHARE = 1 / 300
-"""Part of the time that these looks may take."""
+"""Share of the time that these looks may take."""
 
 _open: list["Watch"] = []
-"""The watch that is open in this process; one at most, because allocations can be traced by one only."""
+"""The watch that is open in this process; at most one, because only one can trace allocations."""
 
 
 def watch(*, unit: str = "round", budget: str | int | None = None, report: bool = True) -> "Watch":
     """Watch the memory of this process: `with flatwater_watch.watch() as w: ... w.step()`.
 
     Args:
-        unit: what one call of `step` is called in the findings.
-        budget: bytes, or a text such as "8GiB", at which the process would have to stop: where the forecasts end.
-            By default what the machine and its container leave. Nothing is stopped there.
-        report: print each finding to stderr when it is found, and all of them at the end.
+        unit: name of one call of `step` in the findings.
+        budget: bytes, or a text such as "8GiB", at which the process would have to stop: the end of the forecasts.
+            By default the limit of the machine and its container. Nothing is stopped there.
+        report: whether each finding is printed to stderr when it is found, and all of them at the end.
 
     Raises:
         ConfigError: the unit is no word, or the budget no amount of memory.
@@ -57,15 +57,15 @@ def watch(*, unit: str = "round", budget: str | int | None = None, report: bool 
 
 
 class Watch:
-    """One watched stretch of a program; `watch` makes it. Call `step` in the thread that trains."""
+    """One watched stretch of a program, made by `watch`; `step` is called in the thread that trains."""
 
     def __init__(self, *, unit: str | None, budget: str | int | None, report: bool, yields: bool = False) -> None:
-        """Watch nothing yet.
+        """Prepare without watching.
 
         Args:
-            unit: as of `watch`; None finds boundaries and needs no `step`. In the main thread.
-            budget: as of `watch`.
-            report: as of `watch`.
+            unit: name of one call of `step`; None finds boundaries, needs no `step`, and works in the main thread only.
+            budget: bytes, or a text such as "8GiB", at which the forecasts end.
+            report: whether findings are printed to stderr.
             yields: whether the next watch closes this one. A trainer that fails may never tell its callbacks so.
         """
         if unit is not None and not unit.isidentifier():
@@ -77,9 +77,9 @@ class Watch:
         self._reading, self._telling, self._ticking = Guard(), Guard(), Guard()
         self._began = False
         self._process: ProcessWatch | None = None
-        """None before it is open, and where it could not begin."""
+        """The watch of the process; None before it is open, or if it could not begin."""
         self._end: tuple[list[Finding], dict[str, Any]] | None = None
-        """What was known when it was closed."""
+        """Findings and summary at the end; None before."""
         self._told: set[tuple[str, str]] = set()
         self._look_due = 0.0
 
@@ -131,7 +131,7 @@ class Watch:
         return self._began and self._end is None
 
     def step(self) -> None:
-        """Say that a round is done.
+        """Pass a boundary: a round is done.
 
         Raises:
             ConfigError: the watch is not open.
@@ -145,7 +145,7 @@ class Watch:
             self._telling.run(self._print_news, self._process)
 
     def findings(self) -> list[Finding]:
-        """What grows, most bytes first; after the end, what was known then.
+        """The findings, most bytes first; after the end, those of the end.
 
         Raises:
             ConfigError: the watch was never opened.
@@ -161,7 +161,7 @@ class Watch:
         )
 
     def summary(self) -> dict[str, Any]:
-        """What `flatwater watch --json` writes: steps, growth, the share explained, the watch's own cost, findings.
+        """The JSON of `flatwater watch`: steps, growth, the share explained, the watch's own cost, findings.
 
         Raises:
             ConfigError: the watch was never opened.
@@ -170,12 +170,12 @@ class Watch:
         return self._final_summary(None) if self._end is None else self._end[1]
 
     def close(self) -> None:
-        """End, and print what was found; `with` does it. A second call does nothing."""
+        """End, and print the findings; `with` does it. A second call does nothing."""
         if not self.is_open:
             return
         process, found = self._process, list[Finding]()
         if process is not None:
-            if self._unit is None:
+            if self._unit is None:  # first: no boundary and no tick may begin a reading while the watch concludes
                 set_listener(None)
                 self._ticking.over = True
             found = self._ask_findings(process.conclude)
@@ -192,7 +192,7 @@ class Watch:
         _print(terminal_lines(self.summary(), before=self._told if in_notebook() else ()))
 
     def _final_summary(self, found: list[Finding] | None) -> dict[str, Any]:
-        """The summary, with the faults of the watch; where it could not be made, with nothing else."""
+        """The summary, with the faults of the watch; if it cannot be made, the faults alone."""
         process = self._process
         known: dict[str, Any] | None = (
             None
@@ -213,7 +213,7 @@ class Watch:
             raise ConfigError("the watch has not begun. Use it as `with flatwater_watch.watch() as w:`.")
 
     def _print_news(self, process: ProcessWatch) -> None:
-        """Print what is new."""
+        """Print the findings that were not printed before."""
         began = monotonic()
         now = [(found, {(found.verdict, owner) for owner in (found.owner, *found.parts)}) for found in self.findings()]
         news = [found for found, names in now if not names & self._told]
@@ -231,7 +231,8 @@ def _finding_lines(found: Sequence[Finding]) -> list[str]:
 
 
 def _print(lines: Iterable[str]) -> None:
-    """To stderr as it is now: a notebook, or a test, may have replaced it."""
+    """Print lines to stderr, with the verdicts in bold."""
+    # To stderr as it is now: a notebook, or a test, may have replaced it.
     console = Terminal(file=sys.stderr, width=COLUMNS, force_jupyter=False)
     for line in lines:
         verdict, colon, rest = line.partition(": ")

@@ -1,7 +1,7 @@
-"""Does repeating a piece of code make the process hold more memory, and who holds it then?
+"""Tests of whether repeating a piece of code makes the process hold more memory, and the owners if it does.
 
-Memory is what is resident without mapped files and without what the allocator has freed and keeps, always after a
-garbage collection: what a collection frees is not held, and what varying temporaries leave behind is not either.
+Memory is the resident bytes without mapped files and without memory that the allocator has freed and keeps, always
+after a garbage collection: bytes that a collection frees are not held, nor are holes that temporaries leave behind.
 """
 
 import gc
@@ -29,17 +29,17 @@ FLAT, OWNING = SHIPPED.flat, SHIPPED.owning
 
 @dataclass(frozen=True)
 class FlatPlan:
-    """How often, and what is allowed."""
+    """The number of rounds of a test, and the growth that it allows."""
 
     rounds: int
     growth: int
     """Bytes by which memory may grow between the end of the warm-up and the last round."""
     warmup: int
-    """Rounds that come before."""
+    """Number of rounds of the warm-up."""
 
     @property
     def measured_rounds(self) -> int:
-        """Rounds after the warm-up."""
+        """Number of rounds after the warm-up."""
         return self.rounds - self.warmup
 
 
@@ -47,9 +47,9 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
     """The arguments of `pytest.mark.flat`, checked.
 
     Args:
-        rounds: times that the code runs.
-        growth: bytes, or a text such as "1 MiB".
-        warmup: rounds; None takes a third of all.
+        rounds: number of times that the code runs.
+        growth: bytes that memory may grow by, or a text such as "1 MiB".
+        warmup: number of rounds of the warm-up; None takes a third of all.
 
     Raises:
         ConfigError: too few rounds are left after the warm-up, or the growth is no amount of memory.
@@ -69,10 +69,10 @@ def check_max_growth(max_growth: str | int = "1 MiB") -> int:
     """The argument of `pytest.mark.flatwater`, checked.
 
     Args:
-        max_growth: bytes, or a text such as "1 MiB".
+        max_growth: bytes that a test may leave, or a text such as "1 MiB".
 
     Raises:
-        ConfigError: it is no amount of memory.
+        ConfigError: the argument is no amount of memory.
     """
     allowed = parse_bytes(max_growth) if isinstance(max_growth, str) else max_growth
     require(allowed > 0, "max_growth", max_growth, "positive, such as '1 MiB': allocators round up")
@@ -81,7 +81,7 @@ def check_max_growth(max_growth: str | int = "1 MiB") -> int:
 
 @dataclass(frozen=True)
 class _MemoryPoint:
-    """What there was after so many rounds."""
+    """Bytes held after a number of rounds."""
 
     round_: int
     held: int
@@ -89,22 +89,22 @@ class _MemoryPoint:
 
 @dataclass(frozen=True)
 class _Baseline:
-    """What there was after the warm-up, for comparison."""
+    """The state after the warm-up, for comparison."""
 
     census: Census
-    """Without references to the program's objects."""
+    """The census, without references to the program's objects."""
     pages: FillingArrays
     touched: dict[str, int]
-    """Bytes of large arrays that were touched, by path."""
+    """Touched bytes of large arrays, by path."""
 
 
 def describe_growth(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, object]] = ()) -> str | None:
-    """Run the code as planned. Returns None where memory is flat, else what grew, in several lines.
+    """Run the code as planned; return None if memory is flat, else a text of several lines on the growth.
 
     Args:
-        run: the code; what it raises comes out.
-        plan: from `flat_plan`.
-        named: objects that outlive the rounds and are no variables of the program, with a name: they may hold it.
+        run: the code; its exceptions are not caught.
+        plan: plan from `flat_plan`.
+        named: objects with a name that outlive the rounds and are no variables of the program: they may be owners.
     """
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
     last = plan.rounds - FLAT.traced
@@ -114,7 +114,7 @@ def describe_growth(run: Callable[[], object], plan: FlatPlan, named: Sequence[t
     middle = _run(run, start, (plan.warmup + last) // 2, series)
     end = _run(run, middle, last, series)
     suspicious = _grows(start, middle, end, plan)
-    if suspicious:
+    if suspicious:  # only then, as tracing slows the code down
         tracer.start()
     try:
         if suspicious:
@@ -130,15 +130,15 @@ def describe_growth(run: Callable[[], object], plan: FlatPlan, named: Sequence[t
 
 
 def describe_excess(run: Callable[[], object], allowed: int, named: Sequence[tuple[str, object]] = ()) -> str | None:
-    """Run the code once. Returns None where it leaves no more than is allowed, else what it leaves, in several lines.
+    """Run the code once; return None if it leaves no more than is allowed, else a text of several lines.
 
-    What is left once may be a cache, or a module that was loaded: so code that leaves more runs a second time, and if
-    it leaves more again a third time, traced.
+    Bytes that are left once may be a cache, or a module that was loaded: so code that leaves more runs a second time,
+    and if it leaves more again a third time, traced.
 
     Args:
-        run: as of `describe_growth`.
-        allowed: bytes.
-        named: as of `describe_growth`.
+        run: the code; its exceptions are not caught.
+        allowed: bytes that the code may leave.
+        named: objects with a name that outlive the run and are no variables of the program: they may be owners.
     """
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
     gc.collect()
@@ -162,7 +162,7 @@ def describe_excess(run: Callable[[], object], allowed: int, named: Sequence[tup
 
 
 def _run(run: Callable[[], object], since: _MemoryPoint, until: int, series: Series) -> _MemoryPoint:
-    """Go on to a round; each is a point of the series."""
+    """Run the code up to a round, and add a point to the series after each."""
     for number in range(since.round_ + 1, until + 1):
         run()
         series.add(number, used_bytes())
@@ -181,7 +181,7 @@ def _repeat(run: Callable[[], object], times: int) -> None:
 
 
 def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
-    """Whether it grows by more than is allowed in so many rounds, and still does."""
+    """Whether memory grew by more than is allowed in these rounds, and still grows."""
     gained = end.held - start.held
     allowed = plan.growth * (end.round_ - start.round_) / plan.measured_rounds
     return gained > allowed and end.held - middle.held >= FLAT.still * gained
@@ -196,7 +196,7 @@ def _take_baseline(roots: Roots) -> _Baseline:
 def _findings(
     before: _Baseline, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
 ) -> list[Finding]:
-    """Who holds what grew: containers, arrays that are touched for the first time, and else nobody."""
+    """Findings of the growth: containers, arrays that are touched for the first time, and the native rest."""
     slope = robust_slope(series.steps, series.values)
     whole = Slope(rate, min(rate, slope.low), max(rate, slope.high))
     growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), whole, "round")

@@ -1,9 +1,9 @@
 """The folder in which a runner and the programs that it watches leave each other notes.
 
-It is in the temporary folder, and this user's alone. A runner holds a lock on it as long as it lives: what one has left
-that was killed, the program removes at its end (`start_in_process.py`), or the next runner.
+It lies in the temporary folder, and belongs to this user alone. A runner holds a lock on it as long as it lives; the
+folder of a runner that was killed is removed by the program at its end (`start_in_process.py`), or by the next runner.
 
-A note is read as a stranger's file: of a process that is entered by root, another user owns them.
+A note is read as a stranger's file: another user owns those of a process that root has entered.
 """
 
 import fcntl
@@ -24,9 +24,9 @@ from flatwater_watch.masking import mask_secrets, mask_words
 
 PREFIX = "flatwater-watch-"
 STALE_SECONDS = 5.0
-"""Since the last note in a folder that no runner holds: a new one is locked right after it was made."""
+"""Minimum age of an unlocked folder before it is removed: a new one is locked right after it was made."""
 NOTE_BYTES, MOST_NOTES = 16 << 20, 1000
-"""The most that is read of a note, and of a folder. A summary has 100 kB."""
+"""Maximum bytes that are read of a note, and maximum notes of a folder; a summary has 100 kB."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOTE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -34,7 +34,7 @@ _NOTE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @contextmanager
 def watch_folder() -> Iterator[Path]:
-    """A new folder, which is removed at the end of the block; those of runners that were killed are removed before."""
+    """A new folder, removed at the end of the block; folders of runners that were killed are removed before."""
     _remove_stale()
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         held = os.open(name, _FOLDER)
@@ -71,7 +71,7 @@ def _is_stale(entry: os.DirEntry[str]) -> bool:
 
 
 def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
-    """The text of each note whose name has this ending, and when it was written; in the order of their names."""
+    """The notes whose names have this ending, in the order of names: text, and time of writing."""
     found = []
     with suppress(OSError):
         here = os.open(folder, _FOLDER)
@@ -87,7 +87,8 @@ def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
 
 
 def _note(folder: int, name: str) -> tuple[str, float]:
-    """A regular file, as far as it is read: no link is followed, no pipe waited for."""
+    """The text of a note, and its time."""
+    # Another user may have put anything there: no link is followed, and no pipe waited for.
     descriptor = os.open(name, _NOTE, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as note:
         status = os.fstat(descriptor)
@@ -105,11 +106,11 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
     """All summaries that the processes of one command left, the one that was watched longest first.
 
     Args:
-        folder: the runner's.
-        ending: of the files' names: of the program, or of its workers.
+        folder: folder of the runner.
+        ending: ending of the files' names, for the program or for its workers.
 
     Returns:
-        With `ended_at`, the time of the last word, in seconds. What is no summary is left out.
+        Valid summaries, each with `ended_at`, the time of its file in seconds since 1970.
     """
     found = []
     if ending == WORKER:
@@ -129,7 +130,7 @@ _KEYS = unwatched_summary("", "")
 
 
 def _is_summary(found: Any) -> bool:  # noqa: ANN401
-    """Whether it has all that is asked of a summary, each of its kind."""
+    """Whether a value has all keys of a summary, with values of their types."""
     if type(found) is not dict or not all(
         isinstance(found.get(name), int | float if type(value) is float else type(value))
         for name, value in _KEYS.items()
@@ -143,18 +144,18 @@ def _is_summary(found: Any) -> bool:  # noqa: ANN401
 
 
 def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
-    """A summary as it is kept and sent: with its program, and no secret in any text.
+    """A summary for keeping and sending: with its program's command, and with the secrets in all texts masked.
 
     Args:
-        summary: what was read.
-        words: the command line of the program.
+        summary: summary of a process.
+        words: command line of the program.
     """
     told: dict[str, Any] = mask_values(summary)
     return {"program": " ".join(mask_words(words)), **{name: told[name] for name in told if name != "program"}}
 
 
 def mask_values(found: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
-    """The same with the secrets in its texts masked: names of keys may be some, as those of a cache of URLs."""
+    """The value with the secrets in its texts masked, keys included: those of a cache may be URLs."""
     if type(found) is str:
         return mask_secrets(found)
     if type(found) is dict:

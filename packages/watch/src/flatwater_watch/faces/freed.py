@@ -1,4 +1,4 @@
-"""`expect_freed(obj)`: a test fails at its end if the object is still alive then, and says who holds it.
+"""The function `expect_freed(obj)`: a test fails at its end if the object is still alive, and names its holders.
 
 The pytest plugin imports this module in every test run, so it is small; the search for the holders is loaded when an
 object is found alive.
@@ -22,20 +22,20 @@ class ExpectedObject:
 
     alive: weakref.ref[Any] = field(compare=False)
     what: str
-    """Its class."""
+    """Name of its class."""
     asked_at: str
     """File and line of the call."""
 
 
 _tests: list[list[ExpectedObject]] = []
-"""What each running test expects; the innermost last, as a test may run pytest itself."""
+"""Expected objects of each running test, the innermost last, as a test may run pytest itself."""
 
 
 def expect_freed(obj: object) -> None:
-    """Let the running test fail at its end if the object is still alive then, even after a garbage collection.
+    """Have the running test fail at its end if the object is still alive, even after a garbage collection.
 
     Args:
-        obj: anything that can be weakly referenced: instances of classes, functions, arrays, tensors, sets.
+        obj: any object that can be weakly referenced: an instance of a class, a function, array, tensor or set.
 
     Raises:
         ConfigError: no test is running under pytest with the plugin, or the object cannot be weakly referenced.
@@ -61,7 +61,7 @@ def expect_freed(obj: object) -> None:
 
 @contextmanager
 def gather_expectations() -> Iterator[list[ExpectedObject]]:
-    """Gather what the code inside expects to be freed."""
+    """Gather the objects that the code inside expects to be freed."""
     expected: list[ExpectedObject] = []
     _tests.append(expected)
     try:
@@ -71,11 +71,11 @@ def gather_expectations() -> Iterator[list[ExpectedObject]]:
 
 
 def describe_survivors(expected: Sequence[ExpectedObject], named: Sequence[tuple[str, object]] = ()) -> list[str]:
-    """For each object that is still alive, what it is and who holds it.
+    """A text for each object that is still alive, with its class and its holders.
 
     Args:
-        expected: from `gather_expectations`; the code inside must have ended, so that its local variables are gone.
-        named: objects that may hold it and are no variables of the program, with a name: the fixtures of a test.
+        expected: list of `gather_expectations`; the code inside must have ended, so that its local variables are gone.
+        named: objects with a name that may be holders and are no variables of the program: the fixtures of a test.
     """
     if any(one.alive() is not None for one in expected):
         gc.collect()

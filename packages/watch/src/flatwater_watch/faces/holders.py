@@ -1,8 +1,8 @@
-"""Who holds an object: the shortest chain of references from a name of the program to it, in words.
+"""The holders of an object: the shortest chain of references from a name of the program to it, in words.
 
 The search goes forwards, from named roots, and not backwards by `gc.get_referrers`: the collector does not track
-arrays nor dicts of arrays, and sees no reference out of an autograd graph. Backwards is what is left where no name
-leads to the object.
+arrays nor dicts of arrays, and sees no reference out of an autograd graph. It goes backwards only if no name leads to
+the object.
 """
 
 import gc
@@ -29,9 +29,9 @@ from flatwater_watch.heap.roots import Roots, named_roots, user_modules
 from flatwater_watch.heap.view import Walk
 
 MOST = 2_000_000
-"""Objects that are looked at."""
+"""Maximum number of objects that are opened."""
 BACKWARDS = 4
-"""Hops that are told where no name leads to the object."""
+"""Maximum hops of a chain if no name leads to the object."""
 UNSEEN = "native code, as no Python object does: a C extension, or a tensor's C++ part"
 
 
@@ -41,7 +41,7 @@ class _ReachedObject:
 
     obj: Any
     name: str
-    """How the one above reaches it."""
+    """Its part of the path from the object above."""
     above: "_ReachedObject | None"
 
 
@@ -52,7 +52,7 @@ def find_holder_chain(target: object, named: Sequence[tuple[str, object]] = ()) 
     everything that any loaded module reaches.
 
     Args:
-        target: the object. Variables that hold it in functions that run now are found too.
+        target: the object. Variables of running functions that hold it are found too.
         named: further roots.
     """
     roots = Roots()
@@ -70,10 +70,11 @@ def _everything() -> Iterator[tuple[str, Any]]:
 
 
 def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[type], bool]) -> _ReachedObject | None:
-    """In breadth, so that the chain is the shortest."""
+    """The target with its chain to a root; None if no root reaches it."""
+    # In breadth, so that the chain is the shortest.
     walk = Walk(sys.maxsize, enters, MOST)
     queue: deque[_ReachedObject] = deque()
-    kept: list[_ReachedObject] = []  # what is looked at stays alive, so that no id is used again
+    kept: list[_ReachedObject] = []  # opened objects stay alive, so that no id is used again
     for name, obj in roots:
         place = _ReachedObject(obj, name, None)
         if obj is target:
@@ -94,7 +95,7 @@ def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[
 
 
 def _graph_saves(place: _ReachedObject, target: object) -> bool:
-    """Whether the graph of the tensor above keeps the target for its backward pass: no Python reference shows that."""
+    """Whether the graph of the tensor above saves the target for backward, which no Python reference shows."""
     return place.above is not None and any(saved is target for saved in saved_tensors(place.above.obj))
 
 
@@ -115,14 +116,14 @@ def _words(place: _ReachedObject) -> list[str]:
 
 
 def _root(name: str) -> str:
-    """`test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words."""
+    """A root in words: `test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words already."""
     module, _, variable = name.rpartition(".")
     file = (module_namespace(module) or {}).get("__file__")
     return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
 
 
 def _reference(name: str, holder: Any, held: object) -> str:  # noqa: ANN401
-    """`[*]` with the number or key, `.<closure of step>.env` as `env, in the closure of step`."""
+    """A hop in words: `[*]` with the number or key, `.<closure of step>.env` as `env, in the closure of step`."""
     if name == "[*]":
         return f"[{_key(holder, held)}]"
     if name.startswith(".<") and ">." in name:
@@ -146,7 +147,8 @@ def _items(kind: Any, holder: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _short(key: object) -> str:
-    """A key that is a number or a text; of others the class, because their `repr` is the program's code."""
+    """A key in words: a number or a text as it is, other keys by their class."""
+    # The `repr` of other keys is the program's code.
     return (
         repr(key)[:40]
         if any(type(key) is kind for kind in (int, str, float, bool, bytes))
@@ -172,11 +174,11 @@ def _backwards(target: object) -> tuple[str, ...]:
         if not above:
             break
         chain.append(above[0])
-        del above
+        del above  # the list would be a referrer itself at the next hop
     words = [f"{_describe_object(holder)}, to which no name leads" for holder in chain[:0:-1]]
     return tuple(words) if words else (UNSEEN,)
 
 
 def _belongs_to_program(holder: object, chain: list[Any]) -> bool:
-    """Whether it is the program's: neither a frame, which runs this search, nor a list of the search itself."""
+    """Whether a holder is the program's: neither a frame, as of this search, nor a list of the search itself."""
     return holder is not chain and not is_a(holder, FrameType, ModuleType) and all(holder is not c for c in chain)

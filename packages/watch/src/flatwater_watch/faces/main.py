@@ -16,12 +16,12 @@ usage: flatwater-watch [run] [options] -- python train.py     what grows in a pr
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a program and tell what grows in it. Returns the program's exit code, or 2 for a mistake of the user."""
+    """Run a program and report its growth; return the program's exit code, or 2 for a mistake of the user."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     if not words or words[0] in {"-h", "--help"}:
         sys.stdout.write(USAGE)
         return 0
-    fill_closed()
+    fill_closed()  # before any file is opened, which would get the number of a closed stream
     with own_output():
         try:
             return WatchCommand.read("flatwater-watch run", words[1:] if words[0] == "run" else words)()

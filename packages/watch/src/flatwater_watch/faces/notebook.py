@@ -24,10 +24,10 @@ STYLE = """
 
 
 def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
-    """What `%load_ext flatwater_watch` calls: adds `%%watch`, and shows a watch as cards.
+    """Add `%%watch`, and show a watch as cards; `%load_ext flatwater_watch` calls this function.
 
     Args:
-        shell: the InteractiveShell.
+        shell: IPython's InteractiveShell.
     """
 
     def watch(line: str, cell: str) -> None:
@@ -58,10 +58,10 @@ def _budget(line: str) -> str | None:
 
 
 def notebook_cards(watched: Watch) -> str:
-    """What a watch has found so far, in a notebook.
+    """The HTML of a watch's findings so far, for a notebook.
 
     Raises:
-        ConfigError: it was never opened.
+        ConfigError: the watch was never opened.
     """
     from flatwater_watch.pages.document import fragment  # noqa: PLC0415  (a watch alone needs no templates)
 

@@ -1,4 +1,4 @@
-"""A notebook's cells: its code has made-up file names, which nobody has seen; people know a cell by its number."""
+"""Names of a notebook's cells: IPython gives their code made-up file names, and people know them by number."""
 
 import sys
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ def _shell() -> Any:  # noqa: ANN401  (IPython's; None where there is none)
 
 
 def with_cell_names(found: Finding) -> Finding:
-    """The finding with `In[2]` in place of the file that IPython made up for a cell; elsewhere as it is."""
+    """The finding with `In[2]` for the file name that IPython made up for a cell; outside of IPython as it is."""
     shell = _shell()
     if shell is None:
         return found
     numbers: Mapping[str, int] = vars(shell.compile).get("_filename_map", {})  # of IPython 7.33 and later
-    last = len(shell.user_ns["In"]) - 1  # what a cell's magic runs has the number of the cell after it
+    last = len(shell.user_ns["In"]) - 1  # code that a cell's magic runs has the number of the cell after it
     cells = {file: f"In[{min(number, last)}]" for file, number in numbers.items()}
 
     def name_cells(text: str) -> str:

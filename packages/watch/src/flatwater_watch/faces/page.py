@@ -1,6 +1,6 @@
-"""What `flatwater watch` found in somebody's program, as one page of the same kind as a run's.
+"""The result of `flatwater watch` as one web page, of the same kind as a run's.
 
-Its charts: resident memory with the way to the limit, and which kind of memory grows.
+Its charts show resident memory with the way to the limit, and growth by kind of memory.
 """
 
 import signal
@@ -18,23 +18,29 @@ from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
 
 MOST_LETTERS = 60
-"""Of a command line in the heading; a longer one stands below it whole."""
+"""Maximum letters of a command line in the heading; a longer one is printed whole below it."""
 WELL_EXPLAINED = 0.9
+"""Explained share from which on its tile is green."""
 AHEAD = 2.0
-"""The limit is drawn where it is reached within so many times the seconds watched; else it is told in words, ..."""
+"""Maximum time of the limit, in durations of the watch, for drawing it; a later one is given in words only."""
 GLIMPSE = 0.25
-"""... and the forecast is drawn for this part of the seconds watched."""
+"""Length of the forecast's line, in durations of the watch, if the limit is not drawn."""
 LEAST_SPAN = 0.05
-"""Part of the highest value that the axis covers at least: noise of a flat program must look flat."""
+"""Minimum span of the axis, as a share of the highest value: noise of a flat program must look flat."""
 LEAST_CHANGE = 1 << 20
-"""Bytes that the axis of changes covers at least, up and down."""
+"""Minimum bytes that the axis of changes covers, up and down."""
 CLOCKS = (("h", 3600.0), ("min", 60.0))
 LONG = 3.0
-"""A clock's unit is taken where so many of it were watched; seconds below that."""
+"""Minimum duration of the watch, in a clock's unit, for an axis in that unit; else it is in seconds."""
 
 
 def watch_page(watch: WatchRecords, written: datetime) -> str:
-    """The whole page."""
+    """The HTML of the whole page.
+
+    Args:
+        watch: result of a watch.
+        written: time for the footer.
+    """
     sections = [
         Section(title="Findings", blocks=list(_findings(watch))),
         Section(title="Memory", blocks=list(_memory(watch))),
@@ -52,7 +58,7 @@ def watch_page(watch: WatchRecords, written: datetime) -> str:
 
 
 def _state(watch: WatchRecords) -> list[str | Piece]:
-    """How the program ended, as a word on a coloured ground: green only where nothing was found."""
+    """The end of the program, as a word on a coloured ground: green only if nothing was found."""
     code, calm = watch.exit_code, not watch.findings and watch.outcome.state != "unexplained"
     if code is None:
         return []
@@ -149,7 +155,7 @@ def _unseen(watch: WatchRecords) -> Iterator[Block]:
 
 
 def resident_chart(watch: WatchRecords) -> Chart:
-    """Resident memory over time, and the straight line to the limit where a finding tells when it is reached."""
+    """The chart of resident memory over time, with a straight line to the limit if a finding has its date."""
     series = watch.series
     clock, tick = _clock(series.seconds[-1])
     unit, size = byte_unit(series.resident)
@@ -181,7 +187,7 @@ def resident_chart(watch: WatchRecords) -> Chart:
 
 
 def kinds_chart(series: ReadingColumns) -> Chart:
-    """Files, memory in use, and memory freed and kept: each against its bytes at the end of warm-up."""
+    """The chart of kinds of memory: files, in use, freed and kept; each against its bytes at the end of warm-up."""
     clock, tick = _clock(series.seconds[-1])
     freed = series.freed or (0,) * len(series.resident)
     used = [whole - files - free for whole, files, free in zip(series.resident, series.files, freed, strict=True)]
@@ -211,9 +217,9 @@ def kinds_chart(series: ReadingColumns) -> Chart:
 
 
 def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
-    """When memory ends: seconds since the start of the watch, bytes, and the step. None where no finding tells.
+    """The end of memory: seconds since the start of the watch, bytes, and step; None if no finding has a date.
 
-    Findings count in steps; their pace is that since warm-up.
+    Findings count in steps, which are turned into seconds at their pace since warm-up.
     """
     ends = [
         (found.limit_step, found.limit_bytes)
@@ -234,7 +240,7 @@ def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
 
 
 def _forecast_line(series: ReadingColumns, end: tuple[float, int, int]) -> tuple[list[tuple[float, float]], bool, str]:
-    """The line from the last reading, whether it reaches the limit within the picture, and a sentence."""
+    """Points of the line from the last reading, whether it reaches the limit in the picture, and a sentence."""
     at, limit, _ = end
     now, bytes_ = series.seconds[-1], series.resident[-1]
     left = f"The dashed line goes on at this pace: the limit of {format_bytes(limit)} is reached"
@@ -260,7 +266,7 @@ def _in_unit(size: float, values: Sequence[float]) -> list[float]:
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """From below the lowest to above the highest, never narrower than a part of the highest."""
+    """The range of an axis: from below the lowest value to above the highest, with a minimum span."""
     low, high = min(values), max(values)
     margin = max(0.06 * (high - low), (LEAST_SPAN * high - (high - low)) / 2)
     return max(0.0, low - margin), high + margin

@@ -1,7 +1,7 @@
 """The pytest plugin: `@pytest.mark.flat(...)`, `@pytest.mark.flatwater(...)` and `expect_freed`.
 
-Every test run of an environment in which flatwater is installed imports this module, so it imports nothing heavy; what
-measures and what searches is loaded by the first test that asks for it.
+Every test run of an environment in which flatwater is installed imports this module, so it imports nothing heavy;
+measurement and search are loaded by the first test that asks for them.
 """
 
 import inspect
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Check = Callable[[Callable[[], object], "Sequence[tuple[str, object]]"], str | None]
-"""Runs the code, and says what grew; None where too little did."""
+"""A function that runs the code and returns a text on its growth; None if that is allowed."""
 FLAT, BUDGET = "flat", "flatwater"
 MARKS = (
     "flat(rounds=50, growth='1 MiB', warmup=None): run the test so many times; it fails if the memory that it holds \
@@ -30,20 +30,20 @@ not, three times if it does.",
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marks known."""
+    """Register the marks."""
     for mark in MARKS:
         config.addinivalue_line("markers", mark)
 
 
 @pytest.fixture
 def expect_freed() -> Callable[[object], None]:
-    """Call it with an object: the test fails at its end if the object is still alive then, and says who holds it."""
+    """A function to call with an object: the test fails at its end if it is still alive, and names its holders."""
     return freed.expect_freed
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Look for what should be gone, when the test has passed and its local variables are gone."""
+    """Check expected objects when the test has passed and its local variables are gone."""
     mark = _mark_of(item)
     if mark is not None and not _repeatable(item):
         pytest.fail(
@@ -63,7 +63,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
-    """Run a test that is marked as its mark says."""
+    """Run a marked test as its mark says."""
     mark = _mark_of(pyfuncitem)
     if mark is None:
         return (yield)
@@ -105,7 +105,7 @@ def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Fu
         check = _check(mark, item.name)
         guard = Guard(lambda sentence: _tell(item, sentence), program=[run.__code__])
         message = guard.run_or_default(None, lambda: check(run, _fixtures(item)))
-        if not ran:
+        if not ran:  # the watch failed before the first run: the test must still run once
             run()
         if message is not None:
             pytest.fail(f"{item.name} {message}", pytrace=False)
@@ -114,7 +114,8 @@ def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Fu
 
 
 def _tell(item: pytest.Item, sentence: str) -> None:
-    """In the summary of warnings, past the filters: `-W error` would fail the test of the user."""
+    """Add a sentence to pytest's summary of warnings."""
+    # Past the filters of warnings: `-W error` would fail the test of the user.
     file, line, _ = item.location
     told = warnings.WarningMessage(
         pytest.PytestWarning(f"flatwater: {sentence}"), pytest.PytestWarning, file, line or 0
@@ -143,7 +144,7 @@ def _check(mark: pytest.Mark, name: str) -> Check:
 
 
 def _fixtures(item: pytest.Item) -> list[tuple[str, object]]:
-    """The values that the test got, and its instance; what belongs to pytest itself leads everywhere."""
+    """The fixtures of a test and its instance, without objects of pytest itself, which lead everywhere."""
     if not isinstance(item, pytest.Function):
         return []
     held = [(f"fixture {name}", value) for name, value in item.funcargs.items()]

@@ -1,4 +1,4 @@
-"""What `flatwater watch --json` wrote, read back and checked: a person may have edited it, or named another file."""
+"""The result of `flatwater watch --json`, read back and checked: a person may have edited it, or named another file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ from flatwater_watch.faces.terminal import cost_time
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingColumns:
-    """The readings, as columns of one length. Empty where nothing was read, or by a version that kept none."""
+    """The readings as columns of one length; empty if nothing was read, or by a version that kept none."""
 
     seconds: tuple[float, ...] = ()
     steps: tuple[int, ...] = ()
     resident: tuple[int, ...] = ()
-    """Bytes, without what the watch itself took."""
+    """Resident bytes, without the watch's own."""
     files: tuple[int, ...] = ()
-    """Bytes of mapped files among them."""
+    """Bytes of mapped files among the resident ones."""
     freed: tuple[int, ...] = ()
-    """Bytes that the program has freed and the allocator keeps; empty where the C library does not tell."""
+    """Bytes that the program has freed and the allocator keeps; empty if the C library does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchRecords:
-    """One watched program."""
+    """The result of one watched program."""
 
     program: str
     unit: str
-    """What steps are: update, episode, second, ..."""
+    """Unit of the steps, such as update, episode or second."""
     steps: int
     seconds: float
     readings: int
@@ -41,13 +41,13 @@ class WatchRecords:
     grown: int
     """Resident bytes gained since warm-up."""
     explained: float
-    """Part of them that has a cause, 0 to 1."""
+    """Share of the growth that has a cause, 0 to 1."""
     cost_time: str
-    """CPU time that the watch took."""
+    """CPU time of the watch, in words."""
     cost_bytes: int
     processes: int
     exit_code: int | None
-    """128 and the number of the signal that ended it; None where it was looked at from outside."""
+    """Exit code; 128 plus the number of the signal that ended the program; None for a process that was attached."""
     outcome: Outcome
     findings: tuple[Finding, ...]
     unseen: tuple[str, ...]
@@ -58,7 +58,7 @@ def read_watch(path: Path) -> WatchRecords:
     """Read a file that `flatwater watch --json` wrote.
 
     Raises:
-        RunError: it cannot be read, or it is something else.
+        RunError: the file cannot be read, or is no result of a watch.
     """
     try:
         return parse_watch(read_record(path))
@@ -76,8 +76,8 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
 
     Raises:
         KeyError: a key is missing.
-        TypeError: a value is of another kind.
-        ValueError: a number is not finite, a word none of those that are known, or a column too short.
+        TypeError: a value is of another type.
+        ValueError: a number is not finite, a word is unknown, or a column is too short.
         AttributeError: a value that must have keys has none.
         OverflowError: a number is too large.
     """
@@ -96,7 +96,7 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
         cost_bytes=int(cost["bytes"]),
         processes=int(_number(summary["processes"])),
         exit_code=None if code is None else int(_number(code)),
-        outcome=Outcome.from_json(summary.get("outcome", before)),  # a version before it wrote none
+        outcome=Outcome.from_json(summary.get("outcome", before)),  # earlier versions wrote none
         findings=tuple(Finding.from_json(record) for record in summary["findings"]),
         unseen=tuple(_text(sentence) for sentence in summary["unseen"]),
         series=_series(summary.get("series", {})),

@@ -1,4 +1,4 @@
-"""What changed from one watched run to another: bytes by kind of memory and by owner, and which findings are new."""
+"""The changes from one watched run to another: bytes by kind of memory and by owner, and new findings."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,24 +7,24 @@ from flatwater_watch.diagnose.finding import WIDTH, Finding
 from flatwater_watch.units import short_bytes
 
 MOST = 12
-"""Owners that are told."""
+"""Maximum number of owners that are listed."""
 LEAST_SHARE = 0.02
 """Minimum size of a change that is shown, as a share of the largest change."""
 LEAST_BYTES = 1 << 16
 """Minimum size of a change that is shown, in bytes."""
 OF_ANOTHER = 0.8
-"""Part of an owner's change that one container below it has, from which on that one alone is told."""
+"""Share of an owner's change from which on a container below it is listed instead of the owner."""
 ITEMS = "[*]", "[*].<graph>"
-"""At the end of the path of all items of a container, and of what these keep for their gradients."""
+"""Endings of the paths of a container's items, and of their autograd graphs."""
 NAME, NUMBER = 56, 12
 
 
 def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
-    """The lines for a person.
+    """The comparison as lines of text.
 
     Args:
         now: the JSON of `flatwater watch`.
-        before: that of an earlier run.
+        before: the JSON of an earlier run.
     """
     yield f"{'against the run before':<{NAME}}{'then':>{NUMBER}}{'now':>{NUMBER}}{'change':>{NUMBER}}"
     for name, then, later in (*_kinds(now, before), *_owners(_owner_bytes(now), _owner_bytes(before))):
@@ -39,12 +39,12 @@ def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Itera
 
 
 def _owner_bytes(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Bytes by owner at the newest census; versions before wrote none."""
+    """Bytes by owner at the newest census; empty for earlier versions, which wrote none."""
     return dict(summary.get("held", {}))
 
 
 def _kinds(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """The last reading of each."""
+    """Kinds of memory with the last reading of both runs."""
     columns = {"resident_bytes": "resident", "file_bytes": "of it mapped files", "freed_bytes": "of it freed and kept"}
     for column, name in columns.items():
         ends = [(each.get("series", {}).get(column) or [None])[-1] for each in (before, now)]
@@ -53,7 +53,7 @@ def _kinds(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _owners(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Owners that hold more or less, the largest change first."""
+    """Owners whose bytes changed, with both sizes, the largest change first."""
     if not now or not before:
         return []
     changes = {owner: now.get(owner, 0) - before.get(owner, 0) for owner in {*now, *before}}
@@ -64,16 +64,16 @@ def _owners(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str
 
 
 def _is_below(owner: str, changes: Mapping[str, int]) -> bool:
-    """Whether another one has its change and is told: the bytes of an owner are those of all below it too."""
+    """Whether another owner is listed for the same change: an owner's bytes include those of all owners below it."""
     if any(owner.endswith(items) and owner.removesuffix(items) in changes for items in ITEMS):
-        return True  # the items of one that is told itself
+        return True  # items of a container that is listed itself
     below = (other for other in changes if other.startswith((f"{owner}.", f"{owner}[")))
     below = (other for other in below if other.removeprefix(owner) not in ITEMS)
     return any(changes[other] / changes[owner] >= OF_ANOTHER for other in below if changes[owner])
 
 
 def _findings(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
-    """New, still there, gone: by fingerprint."""
+    """Lines of findings that are new, still there or gone, by their fingerprints."""
     found, known = ([Finding.from_json(each) for each in summary["findings"]] for summary in (now, before))
     prints, current = {each.fingerprint for each in known}, {each.fingerprint for each in found}
     for word, each in (

@@ -1,4 +1,4 @@
-"""Starts somebody's program with the watch inside, waits for it, and collects what the watch has seen.
+"""The runner: it starts a program with the watch inside, waits for its end, and collects the summary of the watch.
 
 The program gets the terminal, the arguments and the environment that it would have without us; its exit code is ours.
 """
@@ -21,17 +21,18 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.folder import masked_summary, read_sentences, read_spools, watch_folder
 
 FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
-"""Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same group of processes."""
+"""Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same process group."""
 KILLED = 128
+"""Exit code of a program that a signal has ended, without the signal's number, as shells count."""
 NO_PYTHON = "no Python program was seen: it was started with -I, -E or -S, or failed before its first line"
 
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """How a watched program ended, and what was seen."""
+    """The end of a watched program, and its summary."""
 
     code: int
-    """Its exit code; 128 and the number of the signal that ended it."""
+    """Its exit code; 128 plus the number of the signal that ended it."""
     summary: dict[str, Any]
     """The JSON of `flatwater watch`."""
 
@@ -47,9 +48,9 @@ def watch_command(
 
     Args:
         words: `python train.py ...`, `train.py ...`, `-m module ...`, or any command that starts Python.
-        unit: kind of boundary to tell growth by; None finds it.
-        limit: bytes at which the program would have to stop.
-        reports: told while it runs.
+        unit: kind of boundary by which growth is reported; None takes the slowest regular one.
+        limit: resident bytes at which the program would have to stop.
+        reports: reports while the program runs.
 
     Raises:
         ConfigError: there is no such script or command.
@@ -66,7 +67,7 @@ def python_command(words: Sequence[str]) -> list[str]:
     """The command, with this Python put before a script or a module.
 
     Raises:
-        ConfigError: nothing is given, or it does not exist.
+        ConfigError: the command is empty, or does not exist.
     """
     if not words:
         raise ConfigError("watch: nothing to run. Write it like: flatwater watch -- python train.py")
@@ -83,7 +84,7 @@ def python_command(words: Sequence[str]) -> list[str]:
 
 
 def _script(command: Sequence[str]) -> str | None:
-    """The script that a Python interpreter is told to run; None where another thing is run."""
+    """The script that a Python interpreter is told to run; None if it runs no script."""
     if not Path(command[0]).name.startswith("python"):
         return None
     words = iter(command[1:])
@@ -103,10 +104,10 @@ def environment_for(
     """The environment of a program that is watched.
 
     Args:
-        folder: for its notes.
-        unit: as of `watch_command`.
-        limit: as of `watch_command`.
-        own: what it is without the watch.
+        folder: folder for its notes.
+        unit: kind of boundary by which growth is reported; None takes the slowest regular one.
+        limit: resident bytes at which the program would have to stop.
+        own: environment without the watch.
     """
     told = {runner_protocol.FOLDER: str(folder), runner_protocol.PACKAGE: str(Path(__file__).parents[1])}
     if unit is not None:
@@ -117,8 +118,8 @@ def environment_for(
 
 
 def _run(command: list[str], environment: dict[str, str], folder: Path, reports: spool.PeriodicReports | None) -> int:
-    """The exit code. Output goes where ours goes."""
-    sys.stdout.flush()
+    """Run the program to its end and return its exit code; its output goes where ours goes."""
+    sys.stdout.flush()  # so that our lines come before the program's
     with _forwarding() as children:
         child = subprocess.Popen(command, env=environment)  # noqa: S603  (the user's own command)
         children.append(child)
@@ -129,7 +130,8 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, reports:
 
 
 def _report(pid: int, reports: spool.PeriodicReports, known: Callable[[], dict[str, Any]]) -> None:
-    """Tell what is known, again and again, until the program ends. Nothing is done in between."""
+    """Report at regular times until the program ends."""
+    # A pidfd is readable when the process ends: one wait for both, and no polling in between.
     process = os.pidfd_open(pid)
     try:
         while not select.select([process], [], [], reports.every)[0]:
@@ -140,10 +142,11 @@ def _report(pid: int, reports: spool.PeriodicReports, known: Callable[[], dict[s
 
 @contextmanager
 def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Pass signals on to the processes that are put into the list; Ctrl-C is theirs."""
+    """Pass signals on to the processes that are put into the list, and ignore Ctrl-C, which they get themselves."""
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
+        # A signal handler, which runs in the main thread while it waits for the program.
         for child in children:
             with suppress(ProcessLookupError):
                 child.send_signal(number)
@@ -159,7 +162,7 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def _summary(folder: Path, command: list[str], code: int | None) -> dict[str, Any]:
-    """What the longest of the watched processes left, or knows so far where there is no exit code yet."""
+    """The summary of the process that was watched longest, as far as it is known if there is no exit code yet."""
     found = read_spools(folder)
     summary = found[0] if found else spool.unwatched_summary("", NO_PYTHON)
     summary.pop("ended_at", None)

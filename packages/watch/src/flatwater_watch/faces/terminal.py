@@ -1,4 +1,4 @@
-"""What `flatwater watch` prints when the program has ended: findings in words, at most 100 columns."""
+"""The lines that `flatwater watch` prints when the program has ended: findings in words, at most 100 columns."""
 
 import textwrap
 from collections.abc import Container, Iterator, Sequence
@@ -13,11 +13,11 @@ from flatwater_watch.units import format_bytes, format_duration
 
 OWNING = SHIPPED.owning
 FEW_SECONDS = 5.0
-"""CPU seconds of the watch from which on they are told as a part of the program's."""
+"""CPU seconds of the watch from which on they are given as a share of the program's."""
 NAMED = 3
-"""Owners of small findings that are named."""
+"""Maximum owners of small findings that are named."""
 TOLD_SHARE = 0.02
-"""Of the growth, from which on freed memory and files are told apart from the findings."""
+"""Share of the growth from which on freed memory and files are given apart from the findings."""
 
 
 def terminal_lines(
@@ -26,12 +26,12 @@ def terminal_lines(
     *,
     before: Container[tuple[str, str]] = (),
 ) -> Iterator[str]:
-    """The summary for a person.
+    """The summary as lines of text.
 
     Args:
         summary: the JSON of `flatwater watch`.
-        against: that of an earlier run, to compare with.
-        before: verdict and owner of findings that stand above already.
+        against: the JSON of an earlier run, to compare with.
+        before: verdict and owner of findings that were printed already.
     """
     findings = [Finding.from_json(found) for found in summary["findings"]]
     outcome = Outcome.from_json(summary["outcome"])
@@ -57,7 +57,7 @@ def terminal_lines(
 
 
 def _smaller_row(smaller: Sequence[Finding]) -> str:
-    """`and 5 smaller, 4% of the growth together: train.A, train.B, train.C and 2 more, in the JSON`."""
+    """A row such as `and 5 smaller, 4% of the growth together: train.A, train.B, train.C and 2 more, in the JSON`."""
     share = f"{sum(finding.share for finding in smaller):.0%} of the growth"
     names = ", ".join(finding.owner for finding in smaller[:NAMED])
     more = f" and {len(smaller) - NAMED} more, in the JSON" if len(smaller) > NAMED else ""
@@ -65,7 +65,7 @@ def _smaller_row(smaller: Sequence[Finding]) -> str:
 
 
 def _open(outcome: Outcome) -> Iterator[str]:
-    """What has no cause, what it is not, and what to try."""
+    """Lines on growth without a cause: what is known of it, and what to try."""
     if outcome.sentence():
         yield ""
         yield from textwrap.wrap(f"open: {outcome.sentence()}", WIDTH, subsequent_indent="  ")
@@ -76,7 +76,7 @@ def _open(outcome: Outcome) -> Iterator[str]:
 
 
 def summary_head(summary: dict[str, Any]) -> list[str]:
-    """What grows most, where, and what to do; then how much was found, in how long, and what the watch took."""
+    """The first lines: the largest finding with its advice, then figures of the run and the cost of the watch."""
     findings = [Finding.from_json(found) for found in summary["findings"]]
     told = Outcome.from_json(summary["outcome"]).first_words(len(findings))
     several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
@@ -95,7 +95,8 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
 
 
 def cost_time(cost: dict[str, Any]) -> str:
-    """CPU time as a part of the program's, or in seconds where these are few: most of a program that only waits."""
+    """CPU time of the watch, as a share of the program's, or in seconds if these are few."""
+    # In a program that only waits, a few seconds would be a large share.
     whole: float | None = cost.get("cpu_seconds")  # not known from outside
     spent = inf if whole is None else cost["cpu_share"] * whole
     return f"{spent:.1f} CPU s" if spent < FEW_SECONDS else f"{cost['cpu_share']:.1%} CPU"

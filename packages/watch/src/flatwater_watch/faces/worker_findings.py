@@ -1,4 +1,4 @@
-"""What grows in the workers that a program starts, summed by owner and put beside what grows in the program itself."""
+"""Findings in the workers that a program starts, summed by owner and merged with those of the program itself."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,26 +18,26 @@ class _WorkerFinding:
     """A finding in one worker."""
 
     worker: Mapping[str, Any]
-    """Its summary."""
+    """Summary of the worker."""
     finding: Finding
 
     @property
     def per_second(self) -> float:
-        """Units that passed in a second."""
+        """Units per second of the worker."""
         return float(self.worker["steps"]) / max(float(self.worker["seconds"]), 1e-9)
 
     @property
     def bytes(self) -> float:
-        """That came while the worker was watched."""
+        """Bytes that came while the worker was watched."""
         return self.finding.bytes_per_step * float(self.worker["steps"])
 
 
 def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The summary of a program with what grows in its workers.
+    """The summary of a program with the findings in its workers.
 
     Args:
-        summary: of the program's own process.
-        workers: those of its workers, with `ended_at`.
+        summary: summary of the program's own process.
+        workers: summaries of its workers, with `ended_at`.
     """
     read = [worker for worker in workers if worker["readings"]]
     told = {"workers": [_line(worker) for worker in read]} if read else {}
@@ -71,7 +71,7 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
 
 
 def _with_own(merged: Sequence[Finding], own: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """Findings of workers, each with what the program's own process holds of the same; and the rest of its own."""
+    """Findings of workers, each merged with the same one of the program's own process; and the rest of its own."""
     known = {found.fingerprint: found for found in own}
     both = []
     for found in merged:
@@ -113,7 +113,8 @@ def _unit_seconds(summary: Mapping[str, Any]) -> float:
 def _sum_owner_bytes(
     summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], owners: Collection[str]
 ) -> dict[str, int]:
-    """Bytes by owner: what the program holds, and what grew in the workers, which have the rest from it."""
+    """Bytes by owner: those of the program, and those that grew in its workers."""
+    # Owners that did not grow in a worker are the program's, inherited by the fork: they would count twice.
     held = dict(summary["held"])
     for worker in workers:
         for owner in worker["held"].keys() & owners:
@@ -122,7 +123,7 @@ def _sum_owner_bytes(
 
 
 def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Of the watch in all processes together."""
+    """Cost of the watch in all processes together."""
     seconds = sum(each["cost"]["cpu_seconds"] for each in summaries)
     spent = sum(each["cost"]["cpu_share"] * each["cost"]["cpu_seconds"] for each in summaries)
     return {
@@ -133,13 +134,13 @@ def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _line(worker: Mapping[str, Any]) -> dict[str, Any]:
-    """A worker in the JSON."""
+    """The entry of a worker in the JSON."""
     kept = ("unit", "steps", "seconds", "readings", "resident_bytes", "resident_growth_bytes")
     return {name: worker[name] for name in kept} | {"findings": len(worker["findings"])}
 
 
 def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
-    """Findings that are the same in several workers; what is too little to be sure of is left out."""
+    """Findings of workers, grouped by fingerprint, without groups too small to be sure."""
     groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
         for found in (Finding.from_json(each) for each in worker["findings"]):
@@ -149,7 +150,7 @@ def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
 
 
 def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
-    """Most workers of a group that lived at the same time: those that follow each other are no sum."""
+    """Maximum workers of a group that lived at the same time: workers that follow each other are no sum."""
     began = [(seen.worker["ended_at"] - seen.worker["seconds"], 1) for seen in group]
     ended = [(seen.worker["ended_at"], -1) for seen in group]
     most = now = 0
@@ -160,7 +161,7 @@ def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
 
 
 def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], whole: int) -> Finding:
-    """One finding, at the rate of all workers that live at once, per unit of the program."""
+    """One finding for a group, at the rate of all workers that live at once, per unit of the program."""
     first = max(group, key=lambda seen: seen.bytes).finding
     several = _concurrent_count(group)
     if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
@@ -189,7 +190,7 @@ def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], wh
 def _with_joint_limit(
     merged: Sequence[Finding], summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]]
 ) -> list[Finding]:
-    """With the step at which the program and its workers reach the limit together, where all goes on as it does."""
+    """The findings with the step at which the program and its workers reach the limit together, at their rates."""
     grown = max(0, summary["resident_growth_bytes"])
     held = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
     rate = grown / max(1, summary["steps"]) + sum(found.bytes_per_step for found in merged)
