@@ -1,6 +1,6 @@
-"""Find what grows in any Python program: how much, who holds it, the line that makes it, and when memory ends.
+"""The finder: objects that grow in any Python program, their holders, the line that makes them, and when memory ends.
 
-pytest under the watch finds this package imported, and need not warn of it: PYTEST_DONT_REWRITE.
+A pytest that runs under the watch finds this package imported already, and need not warn of it: PYTEST_DONT_REWRITE.
 """
 
 from flatwater_watch.lazy import offer_names

@@ -1,4 +1,4 @@
-"""The exceptions a user can meet. Each message names the field, what was given, what is wanted and the remedy."""
+"""The exceptions that a user can meet; each message names the field, the value, the expected one and the remedy."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -8,14 +8,14 @@ from flatwater_watch.sanitize import short_repr
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal ends the command at once, as Ctrl-C does."""
+    """A signal that ends the command at once, as Ctrl-C does."""
 
     def __init__(self, number: int, grant_: Callable[[], None] = lambda: None) -> None:
         """Keep the signal's number.
 
         Args:
-            number: of the signal.
-            grant_: to be called by who catches it and does something else that was wanted by it than to end.
+            number: number of the signal.
+            grant_: function to call for code that catches the exception and goes on, as the signal asked for.
         """
         super().__init__(signal.Signals(number).name)
         self.number, self.grant_ = number, grant_
@@ -28,11 +28,11 @@ def until_interrupted() -> Iterator[None]:
         yield
     except KeyboardInterrupt as asked:
         if isinstance(asked, Terminated):
-            asked.grant_()  # else it is raised again
+            asked.grant_()  # else the signal's exception is raised again
 
 
 class FlatwaterError(Exception):
-    """Something the user can put right. The command line prints it without a traceback and exits with `exit_code`."""
+    """A mistake that the user can correct; commands print it without a traceback and exit with `exit_code`."""
 
     exit_code = 2
 
@@ -50,30 +50,30 @@ class CheckpointError(FlatwaterError):
 
 
 class RunError(FlatwaterError):
-    """A run folder that cannot be used as asked."""
+    """A run folder that cannot be used for the request."""
 
 
 class TrustError(RunError):
-    """A run names code that nobody has said is the user's; none of it was imported."""
+    """A run names code that is not trusted; none of it was imported."""
 
 
 class UserCodeError(RunError):
-    """Code that the user brings, a class or a function by its name, failed, or cannot be called as it must be."""
+    """Code of the user's, a class or a function given by name, that failed or has the wrong signature."""
 
 
 class MemoryLimitError(FlatwaterError):
-    """A run that does not fit into memory; told before anything large is allocated."""
+    """A run that does not fit into memory, found out before anything large is allocated."""
 
     exit_code = 3
 
 
 class BudgetError(RunError):
-    """A process that computes for a run came to its memory budget; the run ends with what was saved before."""
+    """A process of a run that reached its memory budget; the run ends with the last checkpoint."""
 
     exit_code = 4
 
 
 def require(holds: bool, field: str, given: object, wanted: str) -> None:
-    """Raise a `ConfigError` that names the field, the value given and the one wanted, unless `holds`."""
+    """Raise a `ConfigError` that names the field, its value and the expected one, unless `holds` is true."""
     if not holds:
         raise ConfigError(f"{field} = {short_repr(given)}: must be {wanted}")

@@ -1,7 +1,7 @@
-"""How values are written, as texts that may come from a file: `{:.1%}`, `{agents} {agents:agent}`.
+"""Formats of values, as texts that may come from a file: `{:.1%}`, `{agents} {agents:agent}`.
 
-Python's own forms can ask a value for its attributes (`{0.__class__}`) and fill the memory with blanks
-(`{:1000000000}`). Those here name a value and say how its number is written, or what is counted, and nothing else.
+Python's own format strings can read a value's attributes (`{0.__class__}`) and fill the memory with blanks
+(`{:1000000000}`). Forms name a value and the format of its number, or the noun that it counts, and nothing else.
 """
 
 import re
@@ -11,23 +11,23 @@ from string import Formatter
 from flatwater_watch.sanitize import escape_controls, short_repr
 
 MOST = 300
-"""Characters of a form."""
+"""Maximum characters of a form."""
 MOST_VALUE = 200
-"""Characters of a text that is filled in."""
+"""Maximum characters of a text that is filled in."""
 _NOUN = re.compile(r"[a-z]{2,30}")
-"""`{episodes} {split} {episodes:episode}` is `8 held-out episodes`, or `1 held-out episode`."""
+"""A noun, as in `{episodes} {split} {episodes:episode}`: `8 held-out episodes`, or `1 held-out episode`."""
 _SPECIFICATION = re.compile(r"[<>=^+\- z#0,_]{0,6}\d{0,2}[,_]?(\.\d{1,2})?[bcdeEfFgGnosxX%]?")
 
 
 def check_form(form: str, *, names: bool) -> None:
-    """That nothing can happen when the form is filled in.
+    """Check that a form is safe to fill in.
 
     Args:
-        form: with braces.
-        names: whether values are named in them, `{days}`; else `{}` stands for the one value.
+        form: text with braces.
+        names: whether braces name values, as in `{days}`; else `{}` stands for the one value.
 
     Raises:
-        ValueError: it is too long, or its braces hold something else than a name and how a number is written.
+        ValueError: the form is too long, or its braces hold something else than a name and a number's format.
     """
     if len(form) > MOST:
         raise ValueError(f"{short_repr(form)}: expected at most {MOST} characters, got {len(form)}")
@@ -42,12 +42,12 @@ def check_form(form: str, *, names: bool) -> None:
 
 
 def is_specification(text: str) -> bool:
-    """Whether a text says how a number is written, as `.2f` does, and nothing else."""
+    """Whether a text is the format of a number, such as `.2f`, and nothing else."""
     return _SPECIFICATION.fullmatch(text) is not None
 
 
 def write_value(form: str, value: float | str) -> str:
-    """A value in a form that `check_form` has passed; as Python writes it where the form is for another kind."""
+    """A value in a form that `check_form` has passed, or as Python writes it if the form is for another type."""
     try:
         return form.format(value)
     except (ValueError, OverflowError):  # `{:d}` of 1.5
@@ -55,17 +55,17 @@ def write_value(form: str, value: float | str) -> str:
 
 
 def noun_form(count: float | str, noun: str) -> str:
-    """The noun as it stands behind a count: in the plural for all but one."""
+    """The noun behind a count: in the plural for all counts but 1."""
     return noun if count == 1 else f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def count_phrase(count: int, noun: str) -> str:
-    """`1 agent`, `1,500 agents`."""
+    """A count with its noun: `1 agent`, `1,500 agents`."""
     return f"{count:,} {noun_form(count, noun)}"
 
 
 def fill_form(form: str, values: Mapping[str, object]) -> str:
-    """The form with numbers and texts by name; a question mark stands for what is missing or neither.
+    """The form with numbers and texts filled in by name; a missing or other value is a question mark.
 
     Raises:
         ValueError: `check_form` refuses the form.

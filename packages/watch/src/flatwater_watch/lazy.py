@@ -1,8 +1,8 @@
-"""The public names of a package, imported when they are asked for; its `__init__.pyi` says where each of them is.
+"""The public names of a package, imported at their first use; its `__init__.pyi` says where each of them is.
 
     __getattr__, __dir__ = offer_names(__name__)
 
-What programs get is what type checkers, the reference and the listing of public names read, and importing a package
+Programs get the names that type checkers, the reference and the listing of public names read. Importing a package
 imports nothing else: not even `typing` and `pathlib`, which would take ten times as long as all of this.
 """
 
@@ -18,8 +18,8 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
     """Two functions for the `__init__.py` of a package.
 
     Args:
-        package: its name. Each line `from MODULE import NAME as NAME` of `__init__.pyi` beside it is a name of the
-            package; where MODULE is a package that has no such name, its module NAME is meant.
+        package: name of the package. Each line `from MODULE import NAME as NAME` of its `__init__.pyi` is a name of the
+            package; if MODULE is a package without such a name, its module NAME is meant.
 
     Returns:
         `__getattr__`, which finds a name and keeps it in the package, and `__dir__`, which lists the names.
@@ -40,7 +40,7 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         names = vars(import_module(where))
         found: object = names[name] if name in names else import_module(f"{where}.{name}")
-        setattr(module, name, found)
+        setattr(module, name, found)  # so that `__getattr__` is asked once for each name
         return found
 
     return find, lambda: [*places(), *(name for name in vars(module) if name.startswith("__"))]

@@ -1,9 +1,9 @@
-"""Secrets in text that is shown or kept, masked: what stands in an error or a record is read by others, for years.
+"""The masking of secrets in texts that are shown or kept: others read an error or a record, for years.
 
-A command line, a URL and a header carry passwords and keys. What is masked: who asks in a URL (`s3://key:secret@bucket`),
-the value of whatever is named like a secret (`--password x`, `API_KEY=x`, `?token=x&`, `"secret": "x"`), what follows
-`Bearer`, and strings that can be nothing else than a key of a known service. A name decides by its words, so
-`--max-tokens` and `--key-dim` keep their values.
+A command line, a URL and a header carry passwords and keys. Masked are the user in a URL (`s3://key:secret@bucket`),
+the value of a name for a secret (`--password x`, `API_KEY=x`, `?token=x&`, `"secret": "x"`), the word after `Bearer`,
+and strings that can only be a key of a known service. A name decides by its words, so `--max-tokens` and `--key-dim`
+keep their values.
 """
 
 import re
@@ -16,11 +16,11 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ANYWHERE = re.compile(r"passw(?:or)?d|passphrase|secret|credential|(?:api|access|private)key|(?:auth|access)token")
 """Parts of a name that leave no doubt."""
 _AS_WORD = frozenset({"pass", "pwd", "pat", "auth", "authorization", "bearer", "cookie", "sig", "signature", "sas"})
-"""Words of a name that mean a secret."""
+"""Words of a name that mean a secret anywhere in it."""
 _AS_LAST = ("key", "token")
-"""Words that do so as a name's last: `--key-dim` and `--token-count` count, `--api-key` and `--token` tell."""
+"""Words that mean a secret as a name's last word: `--api-key`, `--token`, but not `--key-dim`, `--token-count`."""
 _PLACE = frozenset({"file", "path", "dir", "folder", "env", "name"})
-"""Words that, as a name's last, make of a secret the place where it lies: `--password-file`."""
+"""Last words of a name that mean the place of a secret, not the secret: `--password-file`."""
 _HARMLESS = frozenset({("sort", "key"), ("primary", "key"), ("foreign", "key")})
 
 # Quantifiers are possessive or bounded: a text of megabytes is read in one pass.
@@ -33,7 +33,7 @@ _SHOWN_AS_SECRET = re.compile(
       | (?P<option> \s{1,9}(?![\s\-]) ) )""",
     re.VERBOSE,
 )
-"""A name, and what stands between it and its value."""
+"""A name, and the characters between it and its value."""
 _VALUE = re.compile(
     r"""(?P<quote>\\?["'])(?:(?!(?P=quote)).)*+(?P=quote)?
       | (?:(?:bearer|basic|token|digest)\s++)?[^\s"'<>]++""",
@@ -48,16 +48,16 @@ _USERINFO = re.compile(
     (?: [^\s/?\#"'<>]{0,1024}@ | [^\s/?\#:@"'<>]{0,256}:(?!\d{1,5}[/?\#])[^\s"'<>]{0,1024}@ )""",
     re.VERBOSE,
 )
-"""What stands before the host of a URL; a secret key of S3's may hold slashes, which a port does not."""
+"""User and password before the host of a URL; a secret key of S3 may hold slashes, which a port does not."""
 _KNOWN = re.compile(
     r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w\-]{16,}|hf_\w{20,}|sk-[\w\-]{20,}"
     r"|xox[abeoprs]-[\w\-]{10,}|eyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*|AIza[\w\-]{30,})"
 )
-"""Keys of AWS, GitHub, GitLab, Hugging Face, OpenAI, Slack and Google, and signed tokens: known by how they begin."""
+"""Keys of AWS, GitHub, GitLab, Hugging Face, OpenAI, Slack and Google, and signed tokens, by their first letters."""
 
 
 def names_secret(name: str) -> bool:
-    """Whether what has this name is a secret: an option, a variable, a field of a URL, a header."""
+    """Whether an option, a variable, a field of a URL or a header with this name holds a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     if not words or words[0] in {"no", "without"} or words[-1] in _PLACE or tuple(words[-2:]) in _HARMLESS:
         return False
@@ -67,7 +67,7 @@ def names_secret(name: str) -> bool:
 
 
 def mask_secrets(text: str) -> str:
-    """The text with each secret in it as `***`. What is masked stays so: a second time changes nothing."""
+    """The text with `***` for each secret in it; masking a second time changes nothing."""
     text = _USERINFO.sub(rf"\g<1>{MASK}@", text)
     text = "".join(_without_values(text))
     text = _BEARER.sub(rf"\1\2{MASK}", text)
@@ -75,7 +75,7 @@ def mask_secrets(text: str) -> str:
 
 
 def mask_words(words: Sequence[str]) -> list[str]:
-    """A command line, word by word, with each secret in it as `***`: a value is masked whole, blanks included."""
+    """The words of a command line with `***` for each secret; a value is masked whole, blanks included."""
     shown: list[str] = []
     follows = False
     for word in words:
@@ -92,7 +92,8 @@ def mask_words(words: Sequence[str]) -> list[str]:
 
 
 def _without_values(text: str) -> Iterator[str]:
-    """The text in pieces, values of secrets replaced. A value that is none is looked through for names in its turn."""
+    """The text in pieces, with the values of secrets replaced."""
+    # After a value the search goes on behind it; other text is searched for names in its turn.
     at = 0
     for found in _SHOWN_AS_SECRET.finditer(text):
         if found.start() < at or not _tells(found):
@@ -107,7 +108,7 @@ def _without_values(text: str) -> Iterator[str]:
 
 
 def _tells(found: re.Match[str]) -> bool:
-    """Whether a secret follows a name, by what it is and by how the value is joined to it."""
+    """Whether a secret follows a name, by the name and by the characters that join its value."""
     name, dashed = found["name"], found["name"].startswith("-")
     if name == "key" and not found["before"]:  # an argument of Python's: `sorted(rows, key=len)`
         return False

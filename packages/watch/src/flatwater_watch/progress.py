@@ -1,6 +1,6 @@
-"""How far something that takes long has come: counted where its steps are taken, shown by whoever waits for it.
+"""Progress of long work: counted by the code that works, shown by another thread.
 
-Code that computes says what it does by `steps`; it neither knows who looks nor waits for them. Where nobody does,
+Code that computes counts its steps by `count_steps`; it neither knows nor waits for the reader. Without a reader
 nothing is counted.
 """
 
@@ -17,15 +17,15 @@ from flatwater_watch.units import format_duration
 T = TypeVar("T")
 
 TOLD_SECONDS, TOLD_SHARE = 10.0, 1 / 30
-"""Between two lines about something that goes on, where nobody sees a line move; and of the time that it has taken: a
-line for each 10 seconds of five minutes, and not 3,600 of ten hours."""
+"""Minimum seconds between two lines in a log, and minimum share of the time so far: a line each 10 seconds for five
+minutes, and not 3,600 lines in ten hours."""
 MOVED_SECONDS = 1.0
-"""Between two looks at whether there is something to say."""
+"""Seconds between two updates of a line on a terminal."""
 
 
 @dataclass
 class ProgressPart:
-    """Steps of one kind."""
+    """Progress of steps of one kind."""
 
     what: str
     total: int
@@ -33,19 +33,19 @@ class ProgressPart:
     began: float = field(default_factory=time.monotonic)
 
     def seconds_left(self) -> float | None:
-        """At the pace so far; None before the first step is done."""
+        """Seconds to the end at the pace so far; None before the first step is done."""
         return (time.monotonic() - self.began) / self.done * (self.total - self.done) if self.done else None
 
 
 @dataclass
 class ProgressTrack:
-    """What is at work, the innermost part last; read by another thread."""
+    """The parts at work, the innermost last; written by the thread at work and read by another one."""
 
     parts: tuple[ProgressPart, ...] = ()
 
     def line(self) -> str:
-        """`fold 2/5, days 120/504, 4 s left`; empty where nothing is counted. The time is that of the outermost."""
-        parts = self.parts  # as it is now: the thread at work puts another one in its place
+        """A line such as `fold 2/5, days 120/504, 4 s left`, with the outermost part's time; empty without parts."""
+        parts = self.parts  # once, without a lock: the thread at work replaces the tuple and never changes it
         if not parts:
             return ""
         left = parts[0].seconds_left()
@@ -58,7 +58,7 @@ _watched: ContextVar[ProgressTrack | None] = ContextVar("watched", default=None)
 
 @contextmanager
 def track_progress() -> Iterator[ProgressTrack]:
-    """A course on which everything called from within, in this thread, says how far it has come."""
+    """A track on which all code called from within, in this thread, counts its progress."""
     course = ProgressTrack()
     before = _watched.set(course)
     try:
@@ -68,7 +68,7 @@ def track_progress() -> Iterator[ProgressTrack]:
 
 
 def count_steps(what: str, items: Sequence[T]) -> Iterator[T]:
-    """The items, each counted as a step of `what` when the next one is asked for."""
+    """Yield the items, and count each as a step of `what` when the next one is requested."""
     course = _watched.get()
     if course is None:
         yield from items
@@ -84,7 +84,7 @@ def count_steps(what: str, items: Sequence[T]) -> Iterator[T]:
 
 
 def is_due(now: float, began: float, told: float) -> bool:
-    """Whether a line is to be said again, of what began and was last told of at these moments."""
+    """Whether a line is due again for work that began, and was last reported, at these times."""
     return now - told >= max(TOLD_SECONDS, TOLD_SHARE * (now - began))
 
 
@@ -92,7 +92,6 @@ class Ticker:
     """Calls a function in a thread of its own, every second, until it is stopped."""
 
     def __init__(self, tell: Callable[[], object]) -> None:
-        """Nothing is called before `start`."""
         self._tell, self._over = tell, Event()
         self._thread = Thread(target=self._tick, name="progress", daemon=True)
 
@@ -101,7 +100,7 @@ class Ticker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Call no more; a call that is being made is waited for."""
+        """End the calls; a call under way is waited for."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()

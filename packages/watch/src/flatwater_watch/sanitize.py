@@ -1,13 +1,13 @@
-"""Text that comes from elsewhere, made safe to show: no terminal obeys it, and no value fills the screen.
+"""Text from elsewhere, made safe to show: no terminal obeys it, and no value fills the screen.
 
-Class names, file names, TOML keys, column names and the words of a store are chosen by others. A terminal takes control
+Others choose class names, file names, TOML keys, column names and the words of a store. A terminal takes control
 characters in them as orders: to move the cursor, to set its title, to answer as if the user had typed.
 """
 
 import re
 
 MOST = 200
-"""Characters of a value that are shown in a message."""
+"""Maximum characters of a value in a message."""
 
 # C0 without line break and tab, DEL, C1, line ends and what turns the direction of text around, and surrogates, which
 # stand for bytes of a file name that are no UTF-8 and which no stream takes.
@@ -17,7 +17,7 @@ _ORDERS = re.compile(
 
 
 def escape_controls(text: str) -> str:
-    r"""The text with each character that a terminal would obey as its code: `\x1b`."""
+    r"""The text with the code of each character that a terminal would obey: `\x1b`."""
     return _ORDERS.sub(_code, text)
 
 
@@ -27,7 +27,7 @@ def _code(found: re.Match[str]) -> str:
 
 
 def short_repr(value: object) -> str:
-    """A value as Python writes it, without secrets, and short: its middle is left out where it is long."""
+    """A value as Python writes it, without secrets, and without its middle if it is long."""
     from flatwater_watch.masking import mask_secrets  # noqa: PLC0415  (5 ms of patterns, and each watched program loads this module)
 
     try:

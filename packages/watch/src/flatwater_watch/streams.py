@@ -1,7 +1,7 @@
-"""The three streams of a process as they may be: closed, full, without a reader, or of an encoding that lacks letters.
+"""The three streams of a process in any state: closed, full, without a reader, or with an encoding that lacks letters.
 
-A descriptor of 0, 1 or 2 that is closed is given to the next file that is opened, and then a print, or what a library
-of C says, goes into a checkpoint. So a command takes the closed ones first, before it opens anything.
+A closed descriptor of 0, 1 or 2 is given to the next file that is opened, and then a print, or a message of a C
+library, goes into a checkpoint. So a command takes the closed ones first, before it opens anything.
 """
 
 import io
@@ -16,15 +16,14 @@ class NullStream(io.TextIOWrapper):
     """A stream in the place of one that was closed when the process began."""
 
     def __init__(self) -> None:
-        """Open it."""
         super().__init__(open(os.devnull, "r+b", buffering=0), encoding="utf-8", errors="backslashreplace")  # noqa: PTH123, SIM115
 
 
 def fill_closed() -> None:
-    """Let descriptors 0, 1 and 2 lead to nowhere where they are closed, and Python's streams where it has none.
+    """Open closed descriptors of 0, 1 and 2 on the null device, and give Python the streams that it lacks.
 
-    What is started later inherits them: nothing is read there, and what is written is gone. A descriptor that was
-    closed may belong to a file of the program's by now, so no stream is opened on it.
+    Processes that are started later inherit the descriptors. A descriptor that was closed may belong to a file of the
+    program by now, so no stream is opened on it.
     """
     for number in range(3):
         try:
@@ -35,24 +34,24 @@ def fill_closed() -> None:
 
 
 def error_stream() -> TextIO:
-    """Where a command says why it fails: stderr; stdout where stderr was closed, or else nobody would know."""
+    """The stream for a command's errors: stderr, or stdout if stderr was closed, as nobody would see them else."""
     unheard = isinstance(sys.stderr, NullStream) and not isinstance(sys.stdout, NullStream)
     return sys.stdout if unheard else sys.stderr
 
 
 class TrackedStdout(io.TextIOWrapper):
-    """Stdout, of which is known why it took no more; letters that its encoding lacks are written as their codes."""
+    """Stdout that remembers why it failed; letters that its encoding lacks are written as their codes."""
 
     fault: OSError | None = None
-    """Why it took no more."""
+    """The error at which it failed; None before."""
 
     def write(self, text: str) -> int:
-        """Print."""
+        """Print a text."""
         with self._remember_fault():
             return super().write(text)
 
     def flush(self) -> None:
-        """Have what was printed shown."""
+        """Write out the buffer."""
         with self._remember_fault():
             super().flush()
 
@@ -67,13 +66,13 @@ class TrackedStdout(io.TextIOWrapper):
 
 @contextmanager
 def own_output() -> Iterator[None]:
-    """Have an `Output` in the place of stdout, on the same file."""
+    """Put a `TrackedStdout` on the same file in the place of stdout, for the block."""
     before = sys.stdout
     if not isinstance(before, io.TextIOWrapper):  # a notebook's
         yield
         return
     with suppress(OSError):
-        before.flush()
+        before.flush()  # else its lines would come after those of the new stream
     errors = "backslashreplace" if before.errors == "strict" else before.errors
     line, through = before.line_buffering, before.write_through
     sys.stdout = output = TrackedStdout(
@@ -84,11 +83,11 @@ def own_output() -> Iterator[None]:
     finally:
         sys.stdout = before
         flush_or_drop(output)
-        output.detach()
+        output.detach()  # else its end would close the file, which stdout still has
 
 
 def output_error(fault: BaseException | None = None) -> OSError | None:
-    """Why stdout takes no more; None where it does, or where it is another error that has ended the command."""
+    """The error at which stdout failed; None if it works, or if another error has ended the command."""
     output = sys.stdout
     if fault is not None:
         return output.fault if isinstance(output, TrackedStdout) and output.fault is fault else None
@@ -96,7 +95,7 @@ def output_error(fault: BaseException | None = None) -> OSError | None:
 
 
 def flush_or_drop(stream: TextIO) -> OSError | None:
-    """Try what waits in a stream's buffer once more, and no more after that. Returns why it is not taken."""
+    """Write out a stream's buffer, or drop it if that fails; return the error, or None."""
     try:
         stream.flush()
     except OSError as fault:
@@ -106,35 +105,35 @@ def flush_or_drop(stream: TextIO) -> OSError | None:
 
 
 def lead_nowhere(stream: TextIO) -> None:
-    """Let a stream's descriptor lead nowhere, for what waits in its buffer too: Python tries it again when it ends."""
+    """Lead a stream's descriptor to the null device."""
+    # The descriptor, not the object: Python flushes the buffer again when it ends, and would fail again.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def surviving_stream(stream: TextIO) -> TextIO:
-    """The stream, for a console that must not fail."""
+    """The stream, wrapped for a console that must not fail."""
     return cast("TextIO", SurvivingStream(stream))  # what a console uses of a stream
 
 
 class SurvivingStream:
     """Prints to a stream until that fails, and to nowhere from then on.
 
-    A terminal that was closed answers EIO, a pipe whose reader has gone EPIPE, a log file on a full disk ENOSPC. What
-    a run says is in its folder as well.
+    A terminal that was closed answers EIO, a pipe without a reader EPIPE, a log file on a full disk ENOSPC. The lines
+    of a run are in its folder as well.
     """
 
     def __init__(self, stream: TextIO) -> None:
-        """Print to `stream`."""
         self._stream = stream
 
     @property
     def encoding(self) -> str:
-        """Of the stream."""
+        """Encoding of the stream."""
         return self._stream.encoding
 
     def isatty(self) -> bool:
-        """Whether a terminal shows it."""
+        """Whether the stream is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
@@ -142,7 +141,7 @@ class SurvivingStream:
         return self._stream.fileno()
 
     def write(self, text: str) -> int:
-        """Print, where that is possible."""
+        """Print a text, if that is possible."""
         try:
             return self._stream.write(text)
         except OSError:
@@ -152,7 +151,7 @@ class SurvivingStream:
         return len(text)
 
     def flush(self) -> None:
-        """Have what was printed shown, where that is possible."""
+        """Write out the buffer, if that is possible."""
         try:
             self._stream.flush()
         except OSError:

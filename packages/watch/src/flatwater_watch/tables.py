@@ -1,6 +1,6 @@
-"""What the finder adds to the command `flatwater`: found by an entry point."""
+"""The commands that the finder adds to `flatwater`, which finds this table by an entry point."""
 
 COMMANDS = {
     "watch": ("flatwater_watch.faces.command:WatchCommand", "run any training program and say what grows in it"),
 }
-"""Words -> the class that is the command's interface, and one line of help."""
+"""The class that is a command's interface, and one line of help, by the command's words."""

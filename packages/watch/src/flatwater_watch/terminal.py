@@ -1,7 +1,7 @@
-r"""The console through which every command speaks: what comes from elsewhere is text there, and nothing else.
+r"""The console of all commands, for which text from elsewhere is text and nothing else.
 
-Square brackets are not read as rich's markup, and control characters are not passed on, wherever in a table, a
-progress bar or a message they stand: `[1]` may be a folder's name, and `\x1b]0;...` a class's.
+Square brackets are not read as rich's markup, and control characters are not passed on, anywhere in a table, a progress
+bar or a message: `[1]` may be a folder's name, and `\x1b]0;...` a class's.
 """
 
 import io
@@ -28,29 +28,30 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 class Terminal(Console):
-    """rich's console, for text that somebody else has chosen."""
+    """A console of rich for text that somebody else has chosen."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401  (as rich's console takes them)
         super().__init__(highlight=False, markup=False, emoji=False, **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Segments as rich makes them; the orders among them that are not rich's own become visible."""
+        """Segments as rich makes them, with control characters in their texts made visible."""
+        # Here, behind all of rich's own rendering: text in tables, bars and messages passes this one place.
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=escape_controls(segment.text))
 
     def on_broken_pipe(self) -> None:
-        """Leave it to who called; rich would end the process with 1."""
+        """Raise the error to the caller; rich would end the process with 1."""
         raise  # noqa: PLE0704  (rich calls it where it has caught the error)
 
     def status(self, status: RenderableType, **settings: Any) -> Status:  # noqa: ANN401  (same)
-        """A line that moves while something is done; see `Working`."""
+        """A line that moves during work; see `Working`."""
         return Working(status, console=self, **settings)
 
 
 class Working(Status):
-    """A line that moves while something is done, and says for how long and how far it has come.
+    """A line that moves during work, with its duration and progress.
 
-    Where the output is no terminal, it is printed anew every 10 seconds; see `progress.is_due`.
+    If the output is no terminal, the line is printed anew every 10 seconds; see `progress.is_due`.
     """
 
     console: Console
@@ -63,20 +64,20 @@ class Working(Status):
         first: float | None = None,
         **settings: Any,  # noqa: ANN401  (same)
     ) -> None:
-        """Nothing is shown before it is entered; `first` seconds later in a log, where 10 are too long to wait."""
+        """Prepare the line, which is shown when entered; in a log first after `first` seconds instead of 10."""
         self._first = first
         super().__init__(_text(status), console=console, **settings)
         self._what, self._within = status, ExitStack()
         self._began = self._told = time.monotonic()
 
     def update(self, status: RenderableType | None = None, **settings: Any) -> None:  # noqa: ANN401  (same)
-        """Something else is done now."""
+        """Change the text, as other work begins."""
         if status is not None:
             self._what = status
         super().update(None if status is None else _text(status), **settings)
 
     def start(self) -> None:
-        """Show the line; what is called from here on, in this thread, says how far it has come."""
+        """Show the line, and have code that this thread calls from here on count its progress."""
         super().start()
         self._began = self._told = time.monotonic()
         self._course = self._within.enter_context(track_progress())
@@ -86,11 +87,12 @@ class Working(Status):
             self._within.callback(ticker.stop)
 
     def stop(self) -> None:
-        """Take the line away."""
-        self._within.close()
+        """Remove the line."""
+        self._within.close()  # first: the thread of the ticker must not print behind the line's end
         super().stop()
 
     def _tell(self) -> None:
+        # In the thread of the ticker.
         if not isinstance(self._what, str) or not self._what:
             return
         now = time.monotonic()
@@ -105,26 +107,27 @@ class Working(Status):
 
 
 def _text(status: RenderableType) -> RenderableType:
-    """Rich reads markup in a text, whatever the console was told."""
+    """The status as text, without markup."""
+    # Rich's status reads markup in a `str`, whatever the console was told.
     return Text(status) if isinstance(status, str) else status
 
 
 def terminal(*, errors: bool = False) -> Terminal:
-    """A console of at most 100 columns; of exactly 100 where the output is no terminal.
+    """A console of at most 100 columns; of exactly 100 if the output is no terminal.
 
-    Results are what a command is for: where stdout takes none, it fails. What is said beside them on stderr is not.
+    A command fails if stdout does not take its results. Lines on stderr beside them are dropped in that case.
     """
     return lasting_terminal(errors=True) if errors else _of_width(Terminal())
 
 
 def lasting_terminal(*, errors: bool = False) -> Terminal:
-    """The console of what must go on when nobody reads it any more: of training, and of what is said at its end."""
+    """A console for work that must go on when nobody reads it any more, such as training."""
     fill_closed()
     return _of_width(Terminal(file=surviving_stream(sys.stderr if errors else sys.stdout)))
 
 
 def silent_terminal() -> Terminal:
-    """The console of what is not to be shown."""
+    """A console that shows nothing."""
     return _of_width(Terminal(quiet=True))
 
 
@@ -134,22 +137,24 @@ def _of_width(console: Terminal) -> Terminal:
 
 
 def say(line: str) -> None:
-    """One line on stdout, as long as it is: a path that is broken over two lines cannot be copied."""
+    """Print one line of any length on stdout."""
+    # Unwrapped: a path that is broken over two lines cannot be copied.
     terminal().print(line, soft_wrap=True)
 
 
 class PrintableStream(io.TextIOBase):
-    """Passes text on to another stream without secrets, for libraries that print what they were given; colours stay."""
+    """A stream that passes text on without secrets and orders, for libraries that repeat their input; colours stay."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Colours are the only orders that pass."""
+        """Print a text, with secrets masked and all control characters but colours made visible."""
+        # The pattern has one group, so that odd parts of the split are the colours.
         parts = (part if at % 2 else escape_controls(mask_secrets(part)) for at, part in enumerate(_COLOUR.split(text)))
         self._stream.write("".join(parts))
         return len(text)
 
     def isatty(self) -> bool:
-        """Whether colours are wanted."""
+        """Whether the stream is a terminal, and so takes colours."""
         return self._stream.isatty()

@@ -11,14 +11,14 @@ _SIZES = dict(_STEPS) | {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B
 _UNITS = {unit.lower(): size for unit, size in _SIZES.items()}
 _MOST = 1 << 60
 _WHOLE = 1000
-"""From this number on all digits are shown."""
+"""Number from which on all digits before the point are shown."""
 _HOUR, _DAY = 3600.0, 86400.0
 _SECONDS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": _HOUR, "d": _DAY}
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
 def format_bytes(count: float) -> str:
-    """`1536` as `1.50 KiB`; below 1 KiB as `12 B`."""
+    """Bytes in a unit with two decimals: `1536` as `1.50 KiB`; below 1 KiB whole, as `12 B`."""
     for unit, size in _STEPS:
         if abs(count) >= size:
             return f"{count / size:.2f} {unit}"
@@ -26,13 +26,13 @@ def format_bytes(count: float) -> str:
 
 
 def short_bytes(count: float) -> str:
-    """`1536` as `1.5 KiB`: three digits are enough where the exact number stands elsewhere."""
+    """Bytes in a unit with three digits, for places beside the exact number: `1536` as `1.5 KiB`."""
     number, unit = format_bytes(count).split()
     return f"{float(number):.3g} {unit}" if abs(float(number)) < _WHOLE else f"{float(number):.0f} {unit}"
 
 
 def parse_bytes(text: str) -> int:
-    """`8GiB`, `500 MB` or `1024` as a number of bytes.
+    """The number of bytes of a text such as `8GiB`, `500 MB` or `1024`.
 
     Raises:
         ConfigError: the text is not a number followed by a known unit.
@@ -47,7 +47,7 @@ def parse_bytes(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """`5025` as `1 h 23 min`, `83` as `1 min 23 s`, `4.2` as `4.2 s`."""
+    """Seconds in words: `5025` as `1 h 23 min`, `83` as `1 min 23 s`, `4.2` as `4.2 s`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -59,11 +59,11 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_duration(text: str, named: str) -> float:
-    """`90s`, `10m` or `1.5h` as seconds.
+    """The seconds of a text such as `90s`, `10m` or `1.5h`.
 
     Args:
         text: number and unit.
-        named: the option that it comes from.
+        named: option with the text, for the error.
 
     Raises:
         ConfigError: the text is not a number above 0 followed by a known unit.
@@ -75,13 +75,14 @@ def parse_duration(text: str, named: str) -> float:
 
 
 def two_digits(count: float) -> str:
-    """`6938` as `6900`: a forecast is no better than that."""
+    """A number in two digits, as no forecast is better than that: `6938` as `6900`."""
     number = float(f"{count:.2g}")
     return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number}"
 
 
 def clock_words(at: float, now: float | None = None) -> str:
-    """A moment to come: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, or `in about 3 years`."""
+    """A future time in words: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, or `in about 3 years`."""
+    # The further off, the coarser: minutes, ten minutes, hours, days, years, as the forecast errs by more.
     left = at - (time.time() if now is None else now)
     if left >= 300 * _DAY:
         return f"in about {two_digits(left / (365 * _DAY))} years" if left >= 550 * _DAY else "in about a year"

@@ -1,1 +1,1 @@
-"""What happens, as events: told to whoever listens, and to the user's own command."""
+"""Events of runs and watches, for listeners and for the user's own command."""

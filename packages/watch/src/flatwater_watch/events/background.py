@@ -10,22 +10,22 @@ from flatwater_watch.files.content import plain_json_value
 
 
 class Sink(Protocol):
-    """Takes the numbers of one round after the other."""
+    """A receiver of the metrics of each round."""
 
     def write(self, round: int, metrics: Mapping[str, float]) -> None:
-        """Keep the numbers of this round. When it returns, a kill no longer loses them (where the sink stores)."""
+        """Take the metrics of a round. A sink that stores has stored them when it returns."""
 
     def close(self) -> None:
-        """Give back files and threads. Nothing is written afterwards."""
+        """Give back files and threads; nothing is written afterwards."""
 
 
 QUEUE_BYTES = 256 << 10
-"""Lines that wait together take at most this much: about 100 rounds of an ordinary run."""
+"""Maximum bytes of all lines that wait: about 100 rounds of an ordinary run."""
 GRACE_SECONDS = 15.0
-"""How long the end of a run waits for what is still in the queue."""
+"""Maximum seconds that the end of a run waits for the queue."""
 
 Say = Callable[[str], None]
-"""Shows a line, or keeps it until it can be shown."""
+"""A function that shows a line, or keeps it until it can be shown."""
 
 
 class BackgroundSink:
@@ -44,13 +44,13 @@ class BackgroundSink:
         """Start the thread, which opens the tracker; nothing here waits for it.
 
         Args:
-            name: of the tracker, for what is told.
-            open_sink: opens it; may fail or hang, as everything that the tracker does. What it has to tell is told
-                with the next round.
+            name: name of the tracker, for messages.
+            open_sink: opens the tracker; it may fail or hang, as all its calls may. Its messages are shown with the
+                next round.
             say: shows a line; called by the thread that uses this sink.
-            queue_bytes: that lines may take while they wait.
-            grace: seconds that `close` waits at most.
-            unit: what a line is about.
+            queue_bytes: maximum bytes of lines that wait.
+            grace: maximum seconds that `close` waits.
+            unit: name of a line's subject.
         """
         self.name, self.dropped = name, 0
         self._say, self._most, self._grace, self._unit = say, queue_bytes, grace, unit
@@ -82,7 +82,7 @@ class BackgroundSink:
             self._tell_fault()
 
     def close(self) -> None:
-        """Give the tracker what waits, for as long as the grace; what it has not taken then is dropped."""
+        """Give the tracker the waiting lines, for the grace at most; later ones are dropped."""
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -113,6 +113,7 @@ class BackgroundSink:
         return f"{self.dropped} {self._unit}{'s' if self.dropped != 1 else ''} not sent"
 
     def _serve(self, open_sink: Callable[[Say], Sink]) -> None:
+        # The body of the sink's own thread: it shows no line itself, and keeps notes for the thread that does.
         try:
             sink = open_sink(self._notes.append)
             while (line := self._next()) is not None:
@@ -125,7 +126,7 @@ class BackgroundSink:
                 self._fault = f"failed ({type(fault).__name__}: {first})"
 
     def _next(self) -> bytes | None:
-        """The oldest line, which stays in the queue until it is taken; None at the end."""
+        """The oldest line, which stays in the queue until the tracker has it; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._ended)
             return self._lines[0] if self._lines else None
@@ -138,6 +139,7 @@ class BackgroundSink:
 
 
 def _write(sink: Sink, line: bytes) -> None:
-    """The line's round and numbers to the sink; what is not finite is left out, as no tracker draws it."""
+    """Write the round and the metrics of a line to the sink."""
+    # null stands for a number that is not finite, which no tracker draws.
     record = json.loads(line)
     sink.write(record.pop("round"), {name: value for name, value in record.items() if value is not None})

@@ -1,7 +1,7 @@
-"""The user's own command, which is given an event of a run or a watch as JSON: to send a mail, to start the next job.
+"""The user's own command, which gets an event of a run or a watch as JSON: to send a mail, to start the next job.
 
-It is run by a thread of its own, one event after the other, and is killed when it takes too long: nothing that it does
-keeps the run waiting. What goes wrong is said once.
+A thread of its own runs the command, one event after the other, and kills it when it takes too long: it never keeps the
+run waiting. A failure is reported once.
 """
 
 import json
@@ -21,26 +21,26 @@ from flatwater_watch.events.event import Event
 from flatwater_watch.sanitize import short_repr
 
 HEARD = frozenset({"end", "failure", "alarm", "finding", "budget"})
-"""Events that the command is run for."""
+"""Kinds of events for which the command runs."""
 LIMIT_SECONDS = 10.0
-"""How long it may take over one of them."""
+"""Maximum seconds of the command for one event."""
 GRACE_SECONDS = 2 * LIMIT_SECONDS
-"""How long the end of a run waits for it."""
+"""Maximum seconds that the end of a run waits for the command."""
 MOST_SAID = 300
-"""Bytes of what it has said last that are looked at."""
+"""Number of last bytes of the command's stderr that are read."""
 
 Say = Callable[[str], None]
 
 
 def check_command(command: str | None, named: str = "on_event") -> None:
-    """Find out before the run that the command can be started; where there is one, and it is not empty.
+    """Check before the run that a command can be started; None and an empty one pass.
 
     Args:
-        command: as a shell would read it.
-        named: the setting or option that it comes from.
+        command: command line, quoted as for a shell.
+        named: setting or option with the command, for the error.
 
     Raises:
-        ConfigError: its quotes do not match, or there is no such program.
+        ConfigError: the quotes do not match, or there is no such program.
     """
     if command is None or not command.strip():
         return
@@ -62,30 +62,30 @@ def check_command(command: str | None, named: str = "on_event") -> None:
 
 
 class EventCommand:
-    """Listens for a run, and runs the command."""
+    """A listener that runs the user's command for events."""
 
     def __init__(self, command: str, say: Say, named: str = "--on-event") -> None:
         """Start the thread.
 
         Args:
-            command: as a shell would read it, but run without one.
-            say: shows a line; called by the thread that tells of events.
-            named: the option that it comes from.
+            command: command line, quoted as for a shell, but run without one.
+            say: shows a line; called by the thread that reports events.
+            named: option with the command, for messages.
         """
         self._call = _Call(shlex.split(command))
         self._queue = BackgroundSink(named, self._open_call, say, unit="event", grace=GRACE_SECONDS)
         self._told = 0
 
     def on_event(self, event: Event) -> None:
-        """Put the event into the queue, where the command is run for its kind."""
+        """Put the event into the queue, if the command runs for its kind."""
         if event.kind in HEARD:
             self._told += 1
             self._queue.write(self._told, {"payload": json.dumps(event.to_json())})
 
     def close(self) -> None:
-        """Wait for the command, within bounds."""
+        """Wait for the command, at most for the grace."""
         self._queue.close()
-        self._call.kill()
+        self._call.kill()  # a command that still runs would outlive the run
 
     def _open_call(self, note: Say) -> "_Call":
         self._call.note = note
@@ -93,7 +93,7 @@ class EventCommand:
 
 
 class _Call:
-    """Runs the command for one event after the other; a sink, as the queue's thread knows it."""
+    """A sink that runs the command for one event after the other, in the queue's thread."""
 
     def __init__(self, words: list[str]) -> None:
         self.note: Say = lambda _: None
@@ -102,25 +102,25 @@ class _Call:
         self._failed = 0
 
     def write(self, round: int, metrics: Any) -> None:  # noqa: ANN401, ARG002  (the event, as text)
-        """Run the command; the first failure is told, the others are counted."""
+        """Run the command; the first failure is reported, the others are counted."""
         fault = self._fault(metrics["payload"].encode() + b"\n")
         if fault and not self._failed:
             self.note(f"{fault}; further failures are counted")
         self._failed += bool(fault)
 
     def close(self) -> None:
-        """Say how often it failed."""
+        """Report the number of failures, if there was more than one."""
         if self._failed > 1:
             self.note(f"failed {self._failed} times in all")
 
     def kill(self) -> None:
-        """End the command with all that it has started."""
+        """End the command and all processes that it has started."""
         if self._running is not None and self._running.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._running.pid, signal.SIGKILL)
 
     def _fault(self, payload: bytes) -> str:
-        """Run the command to its end. Returns what went wrong; empty where nothing did."""
+        """Run the command to its end, and return its failure in words; empty if there was none."""
         try:
             with tempfile.TemporaryFile() as said:
                 # A session of its own: Ctrl-C in the terminal is the run's, and a kill reaches what it has started.

@@ -1,4 +1,4 @@
-"""One thing that happened, as a line of text and as plain values, and who is told of it."""
+"""An event, as a line of text and as plain values, and the interface of its listeners."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,32 +11,32 @@ Kind = Literal["start", "round", "alarm", "finding", "saved", "signal", "budget"
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened."""
+    """An event of a run or a watch."""
 
     kind: Kind
     line: str
-    """What a person reads."""
+    """Text for people."""
     values: dict[str, Any]
-    """What a program reads: plain values, of which JSON is made."""
+    """Plain values for programs, from which JSON is made."""
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def stamp(self) -> str:
-        """When, to the second: `2026-11-24T01:22:35Z`."""
+        """Time of the event to the second: `2026-11-24T01:22:35Z`."""
         return f"{self.time:%Y-%m-%dT%H:%M:%SZ}"
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` prints it, and as a command gets it; numbers that are not finite are null."""
+        """The event for `--json` and for commands; numbers that are not finite are null."""
         found = plain_json_value({"time": self.stamp, "event": self.kind, "line": self.line} | self.values)
         assert isinstance(found, dict)  # noqa: S101  (a mapping stays one)
         return found
 
 
 class Listener(Protocol):
-    """Is told of each event."""
+    """A receiver of events."""
 
     def on_event(self, event: Event) -> None:
-        """Take it in; never raises, and never keeps the run waiting."""
+        """Take an event, without raising, and without keeping the run waiting."""
 
     def close(self) -> None:
-        """The run is over, however it ended."""
+        """End, as the run is over, however it ended."""

@@ -137,7 +137,8 @@ def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
 def _try(gdb: str) -> None:
     """Check in a process of our own that gdb can call a function there and leave it alive.
 
-    gdb 13 cannot on processors whose registers it does not know, and a process that it has tried fails at the next call.
+    gdb 13 cannot on processors whose registers it does not know, and a process that it has tried fails at its next
+    call.
     """
     line = [sys.executable, "-c", f"import time; time.sleep({2 * STOPPED_SECONDS})"]
     with subprocess.Popen(line, stderr=subprocess.DEVNULL) as other:  # noqa: S603  (our own)

@@ -1,1 +1,1 @@
-"""Files of anybody's making: read without harm, written whole or not at all."""
+"""Files from any source: read without harm, written whole or not at all."""

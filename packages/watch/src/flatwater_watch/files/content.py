@@ -1,7 +1,7 @@
-"""JSON that comes from a disk or a store, read so that nothing in it can harm: bounded in size and depth, then typed.
+"""JSON from a disk or a store, read so that nothing in it can harm: bounded in size and depth, then typed.
 
-Whatever does not fit is a `ValueError` that says where; nothing of it reaches the code behind. The types are
-dataclasses, or msgspec's own where they say more than a type.
+A value that does not fit is a `ValueError` with its place; nothing of it reaches the code behind. The types are
+dataclasses, or msgspec's own for constraints beyond a type.
 """
 
 import json
@@ -10,18 +10,19 @@ from math import isfinite
 from typing import Any, TypeVar
 
 MOST_BYTES = 64 << 20
-"""Of a text."""
+"""Maximum bytes of a text."""
 MOST_DEPTH = 64
-"""Brackets inside brackets."""
+"""Maximum depth of brackets inside brackets."""
 MOST_NUMBER = 1.7e308
+"""Largest number that passes, just below the largest float: JSON knows larger ones."""
 T = TypeVar("T")
 
 
 def parse_json(raw: bytes) -> Any:  # noqa: ANN401  (JSON)
-    """The JSON in `raw`.
+    """The value of a JSON text.
 
     Raises:
-        ValueError: it is none, too large or too deep, or has NaN or infinities, which JSON does not know.
+        ValueError: the text is no JSON, too large or too deep, or has NaN or infinities, which JSON does not know.
     """
     if len(raw) > MOST_BYTES:
         raise ValueError(f"{len(raw)} bytes are more than the {MOST_BYTES} that it may have")
@@ -39,11 +40,12 @@ def _refuse(name: str) -> None:
 
 
 def require_shallow(content: object) -> None:
-    """That brackets are nested at most `MOST_DEPTH` deep.
+    """Check that brackets are nested at most `MOST_DEPTH` deep.
 
     Raises:
         ValueError: they are nested deeper.
     """
+    # Level by level, not recursively: the content may be nested deeper than Python's stack.
     level = [content]
     for _ in range(MOST_DEPTH):
         level = [below for each in level for below in _inside(each)]
@@ -58,10 +60,10 @@ def _inside(content: object) -> list[Any]:
 
 
 def convert_to(content: object, kind: type[T]) -> T:
-    """`content` as a `kind`, once it fits: types to the letter, no field missing, none too many.
+    """Convert content to a type: types must match exactly, with no field missing and none too many.
 
     Raises:
-        ValueError: it does not fit; says where.
+        ValueError: the content does not fit; the message names the place.
     """
     import msgspec  # noqa: PLC0415  (in the extra `train`; what only writes does without it)
 
@@ -69,7 +71,7 @@ def convert_to(content: object, kind: type[T]) -> T:
 
 
 def plain_json_value(value: object) -> object:
-    """The value for JSON: null for what is not finite, lists for tuples."""
+    """The value for JSON: null for numbers that are not finite, lists for tuples."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, list | tuple):
@@ -80,5 +82,5 @@ def plain_json_value(value: object) -> object:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value can be drawn and counted with: JSON knows numbers that no float holds."""
+    """Whether a value is a number that a float can hold: JSON knows larger ones."""
     return isinstance(value, int | float) and -MOST_NUMBER <= value <= MOST_NUMBER

@@ -4,7 +4,7 @@ An object is written to a temporary file beside its place, flushed to the disk, 
 is flushed. The writer holds a lock on its temporary file while it lives; the kernel drops the lock when the process
 dies, so `remove_strays` can tell a dead writer's leavings from a file in the making.
 
-What the system refuses is raised as a `RunError` with the remedy by every function that writes or removes.
+Every function that writes or removes raises an error of the system as a `RunError` with the remedy.
 """
 
 import errno
@@ -22,7 +22,7 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.units import format_bytes
 
 Piece = bytes | bytearray | memoryview
-"""Bytes, or a view of bytes that somebody else holds."""
+"""Bytes, or a view of bytes with another owner."""
 
 TEMPORARY = ".tmp"
 """The suffix of files in the making; their names begin with a dot."""
@@ -32,7 +32,7 @@ PIECE = 4 << 20
 
 _HELD = re.compile(r"/proc/\d+/fd/\d+")
 _DELETED = " (deleted)"
-"""What Linux says behind the name of a folder that is gone."""
+"""Suffix that Linux adds to the name of a folder that is gone (proc(5), /proc/PID/fd)."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -41,12 +41,12 @@ def write_object(path: Path, content: Piece | Iterable[Piece]) -> None:
     """Put `content` at `path`, whole or not at all, and wait until the disk has it.
 
     Args:
-        path: where it goes. Its folder is created; a file that is there already is replaced in one step.
+        path: path of the file. Its folder is created; an existing file is replaced in one step.
         content: bytes, or pieces of them, which are written without being joined.
 
     Raises:
-        RunError: the disk is full, or the folder cannot be written. The temporary file is removed, and what stood at
-            `path` before still stands there.
+        RunError: the disk is full, or the folder cannot be written. The temporary file is removed, and a file that was
+            at `path` before is unchanged.
     """
     pieces = (content,) if isinstance(content, Piece) else content
     with explain_os_errors(path):
@@ -55,7 +55,7 @@ def write_object(path: Path, content: Piece | Iterable[Piece]) -> None:
 
 
 def replace_whole(path: Path, pieces: Iterable[Piece]) -> None:
-    """Put the pieces at `path` in one step, as `write_object` does, in a folder that is there.
+    """Put the pieces at `path` in one step, as `write_object` does, in an existing folder.
 
     Raises:
         OSError: the file cannot be written. The temporary file is removed.
@@ -63,22 +63,22 @@ def replace_whole(path: Path, pieces: Iterable[Piece]) -> None:
     temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY}"
     try:
         _write_through(temporary, pieces)
-        temporary.replace(path)
+        temporary.replace(path)  # only when its content is on the disk: a rename may reach it before
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    sync_folder(path.parent)  # else a crash could take the new name back
 
 
 def open_at_once(path: Path) -> FileIO:
-    """A file to read. A pipe is not waited for: whoever reads asks what kind of file it is."""
+    """Open a file for reading, without waiting if it is a pipe; the caller checks the kind of file."""
     return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
 def read_whole(path: Path, most: int) -> bytes:
-    """A file's content.
+    """The content of a file.
 
     Raises:
-        ValueError: it is no regular file, or is larger than `most` bytes.
+        ValueError: the path is no regular file, or the file is larger than `most` bytes.
     """
     with open_at_once(path) as file:
         status = os.fstat(file.fileno())
@@ -102,7 +102,7 @@ def _write_through(temporary: Path, pieces: Iterable[Piece]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in `folder` as they are now: what was renamed or removed stays so."""
+    """Wait until the disk has the names in `folder` as they are now, so that renames and removals last."""
     _sync(folder)
 
 
@@ -115,12 +115,10 @@ def _sync(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until the disk has a file that somebody else wrote, and its name.
-
-    One that another process has removed since has nothing to wait for but that.
+    """Wait until the disk has a file that another process wrote, and its name, or its removal.
 
     Raises:
-        RunError: its folder is not there, or the disk fails.
+        RunError: the folder does not exist, or the disk fails.
     """
     with explain_os_errors(path):
         with suppress(FileNotFoundError):
@@ -129,7 +127,7 @@ def sync_file(path: Path) -> None:
 
 
 def stray_files(folder: Path, of: str = "") -> list[Path]:
-    """Temporary files in `folder` whose writer is dead; of one name alone where it is given."""
+    """Temporary files in `folder` whose writer is dead; for one file's name only, if it is given."""
     if not folder.is_dir():
         return []
     ours = re.compile(rf"\.{re.escape(of)}\.[0-9a-f]{{8}}\.tmp" if of else r"\..*\.tmp", re.DOTALL)
@@ -137,7 +135,7 @@ def stray_files(folder: Path, of: str = "") -> list[Path]:
 
 
 def remove_strays(folder: Path, of: str = "") -> int:
-    """Remove what dead writers left in `folder`, as `strays` finds it; returns how many files that were."""
+    """Remove the files of `stray_files` from `folder`; return their number."""
     found = stray_files(folder, of)
     with explain_os_errors(folder):
         for path in found:
@@ -165,7 +163,7 @@ def explain_os_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def explain_deleted_folder(held: Path) -> Iterator[None]:
-    """Turn a `FileNotFoundError` of the body into a `RunError` where the folder that is held was deleted."""
+    """Turn a `FileNotFoundError` of the body into a `RunError` if the folder that is held was deleted."""
     try:
         yield
     except FileNotFoundError as error:
@@ -175,13 +173,13 @@ def explain_deleted_folder(held: Path) -> Iterator[None]:
 
 
 def current_path(path: Path) -> Path:
-    """The path by the name that its folder has now, where it leads through a folder that a process holds open."""
+    """The path by the present name of its folder, if it leads through a folder that a process holds open."""
     found = _HELD.match(str(path))
     return Path(found[0]).readlink() / path.relative_to(found[0]) if found else path
 
 
 def same_folder(path: Path, held: Path) -> bool:
-    """Whether the folder that is held still lies at `path`."""
+    """Whether the folder that is held is still at `path`."""
     try:
         return path.samefile(held)
     except OSError:  # nothing lies there, or nothing that may be looked at

@@ -1,11 +1,11 @@
-"""A file that the user names for output: looked at before the work begins, written whole, and nothing is lost for it.
+"""A file that the user names for output: checked before the work begins, written whole, and no other file is lost.
 
-One mechanism for every option and every function that writes where a user says. What is written takes the place of its
-own kind alone: a page that of a page, positions that of positions. It never takes the place of anything else, nor a
-name that Flatwater itself uses in the folder of a run, a study or a sweep, and it follows no link.
+This is the one mechanism of all options and functions that write where a user says. A file replaces one of its own kind
+only: a page a page, positions positions. It never replaces anything else, never takes a name that Flatwater itself uses
+in the folder of a run, a study or a sweep, and follows no link.
 
-A result may have taken days. Where its place can no longer be written when it is there, it goes to the `.flatwater`
-folder of the working folder, or to a new folder in the temporary one, and the command says so.
+A result may have taken days. If its place can no longer be written when it is ready, it goes to the `.flatwater` folder
+of the working folder, or to a new folder in the temporary one, and the command says so.
 """
 
 import errno
@@ -24,14 +24,14 @@ from flatwater_watch.files.safe_read import append_regular, describe_irregular, 
 from flatwater_watch.sanitize import short_repr
 
 KEPT = Path(".flatwater")
-"""What is kept below the working folder."""
+"""Folder for kept results, below the working folder."""
 HEAD = 64 << 10
-"""Bytes by which a file's kind is known."""
+"""Number of first bytes from which the kind of a file is known."""
 
 
 @dataclass(frozen=True)
 class OutputKind:
-    """What is written, and what it may take the place of."""
+    """A kind of output, and of the files that it may replace."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -40,7 +40,7 @@ class OutputKind:
 
 
 def _like(pattern: bytes) -> Callable[[bytes], bool]:
-    """Begins with what matches."""
+    """A test of whether first bytes match a pattern."""
     compiled = re.compile(pattern, re.DOTALL | re.IGNORECASE)
     return lambda head: compiled.match(head) is not None
 
@@ -56,7 +56,7 @@ POLICIES = {
 
 
 def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
-    """A CSV table with these columns, and maybe others."""
+    """The kind of a CSV table with at least these columns."""
     wanted = {*columns}
 
     def holds(head: bytes) -> bool:
@@ -72,11 +72,11 @@ _OWN_FOLDERS = {"checkpoints", "tensorboard", "profile", "wandb", "logs"}
 _OWN_SUFFIXES = {"", ".toml", ".json", ".jsonl", ".parquet", ".npz", ".log", ".txt", ".db", ".png", ".gz"}
 _OWN_PAGE = "report.html"
 _DEEPEST = 3
-"""Folders between a study and a file of a run's."""
+"""Maximum folders between a study and a file of a run."""
 
 
 def own_folder(folder: Path) -> str:
-    """What of Flatwater's a folder is: a run, a sweep or a study; empty where it is none."""
+    """The kind of a folder of Flatwater: a run, a sweep or a study; empty for another folder."""
     if (folder / "base.toml").is_file():
         kinds = {"space.toml": "a sweep", "study.toml": "a study"}
         return next((kind for name, kind in kinds.items() if (folder / name).is_file()), "")
@@ -88,7 +88,7 @@ def own_folder(folder: Path) -> str:
 
 
 def own_name(place: Path, beside: Path | None = None) -> str:
-    """Why Flatwater itself uses that name; empty where it does not."""
+    """The reason why Flatwater itself uses a name; empty if it does not."""
     if beside is not None and place == beside.parent.resolve() / beside.name:
         return ""
     for folder in [*place.parents][:_DEEPEST]:
@@ -105,17 +105,17 @@ def own_name(place: Path, beside: Path | None = None) -> str:
 
 
 def check_output(option: str, path: Path, kind: OutputKind, *, beside: Path | None = None) -> None:
-    """Find out before the work begins that a file can be written there, and that nothing is lost for it.
+    """Check, before the work begins, that a file can be written and that no other file is lost for it.
 
     Args:
-        option: that names it.
-        path: the file.
-        kind: of what will be written.
-        beside: the place that it has where no option names one, which is in a run's folder.
+        option: option that names the file, for the error.
+        path: path of the file.
+        kind: kind of the output.
+        beside: default place in a run's folder, which is allowed as well.
 
     Raises:
-        ConfigError: its name ends otherwise, is a link, another kind of file or a run's own, or its folder is not there
-            or cannot be written.
+        ConfigError: the name has another ending, or is that of a link, another kind of file or a run's own; or the
+            folder does not exist or cannot be written.
     """
     reason = _refusal(path, kind, beside)
     if reason:
@@ -123,12 +123,12 @@ def check_output(option: str, path: Path, kind: OutputKind, *, beside: Path | No
 
 
 def _refusal(path: Path, kind: OutputKind, beside: Path | None) -> str:
-    """Why it cannot be written there; empty where it can."""
+    """The reason why a file cannot be written; empty if it can."""
     return next(_objections(path, kind, beside), "")
 
 
 def _objections(path: Path, kind: OutputKind, beside: Path | None) -> Iterator[str]:
-    """Each is looked for only where there is none before it."""
+    """The reasons why a file cannot be written; a generator, as each check needs that those before it passed."""
     if path.suffix not in kind.suffixes or path.name == path.suffix:
         yield f"the name must end in {' or '.join(kind.suffixes)}. Name such a file."
     if not path.name.isprintable():
@@ -155,7 +155,8 @@ def _objections(path: Path, kind: OutputKind, beside: Path | None) -> Iterator[s
 
 
 def _mode(place: Path) -> int:
-    """Of what is there; 0 where nothing is. The name may be too long only for the file beside it that is renamed."""
+    """The mode of an existing file; 0 if there is none."""
+    # The longer name of the temporary file is tried first: it may be too long where the file's own is not.
     with suppress(FileNotFoundError):
         place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY}").lstat()
     try:
@@ -171,23 +172,24 @@ def _head(place: Path) -> bytes:
 
 @dataclass(frozen=True)
 class WrittenResult:
-    """Where a result is now."""
+    """The place of a written result."""
 
     path: Path
     reason: str = ""
-    """Why it is not where the user wanted it."""
+    """The reason why it is not at the place that the user named."""
 
     def __str__(self) -> str:
         return f"{self.path} ({self.reason})" if self.reason else str(self.path)
 
 
 def replace_output(path: Path, content: Piece, kind: OutputKind, *, beside: Path | None = None) -> None:
-    """Write a result whole to the file that was named for it, which is looked at once more.
+    """Write a result whole to the file that the user named, which is checked once more.
 
     Raises:
-        RunError: it cannot be written there, or something else is there by now.
+        RunError: the file cannot be written, or something else is there by now.
     """
     try:
+        # The folder is held from the check to the write: it may be replaced by a link meanwhile.
         with _hold_folder(path.parent) as folder:
             if reason := _refusal(path, kind, beside):
                 raise RunError(f"{path} cannot be written: {reason}")
@@ -197,7 +199,7 @@ def replace_output(path: Path, content: Piece, kind: OutputKind, *, beside: Path
 
 
 def write_output(path: Path, content: bytes, kind: OutputKind, *, beside: Path | None = None) -> WrittenResult:
-    """Write a result whole to the file that was named for it, or to the nearest place that takes it.
+    """Write a result whole to the file that the user named, or else to the nearest place that takes it.
 
     Raises:
         RunError: no place takes it.
@@ -213,9 +215,9 @@ def write_output(path: Path, content: bytes, kind: OutputKind, *, beside: Path |
 
 
 def keep_result(name: str, content: bytes) -> Path | None:
-    """Put a result into a new file of `.flatwater`, or else of a new folder in the temporary one.
+    """Put a result into a new file of `.flatwater`, or of a new folder in the temporary one; None if neither takes it.
 
-    Neither follows a link: others may write to the folders above. None where neither takes it.
+    No link is followed, as others may write to the folders above.
     """
     with suppress(OSError):
         with suppress(FileExistsError):
@@ -227,7 +229,7 @@ def keep_result(name: str, content: bytes) -> Path | None:
 
 
 def _create_file(folder: Path, name: str, content: bytes) -> Path:
-    """A new file in a folder that is no link; beside one of the same name it has another."""
+    """Create a file in a folder that is no link, under another name if the name is taken; return its path."""
     with _hold_folder(folder, os.O_NOFOLLOW) as door:
         for tried in (name, f"{Path(name).stem}-{os.urandom(4).hex()}{Path(name).suffix}"):
             if not os.path.lexists(door / tried):
@@ -238,7 +240,7 @@ def _create_file(folder: Path, name: str, content: bytes) -> Path:
 
 @contextmanager
 def _hold_folder(folder: Path, flags: int = 0) -> Iterator[Path]:
-    """A folder, whatever is put in its place meanwhile."""
+    """A path that leads to the same folder, whatever is put in its place meanwhile."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | flags)
     try:
         door = Path(f"/proc/self/fd/{descriptor}")
@@ -248,10 +250,10 @@ def _hold_folder(folder: Path, flags: int = 0) -> Iterator[Path]:
 
 
 def append_output(path: Path, text: str, kind: OutputKind) -> None:
-    """Append text to the file that was named for it.
+    """Append text to the file that the user named.
 
     Raises:
-        OSError: it cannot be opened or written, or something else is there.
+        OSError: the file cannot be opened or written, or something else is there.
     """
     if reason := _refusal(path, kind, None):
         raise OSError(errno.EINVAL, reason, str(path))

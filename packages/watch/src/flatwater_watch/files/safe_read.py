@@ -1,4 +1,4 @@
-"""Reading a file that the user names: a regular one only, and no more of it than fits.
+"""Reads of a file that the user names: regular files only, and no more of them than fits.
 
 A pipe waits for a writer that never comes, and a device such as /dev/zero never ends.
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 from flatwater_watch.units import format_bytes
 
 TEXT_BYTES = 16 << 20
-"""The most that is read of a file of settings."""
+"""Maximum bytes that are read of a file of settings."""
 RESULT_BYTES = 256 << 20
-"""The most that is read of what a watch has written."""
+"""Maximum bytes that are read of a watch's result."""
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -26,12 +26,12 @@ _KINDS = (
 
 
 def describe_irregular(mode: int) -> str:
-    """What is no regular file, in words; empty where it is one."""
+    """The kind of a file in words; empty for a regular one."""
     return next((name for holds, name in _KINDS if holds(mode)), "")
 
 
 def file_exists(path: str) -> bool:
-    """Whether a user's word names something that is there; `~` stands for a home."""
+    """Whether a user's word names an existing file or folder; `~` stands for a home."""
     try:
         return Path(path).expanduser().exists()
     except (OSError, RuntimeError, ValueError):  # too long a name, an unknown user, a NUL character
@@ -39,39 +39,41 @@ def file_exists(path: str) -> bool:
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
-    """The file, opened for reading.
+    """Open a regular file for reading.
 
     Args:
-        path: of the file.
-        follow: a link that has its name. Not in folders that others may have filled: a link there leads to what they
-            want to be read, sent or appended to.
+        path: path of the file.
+        follow: whether a link is followed. Not in folders that others may have filled: a link there leads to a file of
+            their choice.
 
     Raises:
-        OSError: it is missing, unreadable, or something else than a regular file, which `strerror` says.
+        OSError: the file is missing, unreadable, or not regular, which `strerror` says.
     """
     return BufferedReader(open_unbuffered(path, follow=follow))
 
 
 def open_unbuffered(path: Path, *, follow: bool = True) -> FileIO:
-    """The same, for who reads it in large pieces."""
+    """Open a regular file for reading in large pieces, without a buffer; arguments and errors as for `open_regular`."""
     return FileIO(_open_regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb")
 
 
 def append_regular(path: Path, *, within: int | None = None) -> FileIO:
-    """The file, opened to append to and to read, without a buffer; made where it is not there. Follows no link.
+    """Open or create a regular file for appending and reading, without a buffer, and without following a link.
 
     Args:
-        path: of the file.
-        within: a descriptor of the folder in which the path begins; None for the working folder.
+        path: path of the file.
+        within: descriptor of the folder in which the path begins; None for the working folder.
 
     Raises:
-        OSError: it cannot be opened, or is something else than a regular file, which `strerror` says.
+        OSError: the file cannot be opened, or is not regular, which `strerror` says.
     """
     return FileIO(_open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, within), "ab+")
 
 
 def _open_regular(path: Path, flags: int, within: int | None = None) -> int:
-    """A descriptor of a regular file. Nothing is waited for: a pipe's reader or writer may never come."""
+    """A descriptor of a regular file."""
+    # O_NONBLOCK: the other end of a pipe may never come. The kind is asked of the descriptor, not of the path, which
+    # may lead elsewhere by then.
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "its name holds a NUL character", str(path))
     try:
@@ -88,16 +90,16 @@ def _open_regular(path: Path, flags: int, within: int | None = None) -> int:
 
 
 def read_regular(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> bytes:
-    """The whole file; `follow` as of `open_regular`.
+    """All bytes of a regular file; `follow` goes to `open_regular`.
 
     Raises:
-        OSError: it cannot be opened, see `open_regular`, or has more than `most` bytes.
+        OSError: the file cannot be opened, see `open_regular`, or has more than `most` bytes.
     """
     with open_regular(path, follow=follow) as file:
         if os.fstat(file.fileno()).st_size > most:  # a hole may be larger than memory
             raise _too_large(path, most)
         content = file.read(most + 1)
-    if len(content) > most:  # it grows
+    if len(content) > most:  # the file has grown since
         raise _too_large(path, most)
     return content
 

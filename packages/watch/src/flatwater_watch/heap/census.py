@@ -77,7 +77,7 @@ class Census:
     unread: Mapping[str, int] = field(default_factory=dict)
     """Number of objects that could not be read, by class and exception; objects below them are missing."""
     draw: int = DRAW
-    """Items of a big container that were sampled: estimated items are compared only between equal samples."""
+    """Items of a big container that were sampled: estimates of items are compared only between equal samples."""
 
     def without_objects(self) -> "Census":
         """The census without references to objects of the program."""

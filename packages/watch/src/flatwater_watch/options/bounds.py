@@ -2,8 +2,8 @@
 
     rate: Annotated[float, Bounds(0, 100, above=True)] = 1e-4
 
-No field of a configuration does without: a number that is not finite, or too large to be meant, is refused before
-anything is allocated for it.
+Every field of a configuration has one: a number that is not finite, or far too large, is refused before anything is
+allocated for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from flatwater_watch.errors import require
 E = TypeVar("E")
 
 _SHORT = 1 << 16
-"""Powers of two from here on are written as such."""
+"""Number from which on powers of two are written as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class Bounds:
     low: float
     high: float
     above: bool = False
-    """Without `low` itself."""
+    """Whether `low` itself is excluded."""
     below: bool = False
-    """Without `high` itself."""
+    """Whether `high` itself is excluded."""
     words: tuple[str, ...] = ()
-    """What may stand there instead of a number."""
+    """Words that are allowed instead of a number."""
 
     def allow(self, value: Any) -> bool:  # noqa: ANN401  (what a user may have given)
-        """Whether it is a number in the range, or a word; infinities and NaN are in none."""
+        """Whether a value is a number in the range, or an allowed word; infinities and NaN are in no range."""
         if not isinstance(value, Real):
             return value in self.words
         number: Any = value
@@ -53,11 +53,11 @@ class Bounds:
 
 
 Count = Annotated[int, Bounds(1, 1 << 20)]
-"""How many of a thing there are that each take memory or time of their own."""
+"""A number of objects that each take memory or time of their own."""
 Number = Annotated[int, Bounds(1, 1 << 40)]
-"""How often something happens, or how much of it."""
+"""A number of events, or an amount."""
 OptionalNumber = Annotated[int, Bounds(0, 1 << 40)]
-"""The same, where 0 turns it off."""
+"""A number of events, or an amount; 0 turns it off."""
 Seed = Annotated[int, Bounds(-(1 << 40), 1 << 40)]
 Workers = Annotated[int | Literal["auto"], Bounds(1, 1 << 10, words=("auto",))]
 """Processes that compute a run together; auto takes one for each core that is free at the start."""
@@ -65,16 +65,16 @@ Share = Annotated[float, Bounds(0, 1)]
 Rate = Annotated[float, Bounds(0, 100, above=True)]
 """Learning rates and the like: above 0."""
 Weight = Annotated[float, Bounds(0, 1e6)]
-"""What something counts; 0 turns it off."""
+"""A weight in a sum; 0 turns its term off."""
 
 
 def check_fields(instance: Any, table: str) -> None:  # noqa: ANN401  (any dataclass)
-    """Hold every field against what is declared with it."""
+    """Check every field of an instance against its declared bounds."""
     check_values(type(instance), {f.name: getattr(instance, f.name) for f in fields(instance)}, table)
 
 
 def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
-    """The same for values that a class shall be made from."""
+    """Check values from which a class is about to be made against the bounds of its fields."""
     declared = bounds_of(cls)
     for name, value in values.items():
         path = f"{table}.{name}" if table else name
@@ -88,20 +88,20 @@ def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
 
 @cache
 def bounds_of(cls: type) -> Mapping[str, Bounds]:
-    """The bounds by field, of all fields of a dataclass that have some."""
+    """The bounds of a dataclass's fields, by name; fields without bounds are left out."""
     found = ((f.name, declared_extras(f.type, Bounds)) for f in fields(cls))
     return {name: bounds[0] for name, bounds in found if bounds}
 
 
 def declared_extras(annotation: Any, kind: type[E]) -> list[E]:  # noqa: ANN401  (any annotation)
-    """What stands beside a type in `Annotated`, at any depth, of one kind; the outermost first."""
+    """The extras of one type in an `Annotated`, at any depth, the outermost first."""
     beside = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
     own = [extra for extra in beside if isinstance(extra, kind)]
     return own + [extra for part in get_args(annotation) for extra in declared_extras(part, kind)]
 
 
 def _numbers(path: str, value: object) -> Iterator[tuple[str, object]]:
-    """The value, or each of several; a number that is left out has nothing to be checked."""
+    """The value with its path, or each item of a tuple; nothing for None."""
     if isinstance(value, tuple):
         for at, item in enumerate(value):
             yield from _numbers(f"{path}[{at}]", item)

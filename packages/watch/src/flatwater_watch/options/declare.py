@@ -1,4 +1,4 @@
-"""`@config` marks a frozen, keyword-only value; the sentence under each of its fields is help text and comment."""
+"""The decorator `@config` for frozen, keyword-only values; the docstring below each field is its help text."""
 
 import ast
 import inspect
@@ -26,14 +26,13 @@ def config(
 ) -> Any:
     """A frozen, keyword-only, slotted dataclass: compared by value, never changed after it was checked.
 
-    Each field is held against the bounds declared with it; then the class's own `__post_init__` checks what must fit
-    together.
+    Each field is checked against its declared bounds; then the class's own `__post_init__` checks combinations.
 
     Args:
         cls: the class.
-        table: where its settings stand in a run's configuration, for messages: `learner`, `env.fit`.
-        removed: settings that there were, with a sentence each for those who still have them in a file: since when
-            there is none, and what to change.
+        table: path of its settings in a run's configuration, for messages: `learner`, `env.fit`.
+        removed: settings of earlier versions, each with a sentence for users who still have them in a file: the version
+            that removed it, and what to change.
     """
     return (
         _declare_class(cls, table, removed) if cls is not None else lambda later: _declare_class(later, table, removed)
@@ -41,20 +40,20 @@ def config(
 
 
 def removed_settings(cls: type[Any]) -> Mapping[str, str]:
-    """The settings that a configuration's class had once, and what to change."""
+    """The settings of earlier versions of a configuration's class, each with what to change."""
     found: Mapping[str, str] = cls.__removed__
     return found
 
 
 def variant_class(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
-    """The class that is built from these values: one with `__variant__` may have more settings for some of them."""
+    """The class to build from values: one with `__variant__` may have more settings for some of them."""
     has_some = any("__variant__" in vars(each) for each in cls.__mro__)
     found: type[Any] = cls.__variant__(given) if has_some else cls
     return found
 
 
 def absent_settings(cls: type[Any]) -> Mapping[str, str]:
-    """Settings of others that a configuration's class does not have, though people may look for them, and why."""
+    """Settings that users may expect in a configuration's class, and the reason why it has none."""
     known = {each.name for each in fields(cls)}
     found: Mapping[str, str] = next((vars(each)["absent"] for each in cls.__mro__ if "absent" in vars(each)), {})
     return {name: reason for name, reason in found.items() if name not in known}
@@ -77,7 +76,7 @@ def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> ty
 
 @cache
 def field_docs(cls: type) -> dict[str, str]:
-    """Field name -> its documentation, inherited fields included, for the fields that have one."""
+    """The docstrings of fields by name, inherited fields included; fields without one are left out."""
     documented: dict[str, str] = {}
     for declaring in reversed(cls.__mro__[:-1]):
         documented |= _own_docs(declaring)
@@ -101,15 +100,15 @@ def _own_docs(cls: type) -> dict[str, str]:
 
 
 def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401  (any settings)
-    """Refuse a table in which something was set: a value that differs from its default counts as given.
+    """Refuse a table with a setting that differs from its default.
 
     Args:
-        config: the settings of a table that nobody reads.
-        table: its dotted path.
-        because: follows on "must be left at its default (...) ": under which other setting, and what to change.
+        config: settings of a table that nobody reads.
+        table: dotted path of the table.
+        because: text behind "must be left at its default (...) ": the other setting, and what to change.
 
     Raises:
-        ConfigError: names the first setting that was given.
+        ConfigError: a setting differs; the message names the first.
     """
     untouched = type(config)()  # settings have defaults
     for f in fields(config):

@@ -1,4 +1,4 @@
-"""How the command line is read: by tyro, with the field documentation as help and messages that say what is wanted."""
+"""The command line, read by tyro with the docstrings of fields as help, and with messages that name the expected."""
 
 import contextlib
 import inspect
@@ -30,7 +30,7 @@ from flatwater_watch.terminal import WIDTH, PrintableStream
 
 C = TypeVar("C")
 NARROWEST = 40
-"""Columns: help is printed as for a terminal of so many, where it has fewer."""
+"""Minimum columns for which help is printed, on any terminal."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -43,12 +43,12 @@ def read_options(
     more: str = "",
     later: Collection[str] = (),
 ) -> C:
-    """The options as an instance of the command's dataclass; prints help or what is wrong, and exits, where asked to.
+    """The options as an instance of the command's dataclass; for help or a mistake, print a text and exit.
 
     Args:
-        interface: the command; the docstrings of the class and of its fields are the help.
-        program: how the command is called, such as `flatwater resume`.
-        options: the words after it.
+        interface: class of the command; its docstring and those of its fields are the help.
+        program: name of the command, such as `flatwater resume`.
+        options: words after the command.
         default: values of the fields that no option gives; None takes those of the class.
         more: help after the docstring of the class.
         later: fields that the help shows after the others.
@@ -75,10 +75,8 @@ def read_options(
 
 @contextlib.contextmanager
 def _terminal_of_tyro() -> Iterator[None]:
-    """Tell tyro, which asks the environment, of a terminal that it can print to.
-
-    It knows nothing of NO_COLOR (no-color.org), only of dumb terminals; and in a column or two it never ends.
-    """
+    """Set environment variables for tyro, which asks them for the terminal, and restore them after the block."""
+    # tyro does not know NO_COLOR (no-color.org), only dumb terminals; and in a column or two it never ends.
     before = {name: os.environ.get(name) for name in ("TERM", "COLUMNS")}
     if os.environ.get("NO_COLOR") and before["TERM"] is not None:
         os.environ["TERM"] = "dumb"
@@ -94,7 +92,7 @@ def _terminal_of_tyro() -> Iterator[None]:
 
 
 def _wrap_paragraphs(text: str) -> str:
-    """Paragraphs as wide as the terminal, up to `WIDTH`; tyro wraps everything else itself."""
+    """Paragraphs wrapped to the terminal, up to `WIDTH` columns; tyro wraps everything else itself."""
     width = min(shutil.get_terminal_size().columns, WIDTH)
     # tyro joins lines again, but not those that begin with a space.
     shown = ""
@@ -115,7 +113,8 @@ def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegist
 
 
 def _dataclass_spec(info: StructTypeInfo, later: Collection[str]) -> StructConstructorSpec | None:
-    """A dataclass, each field with its sentences as one paragraph: tyro would keep the breaks of the source."""
+    """The specification of a dataclass for tyro; None for other types."""
+    # The help of each field is one paragraph: tyro would keep the line breaks of the source.
     if not is_dataclass(info.type):
         return None
     docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
@@ -148,7 +147,7 @@ _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """`--seed 1.5` is told as a person would, not as Python does."""
+    """The specification of a number for tyro, with an error message for people; None for other types."""
     if info.type not in _NUMBERS:
         return None
     return _primitive(info.type.__name__.upper(), lambda word: _parse_number(info.type, word))
@@ -162,7 +161,8 @@ def _parse_number(kind: type[int] | type[float], word: str) -> float:
 
 
 def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """A file or a folder of this machine: `s3://bucket/run` would become a folder of the name `s3:`."""
+    """The specification of a path on this machine for tyro; None for other types."""
+    # A URL is refused: `s3://bucket/run` would become a folder with the name `s3:`.
     return _primitive("PATH", _local) if info.type is Path else None
 
 
@@ -173,7 +173,8 @@ def _local(word: str) -> Path:
 
 
 def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """`X | None` is shown as `X`: the field says what leaving it out means. The word `None` is understood as well."""
+    """The specification of `X | None` for tyro, shown as `X`; None for other types."""
+    # The field's help says what its absence means. The word `None` is understood as well.
     options = [option for option in get_args(info.type) if option is not types.NoneType]
     if get_origin(info.type) not in (Union, types.UnionType) or len(options) != 1 or options[0] not in (int, str, Path):
         return None

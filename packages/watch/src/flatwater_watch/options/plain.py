@@ -1,7 +1,7 @@
-"""Options that need no parser: each a known name with a value of a plain kind.
+"""Options that need no parser: each is a known name with a value of a plain type.
 
-The parser takes a tenth of a second of CPU, which a command that stands before each run of somebody's program should
-not cost. Whatever is not plain, such as help or a mistake, is the parser's to read and to tell.
+The parser takes a tenth of a second of CPU, which a command in front of each run of somebody's program should not cost.
+All else, such as help or a mistake, is left to the parser.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ HIDDEN = {"hidden": True}
 
 
 def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
-    """The options as an instance of a command's dataclass; None where a word is not plain.
+    """The options as an instance of a command's dataclass; None if a word is not plain.
 
     Raises:
         ConfigError: a value is out of bounds.
@@ -29,7 +29,7 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
         read = dict(_read(kinds, iter(options)))
     except (KeyError, ValueError, StopIteration, RuntimeError):
         return None
-    if len(read) < sum(word.startswith("--") for word in options):  # one is given twice
+    if len(read) < sum(word.startswith("--") for word in options):  # an option is given twice
         return None
     made = interface(**read)
     check_values(interface, vars(made), "")

@@ -1,7 +1,7 @@
-"""What a page contains, as data: `templates/blocks.j2` says how each block looks.
+"""The blocks of a page as data; `templates/blocks.j2` decides the looks of each.
 
-A text is escaped where it is put into the page, whoever it comes from. A section may also hold a text that
-`markupsafe.Markup` marks as markup of the recipe's own.
+Every text is escaped when it is put into the page. A section may also hold a text that `markupsafe.Markup` marks as
+markup of the recipe's own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,13 +16,13 @@ from flatwater_watch.units import short_bytes
 
 @dataclass(frozen=True)
 class Piece:
-    """Words within a text that look unlike it."""
+    """Words within a text with a style of their own."""
 
     text: str
     kind: str = "code"
-    """`code`, or a class of the style sheet."""
+    """Style of the words: `code`, or a class of the style sheet."""
     href: str = ""
-    """Where a click leads."""
+    """Address of a link; empty for none."""
 
 
 Text = str | Piece | Sequence[str | Piece]
@@ -35,12 +35,12 @@ class Paragraph:
     shape: ClassVar = "paragraph"
     text: Text
     kind: str = ""
-    """`reading` explains, `calm` is good news, `missing` says what is not there."""
+    """Style of the paragraph: `reading` for explanations, `calm` for good news, `missing` for absent data."""
 
 
 @dataclass(frozen=True)
 class Heading:
-    """Stands above blocks of a section."""
+    """A heading above blocks of a section."""
 
     shape: ClassVar = "heading"
     text: str
@@ -63,12 +63,12 @@ class Table:
     titles: Sequence[str]
     rows: Sequence[Sequence[Text]]
     words: int = 1
-    """Columns on the left that hold words; the others hold numbers and are set to the right."""
+    """Number of columns on the left with words; the others have numbers and are aligned to the right."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of a file, as they stand there."""
+    """Lines of a file, unchanged."""
 
     shape: ClassVar = "lines"
     lines: Sequence[Text]
@@ -97,7 +97,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Cards:
-    """Findings: what grows, who holds it, where it was made, when memory ends, and what to do."""
+    """Cards of findings, each with the owner, the holders, the line, the end of memory, and advice."""
 
     shape: ClassVar = "cards"
     cards: Sequence[Card]
@@ -115,22 +115,22 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """What a link to it names."""
+        """Name of the section in links."""
         return self.title.lower().replace(" ", "-")
 
 
 class Tile(NamedTuple):
-    """What matters most, at the top of a page."""
+    """An important figure at the top of a page."""
 
     name: str
     value: str
     below: str = ""
     kind: str = ""
-    """`good`, `bad` or empty."""
+    """Style of the tile: `good`, `bad` or empty."""
 
 
 def finding_cards(found: Iterable[tuple[Finding, str]]) -> Cards:
-    """A card for each: those that end badly first, most bytes first among them.
+    """A card for each finding: those that end badly first, and among them most bytes first.
 
     Args:
         found: findings, each with a remark on when it was found, which may be empty.
@@ -140,7 +140,7 @@ def finding_cards(found: Iterable[tuple[Finding, str]]) -> Cards:
 
 
 def is_grave(finding: Finding) -> bool:
-    """Whether it ends badly if nobody acts: a buffer does that fills, and does not fit."""
+    """Whether a finding ends badly if nobody acts, such as a leak, or a buffer that does not fit."""
     return finding.verdict in GRAVE or finding.dies_first
 
 
@@ -160,7 +160,7 @@ def _card(finding: Finding, since: str) -> Card:
         grave=is_grave(finding),
         headline=headline(finding),
         facts=[(name, said) for name, said in facts if said],
-        # What stands between two backticks of an advice is code.
+        # Text between two backticks of an advice is code: the odd parts of the split.
         advice=[Piece(part) if at % 2 else part for at, part in enumerate((finding.advice or "").split("`")) if part],
         since=since,
     )

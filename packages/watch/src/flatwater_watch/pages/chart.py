@@ -1,4 +1,4 @@
-"""A chart as data, drawn on a page by `reports.plotly_charts` and in a PNG file by `reports.picture`.
+"""A chart as data, drawn on a page by `pages.plotly_charts` and in a PNG file by `reports.picture`.
 
 A colour is the name of a variable in `assets/page.css` (`--champion`), which has a light and a dark value, or
 `#rrggbb`. A number that is not finite, or None, is a gap.
@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, ClassVar, Literal
 
 MOST_POINTS = 500
-"""Points of a curve: more than a screen can show, and few enough for a page of any run."""
+"""Maximum points of a curve: more than a screen can show, and few enough for a page of any run."""
 UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
 Values = Sequence[float | None]
@@ -19,7 +19,7 @@ Values = Sequence[float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A curve; where it has one point only, that point."""
+    """A curve, or a single point if it has no more."""
 
     name: str
     x: Sequence[Any]
@@ -28,20 +28,20 @@ class Line:
     width: float = 1.8
     dashed: bool = False
     dots: bool = False
-    """A dot at each point."""
+    """Whether each point has a dot."""
     stacked: bool = False
-    """The area between this curve and those that are stacked below it."""
+    """Whether the area down to the curves stacked below it is filled."""
     front: bool = False
-    """Drawn over all others."""
+    """Whether it is drawn over all others."""
     form: str = ",.2f"
-    """How a value is written where the pointer rests."""
+    """Format of a value at the pointer."""
     said: Sequence[str] = ()
-    """What is said of each point besides."""
+    """Further text of each point at the pointer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """From a lower to an upper curve."""
+    """An area from a lower to an upper curve."""
 
     name: str
     x: Sequence[Any]
@@ -71,15 +71,15 @@ class Bars:
     at: Sequence[Any]
     values: Values
     colour: str | Sequence[str]
-    """Of all, or of each."""
+    """Colour of all bars, or of each."""
     across: bool = False
-    """From left to right, from rows of the vertical axis."""
+    """Whether bars go from left to right, from rows of the vertical axis."""
     stacked: bool = False
     low: Values = ()
     high: Values = ()
     """The ends of an interval around each value."""
     labels: Sequence[str] = ()
-    """Beside the end of each bar."""
+    """Text beside the end of each bar."""
     form: str = ",.2f"
 
 
@@ -94,7 +94,7 @@ class Spans:
     colour: str
     said: Sequence[str] = ()
     thick: float = 0.6
-    """Part of the row."""
+    """Thickness of a bar, as a share of its row."""
 
 
 Mark = Line | Band | Dots | Bars | Spans
@@ -102,22 +102,22 @@ Mark = Line | Band | Dots | Bars | Spans
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What the marks are measured on."""
+    """An axis of a chart."""
 
     kind: Literal["number", "round", "date", "log"] = "number"
     title: str = ""
     unit: str = ""
-    """Behind each number."""
+    """Unit behind each number."""
     span: tuple[float, float] | None = None
-    """Where it begins and ends. Left out: as the marks need it."""
+    """First and last value; None fits the axis to the marks."""
     zero: bool = False
-    """A line at 0."""
+    """Whether there is a line at 0."""
     from_zero: bool = False
     rows: Sequence[str] = ()
     """Names instead of numbers, from below or from the left; marks give a name as their place."""
 
     def place_values(self, values: Sequence[Any]) -> list[Any]:
-        """Names of rows as their numbers; all others as they are."""
+        """The values with numbers for names of rows; other values are unchanged."""
         numbers: dict[Hashable, int] = {name: number for number, name in enumerate(self.rows)}
         return [numbers.get(value, value) for value in values]
 
@@ -129,17 +129,17 @@ class Chart:
     shape: ClassVar = "chart"
     title: str
     marks: Sequence[Mark]
-    """Drawn in this order."""
+    """Marks, in the order of drawing."""
     reading: str = ""
-    """Below it on a page: how to read it."""
+    """Text below it on a page, on how to read it."""
     x: Axis = Axis()
     y: Axis = Axis()
     height: int = 320
     """Pixels of its drawing on a page; a picture keeps the proportion."""
     weight: float = 1.0
-    """How wide it is in a row of a picture, beside the others."""
+    """Relative width in a row of a picture."""
     uprights: Sequence[Any] = ()
-    """Places with a thin line from below to above."""
+    """Places of thin vertical lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,16 +151,16 @@ class Grid:
     charts: Sequence[Chart]
     reading: str = ""
     wide: int = 240
-    """Pixels of each on a page at least."""
+    """Minimum pixels of each chart on a page."""
     columns: int = 4
-    """In a picture at most."""
+    """Maximum columns in a picture."""
     height: int = 320
-    """Pixels of all together in a picture."""
+    """Pixels of the whole grid in a picture."""
     weight: float = 1.0
 
     @property
     def legend(self) -> dict[str, Mark]:
-        """Each name, with the first mark that has it."""
+        """The names of marks, each with the first mark of that name."""
         found: dict[str, Mark] = {}
         for mark in (mark for chart in self.charts for mark in chart.marks):
             found.setdefault(mark.name, mark)
@@ -172,12 +172,12 @@ Picture = Sequence[Sequence[Chart | Grid]]
 
 
 def read_asset(name: str) -> str:
-    """A file of `assets/`."""
+    """The text of a file of `assets/`."""
     return files("flatwater_watch.pages").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def round_axis(rounds: Sequence[float], title: str = "round") -> Axis:
-    """The axis of rounds from edge to edge; one round alone stands in the middle."""
+    """The axis of rounds from edge to edge; a single round is in the middle."""
     ends = (rounds[0] - 1, rounds[0] + 1) if len(rounds) == 1 else (rounds[0], rounds[-1])
     return Axis(kind="round", title=title, span=ends)
 
@@ -189,7 +189,7 @@ def axis_ends(rounds: Sequence[float]) -> list[float]:
 
 
 def finite_or_none(values: Iterable[float | None]) -> list[float | None]:
-    """None where there is no number."""
+    """The values with None for those that are no finite number."""
     return [value if value is not None and isfinite(value) else None for value in values]
 
 
@@ -200,12 +200,12 @@ def byte_unit(values: Iterable[float]) -> tuple[str, int]:
 
 
 def largest_values(values: dict[str, float], most: int, names: str) -> tuple[list[tuple[str, float]], str]:
-    """The largest values, from the smallest of them up, and a sentence on the others.
+    """The largest values in ascending order, and a sentence on the others.
 
     Args:
-        values: by name.
-        most: of them are shown.
-        names: what they are, in the plural.
+        values: values by name.
+        most: maximum number of values.
+        names: noun for the values, in the plural.
     """
     shown = sorted(values.items(), key=lambda item: item[1])[-most:]
     rest = len(values) - len(shown)

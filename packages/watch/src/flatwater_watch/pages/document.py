@@ -1,7 +1,7 @@
 """The frame that all pages share: one file that needs no network, no server and nothing beside it.
 
-plotly.js, the style sheet and the numbers all stand in the file. Charts are data until the browser draws them, in the
-colours of the reader's theme. How a page looks is in `templates/` and `assets/page.css`.
+plotly.js, the style sheet and the numbers are all in the file. Charts are data until the browser draws them, in the
+colours of the reader's theme. The looks of a page are in `templates/` and `assets/page.css`.
 """
 
 import json
@@ -23,15 +23,15 @@ from flatwater_watch.pages.plotly_charts import for_plotly
 def document(
     title: str, *, heading: Text = "", subtitle: Text, tiles: Iterable[Tile], sections: Sequence[Section], footer: str
 ) -> str:
-    """The whole page.
+    """The HTML of the whole page.
 
     Args:
-        title: of the browser's window.
-        heading: at the top of the page. Left out: the title.
-        subtitle: below it.
-        tiles: what matters most.
-        sections: the parts below them.
-        footer: one sentence.
+        title: title of the browser's window.
+        heading: heading at the top of the page; by default the title.
+        subtitle: text below the heading.
+        tiles: the most important figures.
+        sections: parts of the page below the tiles.
+        footer: one sentence at the end.
     """
     charts = [chart for part in sections for block in part.blocks for chart in _charts(block)]
     numbers = {id(chart): number for number, chart in enumerate(charts)}
@@ -56,7 +56,7 @@ def document(
 
 
 def fragment(block: Block) -> str:
-    """One block without a page around it, as a notebook shows it. Not a chart."""
+    """The HTML of one block without a page around it, as a notebook shows it; charts are not possible."""
     blocks: Any = _templates().get_template("blocks.j2").module
     return str(blocks.block(block, None))
 
@@ -79,16 +79,14 @@ def _charts(block: Block) -> Sequence[Chart]:
 
 
 def _script(text: str) -> Markup:
-    """The script as a browser reads it, and reckons its hash."""
+    """A script with the line ends of a browser."""
+    # A browser normalises them before it computes the hash that the policy names.
     return Markup(text.replace("\r\n", "\n").replace("\r", "\n"))  # noqa: S704  (our own, and plotly's)
 
 
 def _policy(scripts: Sequence[Markup]) -> str:
-    """What a browser lets the page do: run these scripts and no others, and ask nothing of any network.
-
-    A second wall behind the templates' escaping. Styles may stand anywhere: plotly.js writes them into the charts as it
-    draws.
-    """
+    """The content security policy of a page: these scripts run and no others, and no network is used."""
+    # A second wall behind the templates' escaping. Styles are allowed, as plotly.js writes them when it draws.
     hashes = (
         " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts) or "'none'"
     )
@@ -99,6 +97,7 @@ def _policy(scripts: Sequence[Markup]) -> str:
 
 
 def _embed_json(value: object) -> Markup:
-    """JSON that can stand in a script element, whatever text it holds: no `<` begins a tag there."""
+    """JSON for a script element, safe for any text."""
+    # Escaped as JSON, not as HTML, which a script element does not decode: no `<` may begin a tag there.
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("&", "\\u0026")
     return Markup(text)  # noqa: S704  (the line above)

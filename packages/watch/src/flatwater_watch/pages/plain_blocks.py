@@ -1,7 +1,7 @@
-"""Blocks of a page as plain values for JSON and back, checked: a file of anybody's making becomes blocks or is refused.
+"""Blocks of a page as plain values for JSON and back, checked: a file from any source becomes blocks or is refused.
 
-A value of a class is a mapping that names the class under `is`; fields that have their default are left out. Markup of
-a recipe's own becomes its text: a page that is made from a file runs nothing that the file brings.
+An instance is a mapping that names its class under `is`; fields with their default are left out. Markup of a recipe's
+own becomes its text: a page that is made from a file runs nothing that the file brings.
 """
 
 import re
@@ -32,7 +32,7 @@ KINDS: Mapping[str, type] = {
 }
 _COLOUR = re.compile(r"--[a-z0-9-]{1,40}|#[0-9a-fA-F]{6}")
 _LINK = re.compile(r"(https?://[!-~]*|#[!-~]*|[!-9;-~]*)")
-"""What a click may lead to: a page of the web, or one beside this one; no script."""
+"""Addresses that a link may have: a page of the web, or one beside this one; no script."""
 MOST_PIXELS = 4096
 SequenceType = get_origin(Sequence[int])
 
@@ -41,7 +41,7 @@ def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
     """A block, or a value of one, for JSON.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the value is neither.
     """
     match value:
         case Markup():
@@ -73,10 +73,10 @@ def _is_default(each: "Field[Any]", given: Mapping[str, object]) -> bool:
 
 
 def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSON, and a type)
-    """A value of the type that `hint` names, once it fits.
+    """A value of the type that `hint` names, from JSON.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the content does not fit the type.
     """
     origin = get_origin(hint)
     if hint is Any:
@@ -111,7 +111,7 @@ def _leaf(content: object, kind: Any) -> object:  # noqa: ANN401  (a type)
 
 
 def _scalar(content: object) -> object:
-    """A place on an axis: a text, a number, a date, or none."""
+    """A place on an axis from JSON: a text, a number, a date, or None."""
     if isinstance(content, dict) and content.keys() == {DATE} and isinstance(content[DATE], str):
         text = content[DATE]
         return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
@@ -127,7 +127,7 @@ def _one_of(content: object, kinds: Sequence[Any]) -> object:
             try:
                 return from_plain(content, kind)
             except ValueError:
-                if ours:  # what is wrong inside of it says more
+                if ours:  # the class is named, so the error inside of it says more than "no block"
                     raise
     raise ValueError(f"{short_repr(content)}: expected a block, or a part of one")
 
@@ -155,10 +155,10 @@ def _hints(name: str) -> Mapping[str, Any]:
 
 
 def _require_drawable(found: object) -> None:
-    """What types do not say: columns of one length, colours, forms, links, sizes.
+    """Check what types do not express: columns of one length, colours, formats, links, sizes.
 
     Raises:
-        ValueError: it cannot be drawn.
+        ValueError: the block cannot be drawn.
     """
     match found:
         case Piece():

@@ -1,7 +1,7 @@
-"""Charts as plotly.js takes them, for a page.
+"""Charts as data for plotly.js, for a page.
 
-plotly.js reads tags in names, texts, ticks and titles, so these are escaped. `meta` has a name as it is, for the
-legend, which is text.
+plotly.js reads tags in names, texts, ticks and titles, so these are escaped. `meta` has the plain name for the legend,
+which is text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +12,9 @@ from typing import Any
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Line, Mark, Spans, finite_or_none
 
 FEW = 8
-"""Rounds of which each has its own mark on the axis."""
+"""Maximum rounds of an axis with a mark for each."""
 DECADES = 10.0
-"""Values that differ by more than this factor have a mark for each power of ten on a logarithmic axis."""
+"""Ratio of values from which on a logarithmic axis has a mark for each power of ten."""
 SYMBOLS = {"circle": "circle", "up": "triangle-up", "down": "triangle-down"}
 DAY = 86_400_000
 """Milliseconds, in which plotly.js measures a span of dates."""
@@ -23,7 +23,7 @@ Trace = dict[str, Any]
 
 
 def for_plotly(chart: Chart) -> dict[str, Any]:
-    """The chart as the browser gets it."""
+    """The chart as JSON data for the browser."""
     traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _traces(mark, chart)]
     lying = [mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.across)]
     above = [
@@ -45,7 +45,7 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
 
 
 def _complete_trace(mark: Mark, trace: Trace) -> Trace:
-    """The trace with what all have, and every text escaped."""
+    """The trace with the keys that all traces have, and every text escaped."""
     known = {key: _escape_texts(_plain(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
     return trace | known | {"name": escape(mark.name), "meta": mark.name}
 
@@ -66,6 +66,7 @@ def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
             yield _line(mark, chart)
         case Band():
             shape = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": mark.x}
+            # The lower curve first: `tonexty` fills the area to the trace before.
             yield shape | {"y": finite_or_none(mark.low), "showlegend": False}
             yield shape | {"y": finite_or_none(mark.high), "fill": "tonexty", "fillcolor": mark.colour}
         case Dots():
@@ -128,7 +129,7 @@ def _bars(mark: Bars, chart: Chart) -> Iterator[Trace]:
             "thickness": 1.2,
             "width": 3,
         }
-        trace["textposition"] = "none"
+        trace["textposition"] = "none"  # the bar's own label would lie on the interval
         # Beside the end of the interval, not on it.
         spot = {"x": finite_or_none(mark.high), "y": at} if mark.across else {"x": at, "y": finite_or_none(mark.high)}
         side = {"mode": "text", "textposition": "middle right" if mark.across else "top center", "cliponaxis": False}

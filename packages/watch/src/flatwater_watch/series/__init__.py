@@ -1,1 +1,1 @@
-"""Readings over time, and whether they rise for good."""
+"""Series of readings over time, and tests of whether they rise for good."""

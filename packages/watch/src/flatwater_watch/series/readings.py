@@ -1,4 +1,4 @@
-"""A reading of a process, and short series of all that a monitor watches."""
+"""A reading of a process, and short series of all figures that a monitor watches."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -12,25 +12,26 @@ from flatwater_watch.thresholds import SHIPPED
 CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 
 SOON = 20
-"""Readings that are all judged; after that each series is judged at every fourth, in turn."""
+"""Number of readings at which all series are judged."""
 TURNS = 4
+"""Number of groups of series, one of which is judged at each later reading."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Numbers of one moment, read once a step."""
+    """Figures of a process at one moment, read once a step."""
 
     step: int
     resident: int
     file_mapped: int
     in_use: int | None
-    """The C allocator's bytes handed out; None where it does not tell."""
+    """Bytes that the C allocator has handed out; None if it does not say."""
     free: int | None
-    """Its bytes freed and kept."""
+    """Bytes that the C allocator has freed and kept; None if it does not say."""
     owned: Mapping[str, int]
-    """Resident bytes by owner, of what the program declares."""
+    """Resident bytes of state that the program declares, by owner."""
     planned: Mapping[str, int]
-    """Bytes that each owner will have in the end."""
+    """Bytes of each owner when it is full."""
     limit: int | None
     """Resident bytes at which the process must stop."""
     rates: Mapping[str, float]
@@ -38,57 +39,57 @@ class Reading:
 
     @property
     def owned_bytes(self) -> int:
-        """Of all that the program declares."""
+        """Resident bytes of all state that the program declares."""
         return sum(self.owned.values())
 
     @property
     def unaccounted(self) -> int:
-        """What neither files, nor the program's books, nor the allocator's free list explain."""
+        """Resident bytes that neither files, nor declared state, nor the allocator's free memory explain."""
         return self.resident - self.file_mapped - self.owned_bytes - (self.free or 0)
 
     @property
     def material_bytes(self) -> float:
-        """Bytes that a rise must reach to be told."""
+        """Minimum bytes of a rise that is material."""
         return max(DRIFT.least_bytes, DRIFT.least_share * self.resident)
 
     @property
     def has_headroom(self) -> bool:
-        """Whether the limit is far enough for an investigation."""
+        """Whether the limit is far enough away for an investigation, which takes memory itself."""
         return self.limit is None or self.limit - self.resident >= CASE.headroom * self.limit
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How the whole process grows."""
+    """Growth of the whole process."""
 
     step: int
     resident: int
     limit: int | None
     whole: Slope
-    """Of the resident bytes."""
+    """Slope of the resident bytes."""
     unit: str
 
 
 @dataclass
 class ReadingHistory:
-    """The readings so far, each series thinned."""
+    """The readings so far, as thinned series."""
 
     readings: int = 0
     resident: Series = field(default_factory=Series)
     unaccounted: Series = field(default_factory=Series)
     live: Series = field(default_factory=Series)
-    """The C allocator's bytes in use, without what the program declares: less noisy than the pages."""
+    """Bytes that the C allocator has handed out, without declared state: less noisy than resident pages."""
     free: Series = field(default_factory=Series)
     file_mapped: Series = field(default_factory=Series)
     declared: Series = field(default_factory=Series)
-    """What the program declares, all together."""
+    """Bytes of all state that the program declares."""
     owned: dict[str, Series] = field(default_factory=dict)
-    """The same, by owner; steps at which no owner changed are left out."""
+    """Bytes of declared state by owner; steps at which no owner changed are left out."""
     costs: dict[str, Series] = field(default_factory=dict)
-    """CPU seconds per step, by phase: they rise in a straight line where a rate falls ever more slowly."""
+    """CPU seconds per step, by phase: they rise in a straight line if a rate falls ever more slowly."""
     owned_before: Mapping[str, int] = field(default_factory=dict)
     drifted: Counter[str] = field(default_factory=Counter)
-    """Judgements in a row that found a drift, by what was judged."""
+    """Number of judgements in a row that found a drift, by the name of the series."""
 
     def add(self, reading: Reading) -> None:
         """Append a reading to each series."""
@@ -109,32 +110,32 @@ class ReadingHistory:
                 self.costs.setdefault(phase, Series()).add(step, 1 / rate)
 
     def is_due(self, turn: int) -> bool:
-        """Whether a series is to be judged now; long ones take turns, as nothing much changes from one reading on."""
+        """Whether a series is judged at this reading; long ones take turns, as one reading changes little."""
         return self.readings <= SOON or self.readings % TURNS == turn % TURNS
 
     @property
     def swing_bytes(self) -> float:
-        """Bytes between the most and the least that nothing accounts for."""
+        """Difference of the most and the least unaccounted bytes."""
         return max(self.unaccounted.values) - min(self.unaccounted.values)
 
     @property
     def largest_fall(self) -> float:
-        """Most bytes that nothing accounts for and that were freed between two readings."""
+        """The most unaccounted bytes that were freed between two readings."""
         return max((one - two for one, two in pairwise(self.unaccounted.values)), default=0.0)
 
     def has_fallen(self, since: int, least: float) -> bool:
-        """Whether so many bytes that nothing accounts for were freed between two readings since a step."""
+        """Whether at least so many unaccounted bytes were freed between two readings since a step."""
         series = self.unaccounted
         first = bisect_left(series.steps, since)
         return any(one - two >= least for one, two in pairwise(series.values[first:]))
 
     def growth(self, reading: Reading, unit: str) -> Growth:
-        """How the whole process grows now."""
+        """Growth of the whole process as of a reading."""
         return Growth(reading.step, reading.resident, reading.limit, recent_slope(self.resident), unit)
 
 
 def recent_slope(series: Series) -> Slope:
-    """Over the recent half of a long series, and all of a short one."""
+    """The robust slope over the recent half of a long series, or over all of a short one."""
     if len(series.steps) <= 1:
         return Slope(0.0, 0.0, 0.0)
     first = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.unheld))

@@ -1,4 +1,4 @@
-"""Whether a series of numbers rises or falls for good: a robust slope with its interval, and four conditions on it.
+"""Tests of whether a series rises or falls for good: a robust slope with its interval, and four conditions on it.
 
 Warm-up is recognised, not configured: only the recent half of a series is judged, and a rise that slows down within it
 is left alone. A leak and a buffer that fills rise in a straight line.
@@ -17,23 +17,23 @@ from flatwater_watch.thresholds import SHIPPED
 DRIFT, FILLING = SHIPPED.drift, SHIPPED.filling
 
 POINTS = 200
-"""Longer series are thinned to this many: the pairs grow with the square."""
+"""Maximum points of a series, which is thinned beyond: the number of pairs grows with the square."""
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Change per step, with bounds at 95 %."""
+    """Change per step, with bounds at 95 % confidence unless another one is given."""
 
     per_step: float
     low: float
     high: float
     span: float = 0.0
-    """Steps over which it was measured."""
+    """Number of steps over which it was measured."""
 
 
 @dataclass
 class Series:
-    """Readings of one number. Bounded: the older half is thinned when there are more than 200."""
+    """Readings of one number; the older half is thinned when there are more than 200."""
 
     steps: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -43,6 +43,7 @@ class Series:
         self.steps.append(step)
         self.values.append(value)
         if len(self.steps) > POINTS:
+            # In place, and every second point, so that the series still reaches back to its beginning.
             del self.steps[1 : POINTS // 2 : 2]
             del self.values[1 : POINTS // 2 : 2]
 
@@ -54,9 +55,9 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
     z·s/2 around the middle, where s is the deviation of Kendall's statistic, corrected for tied values.
 
     Args:
-        steps: where the values were read; not all equal.
-        values: as many.
-        confidence: of the interval.
+        steps: steps at which the values were read, not all equal.
+        values: values, one for each step.
+        confidence: confidence of the interval.
     """
     steps, values = thin_evenly(steps), thin_evenly(values)
     n = len(steps)
@@ -89,11 +90,11 @@ def drift_slope(
     parts, and does not slow down.
 
     Args:
-        steps: where the values were read, ascending.
-        values: as many.
-        least: the rise within the recent part that is material.
-        fewest: points that the recent part must have.
-        confidence: with which the slope must be positive.
+        steps: steps at which the values were read, ascending.
+        values: values, one for each step.
+        least: minimum rise within the recent part.
+        fewest: minimum points of the recent part.
+        confidence: confidence at which the slope must be positive.
     """
     if len(steps) < fewest:
         return None
@@ -102,7 +103,7 @@ def drift_slope(
     late = len(steps) - max(DRIFT.late, fewest)
     if found is not None or late <= half:
         return found
-    # What began late must stand out from all of the recent half: twelve points of mere noise often make a line.
+    # A late rise must stand out from all of the recent half: twelve points of mere noise often make a line.
     noise = DRIFT.stands_out * median(median_residuals(values[half:]))
     return _straight(steps[late:], values[late:], max(least, noise), confidence)
 
@@ -120,7 +121,7 @@ def _straight(steps: Sequence[float], values: Sequence[float], least: float, con
 
 
 def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float, least: float) -> Slope | None:
-    """The rate at which a buffer of a known size is filled, None if it is not, or has stopped.
+    """The rate at which a buffer of a known size is being filled; None if it is not, or has stopped.
 
     Its touched bytes are not noisy: they rise when the program writes where it never wrote, and stay. But they rise in
     stairs, by a huge page of 2 MiB or by many, so that few readings make no line. Less proof is needed, then, than for
@@ -128,10 +129,10 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
     amount altogether, no long landing at the end, and no fading. The true rate lies within one stair of the rise.
 
     Args:
-        steps: where the bytes were read, ascending; those at which nothing rose may be left out.
-        values: as many.
+        steps: steps at which the bytes were read, ascending; those without a rise may be left out.
+        values: touched bytes, one for each step.
         now: the latest step, at or after the last of them.
-        least: the rise that is material; two of them are asked for.
+        least: bytes of a material rise, of which two are needed.
     """
     if len(values) < FILLING.points or values[-1] - min(values) < 2 * least:  # the cheap condition first
         return None
@@ -152,10 +153,10 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
 
 
 def stair_points(steps: Sequence[float], values: Sequence[float], least: float) -> tuple[list[float], list[float]]:
-    """The points at which the value has changed by a part of `least`; the last one too after the longest landing.
+    """The points at which a value has changed by a part of `least`, and the last one after the longest landing.
 
-    What grows once an epoch, and is read at every update, rises in stairs: most neighbours are equal, and the slopes
-    between them say nothing. One point for each stair is a line again.
+    Memory that grows once an epoch, and is read at every update, rises in stairs: most neighbours are equal, and the
+    slopes between them say nothing. One point for each stair makes a line again.
     """
     kept = [0] if values else []
     for at in range(1, len(values)):
@@ -184,7 +185,7 @@ def rising_lately(values: Sequence[float], least: float) -> bool:
 
 
 def thin_evenly(series: Sequence[float], most: int = POINTS) -> Sequence[float]:
-    """At most so many values, evenly chosen, the first and the last among them."""
+    """At most `most` values of a series, evenly chosen, the first and the last included."""
     n = len(series)
     return series if n <= most else [series[i * (n - 1) // (most - 1)] for i in range(most)]
 
@@ -203,12 +204,12 @@ def most_rise(levels: Sequence[float]) -> bool:
 
 
 def line_residuals(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
-    """How far each value lies from the line of that slope."""
+    """Distances of the values from a line of the given slope, through their median."""
     return median_residuals([value - slope.per_step * step for step, value in zip(steps, values, strict=True)])
 
 
 def median_residuals(values: Sequence[float]) -> list[float]:
-    """How far each value lies from their median."""
+    """Distances of the values from their median."""
     middle = median(values)
     return [abs(value - middle) for value in values]
 
@@ -228,7 +229,7 @@ def _steady(steps: Sequence[float], values: Sequence[float]) -> bool:
 
 
 def _ties(k: int) -> int:
-    """18 times the variance that k values have in Kendall's statistic; that k tied ones take from it."""
+    """18 times the variance of Kendall's statistic for k values, which k tied values take away from it."""
     return k * (k - 1) * (2 * k + 5)
 
 

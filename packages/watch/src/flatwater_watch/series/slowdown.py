@@ -1,8 +1,8 @@
-"""Whether the steps of a phase take ever more time. Pure.
+"""Tests of whether the steps of a phase take ever more time.
 
 CPU time is far noisier than bytes: a machine's own speed changes by a fifth from second to second, and by half while
 others work on it. So nothing short is judged: the mean cost of a step over equal stretches, from the beginning or from
-the middle on, must rise throughout and nearly double.
+the middle on, must rise throughout and nearly double. All functions here are pure.
 """
 
 from bisect import bisect_left
@@ -26,19 +26,19 @@ DRIFT, SLOWER = SHIPPED.drift, SHIPPED.slower
 
 @dataclass(frozen=True)
 class Slowdown:
-    """Mean CPU seconds per step."""
+    """Mean CPU seconds per step, before and now."""
 
     before: float
-    """Over the first stretch of the window."""
+    """Mean over the first stretch of the window."""
     now: float
-    """Over the last."""
+    """Mean over the last stretch of the window."""
 
 
 def find_slowdown(costs: Series) -> Slowdown | None:
-    """How far a step's cost has risen and rises still; None where it does not.
+    """The rise of a step's cost, if it is large and goes on; else None.
 
     Args:
-        costs: the mean CPU seconds per step since the reading before, at each reading.
+        costs: at each reading, the mean CPU seconds per step since the reading before.
     """
     steps, values = costs.steps, costs.values
     if len(steps) <= SLOWER.fewest:
@@ -61,12 +61,13 @@ def _within(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
     beside = line_residuals(steps, costs, slope)
     if slope.low <= 0 or slope.per_step * slope.span < DRIFT.stands_out * median(beside):
         return None
+    # A line must fit about as well as the best single jump: another program's start makes a jump.
     jumps = (sum(median_residuals(costs[:at])) + sum(median_residuals(costs[at:])) for at in range(2, len(costs) - 1))
     return Slowdown(means[0], means[-1]) if sum(beside) <= SLOWER.as_good * min(jumps) else None
 
 
 def _stretches(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
-    """Mean cost of a step over equal stretches: readings are closer together at some times than at others."""
+    """Mean cost of a step over equal stretches, as readings are not equally far apart."""
     spent = [
         0.0,
         *accumulate(cost * (to - since) for cost, (since, to) in zip(costs[1:], pairwise(steps), strict=True)),
