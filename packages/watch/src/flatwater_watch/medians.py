@@ -1,6 +1,7 @@
-"""Medians, and the normal distribution: those of `statistics`, whose import takes longer than all that is asked of it.
+"""Medians and the normal distribution, in place of `statistics`, whose import takes longer than all its uses here.
 
-Nothing is imported later than at the start of a program: it may replace what an import needs.
+A later import is no way out: nothing is imported once a program has begun, as it may replace functions that imports
+need.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ def median_low(values: Iterable[float]) -> float:
 
 @cache
 def normal_deviations(confidence: float) -> float:
-    """Standard deviations around the mean within which a normal number lies with this confidence: 1.96 for 0.95."""
+    """Standard deviations around the mean that hold a normal number with a confidence: 1.96 for 0.95."""
     reach = 0.0
     for _ in range(50):  # Newton's steps rise to the root, and end there
         more = (confidence - erf(reach / sqrt(2))) / (sqrt(2 / pi) * exp(-reach * reach / 2))

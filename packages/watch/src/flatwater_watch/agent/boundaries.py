@@ -1,7 +1,7 @@
-"""The boundaries that a program passes: how many of each kind, and the seconds from one kind to the next.
+"""The boundaries that a program passes: their number by kind, and the seconds from one kind to the next.
 
-This is on the way of every environment step, and some take 8 µs: most of what comes often is counted where it is passed
-(`call_counters.py`) and timed by samples (`boundary_sampling.py`).
+This code runs at every environment step, and some steps take 8 µs: so frequent boundaries are counted in the wrapped
+methods (`call_counters.py`) and timed by samples (`boundary_sampling.py`).
 """
 
 import threading
@@ -27,7 +27,7 @@ RESTING = 40
 ALONE = 5.0
 """Seconds that the end of a watch waits for a reading in another thread: longer than a reading takes."""
 NEVER = "the beginning"
-"""The kind that stands for what was before the first boundary."""
+"""The kind that stands for the time before the first boundary."""
 
 
 class Boundaries:

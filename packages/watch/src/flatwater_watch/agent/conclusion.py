@@ -77,7 +77,7 @@ def _garbage_sentence(waiting: "Garbage") -> str:
 
 
 def _unsure_sentences(found: Sequence[Finding]) -> Iterator[str]:
-    """A sentence on what a library keeps of its work until its call returns, and one on what has no proof."""
+    """A sentence on records that a library keeps until its call returns, and one on growth without a proof."""
     least = format_bytes(ENDING.open_bytes)
     proven = [each.owner for each in found if has_proof(each)]
     others = [each.owner for each in found if not has_proof(each)]

@@ -31,7 +31,7 @@ class Guard:
         self.faults: list[str] = []
         """Sentences about faults: one, or two if the end of the watch failed as well."""
         self.undo: Callable[[], object] | None = None
-        """Callback after a fault that removes what the watch has set in the program: its tracer, its callbacks."""
+        """Callback after a fault that takes the watch's tracer and callbacks out of the program."""
         self._tell = told
         self._program = frozenset(program)
 

@@ -111,7 +111,7 @@ def _cannot_fork() -> bool:
     """Whether a fork of the watch could wait for ever for a lock that the interrupted code holds itself.
 
     `concurrent.futures` takes a lock before each fork, which is no RLock. It is held while work is submitted, and until
-    other libraries have done what they do after a fork.
+    the hooks of other libraries after a fork have run.
     """
     pools = sys.modules.get("concurrent.futures.thread")
     # From the namespace, as a module of the program's may answer attributes by running code.
@@ -130,8 +130,8 @@ def _is_importing(frame: FrameType | None) -> bool:
 def _is_in_trace_function(frame: FrameType | None) -> bool:
     """Whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
 
-    CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns.
-    Whoever asks for the frame's locals meanwhile changes them.
+    CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns. A
+    read of the frame's locals meanwhile would change the variables.
     """
     outer = _code_of(sys.gettrace())
     while frame is not None:

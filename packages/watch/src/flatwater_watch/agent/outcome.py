@@ -117,7 +117,7 @@ class GrowthAllowance:
 
     bytes: float
     per: str
-    """`step`, `second`, `hour`, or empty for the total."""
+    """Unit of the rate: `step`, `second`, `hour`, or empty for the total."""
 
     @classmethod
     def parse(cls, text: str) -> "GrowthAllowance":

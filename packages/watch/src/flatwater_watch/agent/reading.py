@@ -15,7 +15,7 @@ from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.readings import Reading
 
 FEWEST = 5
-"""Minimum readings after warm-up before growth is told from noise."""
+"""Minimum readings after warm-up for growth to be distinguished from noise."""
 SHUTDOWN = threading._shutdown.__code__  # type: ignore[attr-defined]  # noqa: SLF001  (Python's own last wait)
 RATE_CPU = 0.1
 """Minimum CPU seconds over which the cost of a boundary is measured."""

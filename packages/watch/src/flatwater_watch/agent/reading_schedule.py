@@ -28,8 +28,8 @@ COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
 SLICE, SLICE_SHARE = 0.05, 1 / 5
 """CPU seconds of one slice of a census; where boundaries are rare, this share of the time between two of them."""
 UNASKED, LEAST_SLICE = 0.02, 0.01
-"""CPU seconds that a census may take beyond `COUNTING_SHARE` while nothing asks for it, and in a slice at least: what
-holds little is counted at its first reading, and what holds much and lives a second is not counted for half of it."""
+"""CPU seconds of a census beyond `COUNTING_SHARE` while nothing asks for it, and minimum CPU seconds of its slices: a
+small program is counted at its first reading, and a large one that lives a second is not counted for half of it."""
 TRACED = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
 INVESTIGATING = 0.06
@@ -126,7 +126,7 @@ def census_slice_seconds(
         pace: schedule of the watch.
         now: monotonic time.
         boundaries: boundaries passed so far; left out, between two of them.
-        unasked: CPU seconds of a census so far that nothing asks for, so that `CREDIT` is not for it; None of others.
+        unasked: CPU seconds so far of a census that nothing asks for, which gets no `CREDIT`; None for other censuses.
     """
     usual = max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
     left = inf if unasked is None else UNASKED + COUNTING_SHARE * (now - pace.began) - unasked

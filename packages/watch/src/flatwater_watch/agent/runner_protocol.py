@@ -1,4 +1,4 @@
-"""How a runner talks to the processes that it watches: by variables, which no line of them sees, and by files."""
+"""The protocol of a runner and the processes that it watches: variables, which no line of them sees, and files."""
 
 import os
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Boundaries of a program that does not know of the watch: optimizer steps, environment steps, epochs, requests.
 
 Libraries are prepared when the program imports them, right after their own code has run; nothing is imported that the
-program does not import. Wrapped functions do what they did before, with the same arguments and results.
+program does not import. Wrapped functions keep their behaviour, arguments and results.
 """
 
 import functools

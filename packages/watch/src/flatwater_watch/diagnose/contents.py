@@ -119,6 +119,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     kept = sum(leaf.kept for leaf in below)
     graph, base = any(leaf.graph for leaf in below), 0 < kept >= heavy / 2
     item = _item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
+    # One for each item, in their order, so that neighbours can be compared for redundancy.
     largest = [max(found, key=lambda leaf: leaf.bytes) for found in leaves if found]
     mean = holding.bytes / max(items * holding.instances, 1) * len(newest)
     if below and (graph or base or heavy >= mean / 2):

@@ -46,7 +46,7 @@ class AllocationSite:
     function: str
     """Qualified name without `<locals>`; `<module>` at the top level of a file."""
     operation: str
-    """`aten::mm` for tensors, `numpy` for arrays, `python` for other objects."""
+    """Name of the operation: `aten::mm` for tensors, `numpy` for arrays, `python` for other objects."""
 
     def __str__(self) -> str:
         where = "" if self.function == "<module>" else f" in {self.function}"

@@ -148,7 +148,7 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
     users = user_modules(roots)
     kinds = _kinds(garbage, users)  # a look makes a dict for each instance, which hangs together with nothing here
     walk = Walk(len(garbage), lambda _: False, len(garbage))
-    walk.seen.update(map(id, garbage))
+    walk.seen.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
     lasting = _old_garbage(garbage)
     kept = {id(obj) for obj in (*lasting, *_exclusive_objects(lasting, walk.seen))}
     sized = [(look_object(obj, walk).size, obj) for obj in (*garbage, *_exclusive_objects(garbage, walk.seen))]
@@ -272,7 +272,7 @@ def _words(
 
 
 def _largest_objects(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
-    """The largest objects that have so many bytes together."""
+    """The largest objects, until they have `enough` bytes together."""
     # Among equal sizes the newest first: older objects were made before the trace and have no line.
     taken: list[Any] = []
     total = 0

@@ -113,7 +113,7 @@ def _handles(items: Sequence[Any]) -> list[Any]:
             met += 1
             if _is_handle(type(obj)):
                 found.append(obj)
-                break
+                break  # one for each item: the growth is divided over items
             inside = look_object(obj, walk)
             if inside is not OPAQUE and inside.kind not in {"array", "graph"}:
                 waiting.extend(child for name, child in (*inside.parts, *inside.drawn) if name != ".<class>")

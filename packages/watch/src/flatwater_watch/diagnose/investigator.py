@@ -138,7 +138,7 @@ class Investigator:
 
     @property
     def unasked_seconds(self) -> float | None:
-        """CPU seconds of the first census so far, where nothing rises that it is to explain; else None."""
+        """CPU seconds of the first census so far, if nothing rises that it could explain; else None."""
         begins = self.state is CaseState.BEGINNING
         rises = self._last is not None and is_suspicious(self._record, {}, self._last)
         return self.censuses.spent if begins and not rises else None
@@ -184,6 +184,7 @@ class Investigator:
         taken = self.censuses.advance(reading.step)
         if taken is None:
             return None
+        # Without objects: nothing of the program may live longer until the second census.
         self._case.since, self._case.before = taken[0], taken[1].without_objects()
         self._case.modules = len(sys.modules)
         return CaseEvent.COUNTED

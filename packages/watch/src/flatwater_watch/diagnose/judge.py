@@ -340,6 +340,7 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
         return None
     if growth.resident >= growth.limit:
         return growth.step
+    # Without owners that are full by now, and without mapped pages, which the system takes back before the limit.
     going = (found for found in findings if found.plateau_step is None or found.plateau_step > growth.step)
     growing = [found for found in going if found.verdict != "mapped"]
     ends = sorted((found.plateau_step, found.bytes_per_step) for found in growing if found.plateau_step is not None)

@@ -130,7 +130,7 @@ class Tracer:
                 if made is not None:
                     votes[made] += max(1, size)
         if not votes and self._cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
-            self._frames = DEEP_FRAMES
+            self._frames = DEEP_FRAMES  # a trace that runs cannot get more frames: it begins anew
             tracemalloc.stop()
             tracemalloc.start(self._frames)
             self._before = 0

@@ -89,7 +89,7 @@ class Monitor(Investigator):
         self._over = over
         self._news += slower_at_the_end(self._record, self._last, self._unit)
         self._news += retention_at_the_end(self._record, self._last, self._unit)
-        self._may_trace = False
+        self._may_trace = False  # no reading will come at which a trace could end
         if self.state is CaseState.TRACING and wants_garbage(self._case):
             self._case.held = CASE.still
             self._follow_table(self._last)

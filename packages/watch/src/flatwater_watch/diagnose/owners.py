@@ -239,7 +239,7 @@ def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
 
 
 def resolve_all_ways(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
-    """At most so many containers at the end of a way, by the newest items: any of them may grow."""
+    """The containers at the end of a way, at most `most`, by the newest items: any of them may grow."""
     modules = user_modules(roots)
     # Not all roots: tasks and coroutines are looked for in the whole heap.
     named = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])

@@ -75,6 +75,7 @@ def watch_outside(
             if not _read_once_(looks, pid, at):
                 break
             looked(at / seconds)
+            # To the next point of the whole duration, so that delays of readings do not add up.
             time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
     if not looks.resident.steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")

@@ -93,7 +93,7 @@ def _column(text: bytes) -> tuple[Any, int]:
     while begin < end:
         stop = text.find(b",", begin + PIECE, end)
         values = text[begin : end if stop < 0 else stop].split(b",")
-        kept += values[-at % stride :: stride]
+        kept += values[-at % stride :: stride]  # the first of this piece whose place in the whole column fits
         at += len(values)
         begin = end if stop < 0 else stop + 1
     if (count - 1) % stride:

@@ -304,7 +304,7 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
     while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
         word = words.pop(0)
         own.append(word)
-        if "=" in word or word in FLAGS:
+        if "=" in word or word in FLAGS:  # these take no word after them
             continue
         if word == "--json" and not (words and words[0].endswith(".json")):
             own.append("-")

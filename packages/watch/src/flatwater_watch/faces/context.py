@@ -107,7 +107,7 @@ class Watch:
                 "a watch is open in this process: it sees everything, so there can be one only. Leave out this one, or "
                 "begin it after the `with` block of the other."
             )
-        if _open:
+        if _open:  # before this one begins, as only one can trace allocations
             _open[0].close()
         self._began = True
         self._process = self._reading.run_or_default(None, run_untraced, self._start_process_watch)

@@ -170,7 +170,7 @@ def _run(run: Callable[[], object], since: _MemoryPoint, until: int, series: Ser
 
 
 def _measure_memory(round_: int) -> _MemoryPoint:
-    """The memory in use after so many rounds, without garbage."""
+    """The memory in use after a number of rounds, without garbage."""
     gc.collect()
     return _MemoryPoint(round_, used_bytes())
 

@@ -39,6 +39,7 @@ def watch_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         held = os.open(name, _FOLDER)
         try:
+            # Held until the descriptor is closed, at the latest by the kernel at our death.
             with suppress(OSError):  # a file system without locks: then nothing is ever stale
                 fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
             yield Path(name)
@@ -116,6 +117,7 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
     if ending == WORKER:
         notes = read_notes(folder, WORKER)
     else:
+        # `.worker.json` ends in `.json` as well, so the workers' notes are taken out again.
         workers = {text for text, _ in read_notes(folder, WORKER)}
         notes = [note for note in read_notes(folder, PROGRAM) if note[0] not in workers]
     for text, at in notes:

@@ -131,7 +131,7 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):  # a bool is an int to Python
         raise TypeError(f"{value!r}: must be a number")
     if not isfinite(value):
         raise ValueError(f"{value!r}: must be finite")

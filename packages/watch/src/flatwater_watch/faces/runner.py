@@ -84,12 +84,12 @@ def python_command(words: Sequence[str]) -> list[str]:
 
 
 def _script(command: Sequence[str]) -> str | None:
-    """The script that a Python interpreter is told to run; None if it runs no script."""
+    """The script that a Python interpreter gets; None if it runs no script."""
     if not Path(command[0]).name.startswith("python"):
         return None
     words = iter(command[1:])
     for word in words:
-        if word in {"-W", "-X"}:
+        if word in {"-W", "-X"}:  # their value is no script
             next(words, None)
         elif not word.startswith("-"):
             return word

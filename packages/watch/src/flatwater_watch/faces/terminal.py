@@ -65,7 +65,7 @@ def _smaller_row(smaller: Sequence[Finding]) -> str:
 
 
 def _open(outcome: Outcome) -> Iterator[str]:
-    """Lines on growth without a cause: what is known of it, and what to try."""
+    """Lines on growth without a cause, with known facts and advice."""
     if outcome.sentence():
         yield ""
         yield from textwrap.wrap(f"open: {outcome.sentence()}", WIDTH, subsequent_indent="  ")

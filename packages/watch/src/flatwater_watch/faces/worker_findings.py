@@ -151,6 +151,7 @@ def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
 
 def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
     """Maximum workers of a group that lived at the same time: workers that follow each other are no sum."""
+    # A sweep over starts and ends; an end sorts before a start at the same time.
     began = [(seen.worker["ended_at"] - seen.worker["seconds"], 1) for seen in group]
     ended = [(seen.worker["ended_at"], -1) for seen in group]
     most = now = 0

@@ -51,7 +51,7 @@ class Holding:
     length: int
     """Items; elements of an array; nodes of a graph or of a linked structure. The mean over several containers."""
     capacity: int | None
-    """`maxlen` of a deque, `maxsize` of a queue or cache; None if nothing bounds it."""
+    """Maximum length: `maxlen` of a deque, `maxsize` of a queue or cache; None if nothing bounds it."""
     bytes: int
     """Bytes of all objects below it that no earlier holding holds."""
     instances: int = 1

@@ -306,7 +306,7 @@ def _unseen_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
 
 
 class OwnWeakref(weakref.ref[Any]):
-    """A weak reference of the walk, told apart from those that the program holds itself."""
+    """A weak reference of the walk, by its type distinct from those that the program holds."""
 
     __slots__ = ()
 

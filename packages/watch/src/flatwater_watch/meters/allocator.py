@@ -42,7 +42,7 @@ class AllocatorPages(AllocatorTotals):
 
 
 class Mallinfo2(ctypes.Structure):
-    """`struct mallinfo2` of malloc.h, glibc 2.33 or later."""
+    """The `struct mallinfo2` of malloc.h, glibc 2.33 or later."""
 
     _fields_ = [
         (name, ctypes.c_size_t)

@@ -122,7 +122,7 @@ class DetachedFork:
         return True
 
     def is_done_within_cpu(self, seconds: float) -> bool:
-        """Whether the work is done, after a wait until it has had so many CPU seconds, or thrice as many are over."""
+        """Whether the work is done, after a wait for `seconds` of its CPU time, or for three times as long."""
         until = monotonic() + BUSY * seconds
         while not self.is_done(PAUSE):
             if monotonic() >= until or process_cpu_seconds(self._pid) >= seconds:

@@ -69,7 +69,7 @@ def has_children() -> bool:
 
 
 def context_switches(pid: int) -> int | None:
-    """How often the main thread of a process has left its core; None while it runs, or if the system does not say."""
+    """Number of times that a process's main thread has left its core; None while it runs, or if it is not known."""
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
         own, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))

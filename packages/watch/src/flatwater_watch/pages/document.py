@@ -34,7 +34,8 @@ def document(
         footer: one sentence at the end.
     """
     charts = [chart for part in sections for block in part.blocks for chart in _charts(block)]
-    numbers = {id(chart): number for number, chart in enumerate(charts)}
+    numbers = {id(chart): number for number, chart in enumerate(charts)}  # by identity: equal charts are drawn twice
+    # Without a chart plotly.js is left out, which is most of a page's bytes.
     scripts = [_script(get_plotlyjs()), _script(read_asset("page.js"))] if charts else []
     return (
         _templates()

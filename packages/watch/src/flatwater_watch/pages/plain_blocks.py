@@ -44,6 +44,7 @@ def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
         TypeError: the value is neither.
     """
     match value:
+        # The order counts: Markup is a str, and a bool a number to Python.
         case Markup():
             return value.striptags()
         case None | bool() | str():
@@ -69,6 +70,7 @@ def _inside(value: object) -> Any:  # noqa: ANN401  (JSON)
 
 def _is_default(each: "Field[Any]", given: Mapping[str, object]) -> bool:
     value = given[each.name]
+    # By type as well: True equals 1, and must not be left out for it.
     return each.default is not MISSING and type(value) is type(each.default) and value == each.default
 
 

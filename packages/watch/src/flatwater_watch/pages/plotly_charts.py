@@ -51,7 +51,7 @@ def _complete_trace(mark: Mark, trace: Trace) -> Trace:
 
 
 def _plain(values: Sequence[Any]) -> list[Any]:
-    return [str(value) if isinstance(value, date) else value for value in values]
+    return [str(value) if isinstance(value, date) else value for value in values]  # plotly.js reads ISO dates
 
 
 def _barmode(marks: Sequence[Mark]) -> str:
@@ -171,14 +171,14 @@ def _axis(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
     if axis.title:
         found["title"] = {"text": axis.title}
     if axis.zero:
-        found["zeroline"] = True
+        found["zeroline"] = True  # off in the layout of `page.js`
     if axis.from_zero:
         found["rangemode"] = "tozero"
     if axis.span is not None:
         found["range"] = list(axis.span)
     if axis.rows:
         found |= {"tickvals": [*range(len(axis.rows))], "ticktext": [*axis.rows], "showgrid": False}
-        found["range"] = [-0.5, len(axis.rows) - 0.5]
+        found["range"] = [-0.5, len(axis.rows) - 0.5]  # half a row at both ends, for the bars of the outer rows
     if axis.kind == "round":
         first, last = axis.span or (0, FEW)
         found |= {"tickformat": "d"} | ({"dtick": 1} if last - first < FEW else {})

@@ -185,7 +185,7 @@ def rising_lately(values: Sequence[float], least: float) -> bool:
 
 
 def thin_evenly(series: Sequence[float], most: int = POINTS) -> Sequence[float]:
-    """At most `most` values of a series, evenly chosen, the first and the last included."""
+    """The values of a series, thinned evenly to at most `most`, the first and the last included."""
     n = len(series)
     return series if n <= most else [series[i * (n - 1) // (most - 1)] for i in range(most)]
 

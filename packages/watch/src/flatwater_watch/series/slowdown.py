@@ -75,7 +75,7 @@ def _stretches(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
 
     def until(step: float) -> float:
         at = max(1, bisect_left(steps, step))
-        return spent[at] - costs[at] * (steps[at] - step)
+        return spent[at] - costs[at] * (steps[at] - step)  # a cost is the mean since the reading before
 
     length = (steps[-1] - steps[0]) / DRIFT.blocks
     sums = [until(steps[0] + i * length) for i in range(DRIFT.blocks)] + [spent[-1]]
