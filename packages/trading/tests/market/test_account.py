@@ -196,19 +196,19 @@ def test_a_column_without_any_price() -> None:
 
 
 def test_observations_of_another_panel_are_refused() -> None:
-    with pytest.raises(DataError, match=r"observations \(2, 9, 1\) for a panel of 2 columns and 8 days"):
+    with pytest.raises(DataError, match=r"observations \(2, 9, 1\) .*\[2, 8, "):
         build_market(panel_of(np.ones((8, 2))), torch.zeros(2, 9, 1), CPU)
 
 
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: AccountConfig(position_share=0.0), r"env.account.position_share = 0.0: must be above 0 and at most 1"),
+        (lambda: AccountConfig(position_share=0.0), r"env.account.position_share = 0.0: .*above 0 .*1\b"),
         (
             lambda: TradeConfig(coefficient_max=1.0),
-            r"env.trade.coefficient_max = 1.0: must be above buy_threshold",
+            r"env.trade.coefficient_max = 1.0: .*buy_threshold",
         ),
-        (lambda: TradeConfig(target_low=60.0), r"env.trade.target_high = 50.0: must be at least target_low \(60.0\)"),
+        (lambda: TradeConfig(target_low=60.0), r"env.trade.target_high = 50.0: .*target_low \(60.0\)"),
     ],
 )
 def test_a_config_that_cannot_work_names_its_field(make: object, told: str) -> None:

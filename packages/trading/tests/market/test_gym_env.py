@@ -109,16 +109,16 @@ def test_a_reset_moves_the_window_of_a_live_env(market: Market, given: dict[str,
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"start_idx": 6}, r"reset start_idx = 6: must be within the tradable rows 7 .. 50"),
+        ({"start_idx": 6}, r"reset start_idx = 6: .*7 \.\. 50"),
         ({"start_idx": 50}, r"reset start_idx = 50"),
-        ({"start_idx": 40}, r"reset end_idx = 56: must be within .* 7 .. 50 and after start_idx \(40\)"),
+        ({"start_idx": 40}, r"reset end_idx = 56: .*7 \.\. 50 .*start_idx \(40\)"),
         ({"start_idx": 10, "end_idx": 10}, r"reset end_idx = 10"),
         (
             {"start_idx": 10, "end_idx": 20, "trading_end_idx": 20},
             r"reset trading_end_idx = 20: .*end_idx \(20\)",
         ),
         ({"start_idx": 10, "end_idx": 14}, r"reset trading_end_idx = 10"),
-        ({"options": {"start": 10}}, r"no reset option 'start': expected start_idx, end_idx, trading_end_idx"),
+        ({"options": {"start": 10}}, r"'start': .*start_idx, end_idx, trading_end_idx"),
     ],
 )
 def test_a_window_that_cannot_be_is_refused(market: Market, given: dict[str, int], told: str) -> None:
@@ -130,9 +130,9 @@ def test_a_window_that_cannot_be_is_refused(market: Market, given: dict[str, int
 @pytest.mark.parametrize(
     ("days", "told"),
     [
-        (Days(6, 50), r"days.first = 6: must be at least 7: an observation shows env.episode.context \(8\)"),
-        (Days(7, 61), r"days = .* within the 60 rows"),
-        (Days(7, 22), r"15 tradable days for episodes of 16: nothing fits"),
+        (Days(6, 50), r"days.first = 6: .*\b7: .*env.episode.context \(8\)"),
+        (Days(7, 61), r"days = .*60 rows"),
+        (Days(7, 22), r"15 tradable days .*16: "),
     ],
 )
 def test_days_that_hold_no_episode_are_refused(market: Market, days: Days, told: str) -> None:
@@ -142,7 +142,7 @@ def test_days_that_hold_no_episode_are_refused(market: Market, days: Days, told:
 
 def test_a_panel_that_is_not_normalised_is_refused(market: Market) -> None:
     market.observations[2, 30, 1] = 55.0
-    with pytest.raises(ConfigError, match="values from 0 to 55"):
+    with pytest.raises(ConfigError, match=r"\b0 to 55\b"):
         TradingEnv(market, SMALL, TRADABLE)
 
 

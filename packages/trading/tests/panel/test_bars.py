@@ -45,9 +45,7 @@ def row(panel: Panel, day: int) -> list[float]:
 @pytest.mark.parametrize("form", FORMS)
 def test_each_day_becomes_a_row(form: str, tmp_path: Path) -> None:
     file = written(hourly(), form, tmp_path / "AAPL.csv")
-    with pytest.raises(
-        DataError, match=r"intraday prices: AAPL has 7 rows on 2024-03-04, from .* --bars daily .* --bars last"
-    ):
+    with pytest.raises(DataError, match=r"AAPL .*7 rows .*2024-03-04.*--bars daily .*--bars last"):
         read_prices(file)
     daily, last = (read_prices(file, bars=bars).panel for bars in ("daily", "last"))  # type: ignore[arg-type]  # both are
     assert daily.valid.shape == last.valid.shape == (20, 1)
@@ -81,7 +79,7 @@ def test_wide_files_and_holes(tmp_path: Path) -> None:
 
 def test_a_time_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     frame = pl.concat([hourly(), hourly()[3:4]])
-    with pytest.raises(DataError, match=r"row 141, AAPL: .* is there already in row 4"):
+    with pytest.raises(DataError, match=r"row 141, AAPL: .*row 4\b"):
         read_prices(written(frame, "ISO", tmp_path / "AAPL.csv"), bars="daily")
 
 

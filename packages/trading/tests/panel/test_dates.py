@@ -35,11 +35,11 @@ def test_a_day_in_any_form(text: str) -> None:
 @pytest.mark.parametrize("kind", [pl.Int64, pl.String])
 def test_numbers_since_1970(number: int, kind: type[pl.DataType], caplog: pytest.LogCaptureFixture) -> None:
     assert parse_dates(FILE, pl.Series("date", [number]).cast(kind)).to_list() == [DAY.date()]
-    assert ("numbers since 1970" in caplog.text) == (number > 20240331)
+    assert ("1970" in caplog.text) == (number > 20240331)
 
 
 def test_seconds_among_milliseconds_are_refused() -> None:
-    with pytest.raises(DataError, match="row 2, column date: 1711917000 is not a date"):
+    with pytest.raises(DataError, match=r"row 2, column date: 1711917000 .*2013-03-01"):
         parsed(1711917000_000, 1711917000)
 
 
@@ -52,32 +52,32 @@ def test_one_number_above_12_decides_and_none_is_never_guessed(days: list[dt.dat
     if any(day.day > 12 for day in days):
         assert parsed(*text) == days
     else:
-        with pytest.raises(DataError, match=r"row 1, column date: .* Add --dates mdy \(month first\) or --dates dmy"):
+        with pytest.raises(DataError, match=r"row 1, column date: .*--dates mdy .*--dates dmy"):
             parsed(*text)
 
 
 def test_orders_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(DataError, match=r"31/01/2024 \(row 3\) can only be day, month, year, and 02/28/2024 \(row 2\)"):
+    with pytest.raises(DataError, match=r"31/01/2024 \(row 3\) .*day, month, year.*02/28/2024 \(row 2\)"):
         parsed("01/02/2024", "02/28/2024", "31/01/2024")
-    with pytest.raises(DataError, match=r"row 1, column date: 02/28/2024 \(row 1\) can only be month, day, year"):
+    with pytest.raises(DataError, match=r"row 1, column date: 02/28/2024 \(row 1\) .*month, day, year"):
         parsed("02/28/2024", order="dmy")
-    with pytest.raises(DataError, match="has year, month, day, and --dates dmy asks for day, month, year"):
+    with pytest.raises(DataError, match=r"year, month, day.*--dates dmy .*day, month, year"):
         parsed("2024-01-01", order="dmy")
 
 
 def test_one_form_for_a_column() -> None:
-    with pytest.raises(DataError, match=r"row 2, column date: '03/31/2024' is not a date.*\(row 1 has '2024-03-30'\)"):
+    with pytest.raises(DataError, match=r"row 2, column date: '03/31/2024' .*\(row 1 .*'2024-03-30'\)"):
         parsed("2024-03-30", "03/31/2024")
-    with pytest.raises(DataError, match="row 2, column date: '31-Foo-2024' is not a date"):
+    with pytest.raises(DataError, match=r"row 2, column date: '31-Foo-2024' .*2013-03-01"):
         parsed("31-Mar-2024", "31-Foo-2024")
 
 
 def test_a_time_with_a_zone_gives_its_local_day(caplog: pytest.LogCaptureFixture) -> None:
     zoned = pl.Series("date", [DAY]).dt.replace_time_zone("America/New_York")  # in Greenwich it is April already
     assert parse_dates(FILE, zoned).to_list() == [DAY.date()]
-    assert "time stamps with a zone (America/New_York): a day is the local date" in caplog.text
+    assert "zone (America/New_York)" in caplog.text
     assert parsed("2024-03-31T20:30:00-04:00", "2024-11-30T20:30:00-05:00") == [DAY.date(), dt.date(2024, 11, 30)]
-    assert "with a zone (-04:00, -05:00)" in caplog.text
+    assert "zone (-04:00, -05:00)" in caplog.text
 
 
 def test_times_without_a_zone_are_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:

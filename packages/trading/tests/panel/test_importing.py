@@ -142,8 +142,8 @@ def test_one_price_each_is_the_close_and_it_is_said(tmp_path: Path, caplog: pyte
     assert panel.instruments == ("ZZ", "AA")
     for price in LONG[2:]:
         np.testing.assert_array_equal(panel.feature(price), [[5, 6], [np.nan, 7]])
-    assert "one price a day for 2 instruments" in caplog.text
-    assert "open, high and low are set equal" in caplog.text
+    assert "2 instruments" in caplog.text
+    assert "open, high and low" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "nan", "NaN", "NA", "n/a", "null", "None", "-", "  "])
@@ -157,7 +157,7 @@ def test_the_usual_words_for_missing_are_understood(tmp_path: Path, text: str) -
 
 def test_only_the_chosen_are_investable(tmp_path: Path) -> None:
     np.testing.assert_array_equal(import_panel(csv(tmp_path, rows()), investable=["BB"]).investable, [1])
-    with pytest.raises(DataError, match=r"names no instrument of the panel: CC\. Choose from: AA, BB"):
+    with pytest.raises(DataError, match=r"investable .*: CC\. .*: AA, BB"):
         import_panel(csv(tmp_path, rows()), investable=["BB", "CC"])
 
 
@@ -178,23 +178,23 @@ def swap(one: int, other: int) -> Callable[[Rows], None]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (cell(3, "close", 0), r"row 3, AA on 2020-01-03: close = 0: must be above 0"),
-        (cell(6, "low", -1.5), r"row 6, BB on 2020-01-03: low = -1.5: must be above 0"),
-        (cell(2, "high", 10.0), r"row 2, AA on 2020-01-02: high = 10, low = 11: the high is below the low"),
-        (cell(7, "close", 30), r"row 7, BB on 2020-01-04: close = 30, high = 26: the close is above the high"),
-        (cell(7, "close", 5), r"row 7, BB on 2020-01-04: close = 5, low = 23: the close is below the low"),
-        (cell(4, "date", "2020-01-03"), r"row 4, AA: 2020-01-03 is there already in row 3"),
-        (cell(7, "date", "2020-01-01"), r"row 7, BB: 2020-01-01 is there already in row 5"),
-        (swap(2, 3), r"row 3, AA: 2020-01-02 comes after 2020-01-03 \(row 2\)\. Sort the rows by date"),
-        (cell(5, "date", "soon"), r"row 5, column date: 'soon' is not a date\. Write 2013-03-01"),
-        (cell(5, "date", "02/01/2020"), r"row 5, column date: '02/01/2020' is not a date"),
-        (cell(5, "date", "2020-02-30"), r"row 5, column date: '2020-02-30' is not a date"),
-        (cell(5, "date", ""), r"row 5, column date: an empty cell is not a date"),
-        (cell(2, "open", "1O.5"), r"row 2, column open: '1O.5' is not a finite number"),
-        (cell(2, "open", "inf"), r"row 2, column open: 'inf' is not a finite number"),
-        (cell(2, "symbol", ""), r"row 2, column symbol: the symbol is empty"),
-        (lambda t: [cell(n, "close", None)(t) for n in (5, 6, 7)], r"column close: BB has not one closing price"),
-        (list.clear, r"the file has no rows"),
+        (cell(3, "close", 0), r"row 3, AA on 2020-01-03: close = 0: .*above 0"),
+        (cell(6, "low", -1.5), r"row 6, BB on 2020-01-03: low = -1.5: .*above 0"),
+        (cell(2, "high", 10.0), r"row 2, AA on 2020-01-02: high = 10, low = 11: "),
+        (cell(7, "close", 30), r"row 7, BB on 2020-01-04: close = 30, high = 26: "),
+        (cell(7, "close", 5), r"row 7, BB on 2020-01-04: close = 5, low = 23: "),
+        (cell(4, "date", "2020-01-03"), r"row 4, AA: 2020-01-03 .* row 3\."),
+        (cell(7, "date", "2020-01-01"), r"row 7, BB: 2020-01-01 .* row 5\."),
+        (swap(2, 3), r"row 3, AA: 2020-01-02 .*2020-01-03 \(row 2\)\. Sort"),
+        (cell(5, "date", "soon"), r"row 5, column date: 'soon' .*2013-03-01"),
+        (cell(5, "date", "02/01/2020"), r"row 5, column date: '02/01/2020' .*2013-03-01"),
+        (cell(5, "date", "2020-02-30"), r"row 5, column date: '2020-02-30' .*2013-03-01"),
+        (cell(5, "date", ""), r"row 5, column date: an empty cell .*2013-03-01"),
+        (cell(2, "open", "1O.5"), r"row 2, column open: '1O.5' .*number"),
+        (cell(2, "open", "inf"), r"row 2, column open: 'inf' .*number"),
+        (cell(2, "symbol", ""), r"row 2, column symbol: .*empty"),
+        (lambda t: [cell(n, "close", None)(t) for n in (5, 6, 7)], r"column close: BB .*not one"),
+        (list.clear, r".*no rows"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path: Path, spoil: Callable[[Rows], object], message: str) -> None:
@@ -221,45 +221,45 @@ def test_wide_errors_name_the_column_of_the_file(tmp_path: Path) -> None:
     table = [[f"2020-01-0{d}", 1, 2, 1, 1.5, 1, 2, 1, 1.5] for d in (1, 2, 3)]
     names = ("date", *(f"{n}_{price}" for n in ("AA", "BB") for price in LONG[2:]))
     table[1][8] = -4
-    with pytest.raises(DataError, match=r"row 2, BB on 2020-01-02: BB_close = -4: must be above 0"):
+    with pytest.raises(DataError, match=r"row 2, BB on 2020-01-02: BB_close = -4: .*above 0"):
         import_panel(csv(tmp_path, table, names))
     table[1][8] = "x"
-    with pytest.raises(DataError, match=r"row 2, column BB_close: 'x' is not a finite number"):
+    with pytest.raises(DataError, match=r"row 2, column BB_close: 'x' .*number"):
         import_panel(csv(tmp_path, table, names))
     for row in table:
         row[8] = None
-    with pytest.raises(DataError, match=r"column BB_close: BB has not one closing price"):
+    with pytest.raises(DataError, match=r"column BB_close: BB .*not one"):
         import_panel(csv(tmp_path, table, names))
-    with pytest.raises(DataError, match=r"row 3, AA: 2020-01-02 comes after 2020-01-03"):
+    with pytest.raises(DataError, match=r"row 3, AA: 2020-01-02 .*2020-01-03 \(row 2\)"):
         import_panel(csv(tmp_path, [table[0], table[2], table[1]], names))
-    with pytest.raises(DataError, match=r"instrument BB has no column for low"):
+    with pytest.raises(DataError, match=r"instrument BB .*\blow\b"):
         import_panel(csv(tmp_path, table, tuple(n.replace("BB_low", "volume") for n in names)))
 
 
 @pytest.mark.parametrize("missing", LONG[1:])
 def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
     names = tuple(name if name != missing else "other" for name in LONG)
-    with pytest.raises(DataError, match=rf"column {missing} missing \(found: .*other.*Long form needs"):
+    with pytest.raises(DataError, match=rf"column {missing} missing .*other.*--map {missing}=COLUMN"):
         import_panel(csv(tmp_path, rows(), names))
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="columns 'close' and 'Close' have the same name"):
+    with pytest.raises(DataError, match=r"columns 'close' and 'Close' .*same name"):
         import_panel(csv(tmp_path, [[*row, 1] for row in rows()], (*LONG, "Close")))
 
 
 @pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
-        ("a.csv", b"", "a.csv: the file is empty"),
-        ("a.csv", b"date,close\n", "a.csv: the file has no rows"),
-        ("a.csv", b"date\n2020-01-01\n", "no column with prices"),
-        ("a.parquet", b"not parquet", "a.parquet: the file cannot be read as parquet"),
+        ("a.csv", b"", r"a\.csv: .*empty"),
+        ("a.csv", b"date,close\n", r"a\.csv: .*no rows"),
+        ("a.csv", b"date\n2020-01-01\n", "no column .*prices"),
+        ("a.parquet", b"not parquet", r"a\.parquet: .*as parquet"),
         ("a.csv", b"\xff\xfe\x00date", "a.csv: "),
         (
             "a.numbers",
             b"PK",
-            r"a.numbers: a panel is imported from .parquet, .csv, .csv.gz, .*, not from '.numbers'. Save it as one",
+            r"a\.numbers: .*\.parquet, \.csv, \.csv\.gz, .*'\.numbers'\. Save",
         ),
     ],
 )
@@ -279,7 +279,7 @@ def test_a_rounding_error_between_close_and_high_is_no_error(tmp_path: Path) -> 
     cell(2, "close", 14 * (1 + 5e-6))(table)
     import_panel(csv(tmp_path, table))
     cell(2, "close", 14 * (1 + 5e-5))(table)
-    with pytest.raises(DataError, match="the close is above the high"):
+    with pytest.raises(DataError, match=r"row 2, AA .*close = 14\.0007, high = 14: "):
         import_panel(csv(tmp_path, table))
 
 
@@ -307,7 +307,7 @@ def test_an_adjusted_close_scales_every_price(tmp_path: Path, caplog: pytest.Log
     panel = import_panel(file)
     assert panel.feature("close")[:, 0].tolist() == [50, 55, 56]
     assert panel.feature("high")[:, 0].tolist() == [55, 60, 60]
-    assert "scaled by the adjusted close (Adj Close)" in caplog.text
+    assert "(Adj Close)" in caplog.text
     assert "not used: Volume" in caplog.text
     assert "splits" not in caplog.text
 
@@ -316,10 +316,10 @@ def test_an_adjusted_close_scales_every_price(tmp_path: Path, caplog: pytest.Log
     assert import_panel(wide).feature("close").tolist() == [[50, 3], [60, 4]]
 
     file.write_text(file.read_text().replace("110,55,7", "110,,7"))
-    with pytest.raises(DataError, match="row 2, column Adj Close: empty beside a close of 110"):
+    with pytest.raises(DataError, match=r"row 2, column Adj Close: .*\b110\b"):
         import_panel(file)
     wide.write_text("date,A_adj_close\n2024-01-01,100\n")
-    with pytest.raises(DataError, match="column A_adj_close: A has no other price"):
+    with pytest.raises(DataError, match=r"column A_adj_close: A .*\bA_close\b"):
         import_panel(wide)
 
 
@@ -336,7 +336,7 @@ def test_a_move_like_a_split_is_told(ratio: float, said: str, tmp_path: Path, ca
     text = "\n".join(f"2020-01-0{day},{close}" for day, close in enumerate(closes, start=1))
     (tmp_path / "p.csv").write_text(f"date,A\n{text}\n")
     import_panel(tmp_path / "p.csv")
-    assert f"look like splits: A {said}" in caplog.text
+    assert f"splits: A {said}" in caplog.text
 
 
 def test_nothing_is_said_of_a_file_that_is_refused_but_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -346,10 +346,9 @@ def test_nothing_is_said_of_a_file_that_is_refused_but_why(tmp_path: Path, caplo
     assert not caplog.text
     (tmp_path / "p.csv").write_text("date,A\n2020-01-02,100\n2020-01-01,3\n")
     import_panel(tmp_path / "p.csv")
-    assert [record.message.split(": ")[1][:20] for record in caplog.records] == [
-        "one price a day for ",
-        "the newest day comes",
-    ]
+    prices, order = (record.message for record in caplog.records)
+    assert "one price" in prices
+    assert "newest day" in order
 
 
 def test_a_crash_that_is_no_ratio_of_shares_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -371,7 +370,7 @@ def test_files_of_other_countries_are_read(separator: str, tmp_path: Path) -> No
     assert panel.feature("close")[:, 0].tolist() == [1005, 1005.5]
     assert panel.feature("high")[:, 0].tolist() == [1010.25, 1006]
     (tmp_path / "p.csv").write_text("\n".join(separator.join(row) for row in [*rows, ["2.2.24", "1", "1", "1", "1"]]))
-    with pytest.raises(DataError, match=r"row 3, column Date: '2\.2\.24' is not a date"):
+    with pytest.raises(DataError, match=r"row 3, column Date: '2\.2\.24' .*2013-03-01"):
         import_panel(tmp_path / "p.csv")
 
 
@@ -379,15 +378,13 @@ def test_the_newest_day_may_come_first(tmp_path: Path, caplog: pytest.LogCapture
     turned = csv(tmp_path, rows()[::-1])
     panel = import_panel(turned)
     assert same(panel, import_panel(csv(tmp_path, rows())))
-    assert "the newest day comes first: sorted by date" in caplog.text
+    assert "newest day" in caplog.text
 
 
 def test_what_is_only_watched_may_be_of_any_sign(tmp_path: Path) -> None:
     table: Rows = [[f"2020-{1 + day // 28:02}-{1 + day % 28:02}", 100 + day % 3, 1 - day / 30] for day in range(60)]
     source = csv(tmp_path, table, ("date", "ETF_A", "SPREAD"))
-    with pytest.raises(
-        DataError, match=r"row 31, SPREAD on 2020-02-03: SPREAD = 0: .*--investable if this is no price"
-    ):
+    with pytest.raises(DataError, match=r"row 31, SPREAD on 2020-02-03: SPREAD = 0: .*--investable"):
         import_panel(source)
     panel = import_panel(source, investable=["ETF*"])
     assert panel.investable.tolist() == [0]
@@ -401,6 +398,6 @@ def test_what_is_only_watched_may_be_of_any_sign(tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_fits_nothing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"names no instrument of the panel: ETF\*\. Choose from: AA, BB"):
+    with pytest.raises(DataError, match=r"investable .*: ETF\*\. .*: AA, BB"):
         import_panel(csv(tmp_path, rows()), investable=["AA", "ETF*"])
     assert import_panel(csv(tmp_path, rows()), investable=["?A", "AA"]).investable.tolist() == [0]

@@ -32,7 +32,7 @@ def test_parquet_with_lists(kind: pl.DataType, tmp_path: Path, caplog: pytest.Lo
     panel = import_panel(tmp_path / "p.parquet")
     assert panel.instruments == ("A", "B")
     np.testing.assert_array_equal(panel.values, expected(tmp_path))
-    assert "open = number 1, high = number 3, low = number 4, close = number 2; the others are not used" in caplog.text
+    assert "open = number 1, high = number 3, low = number 4, close = number 2" in caplog.text
 
 
 @pytest.mark.parametrize("between", [",", ", ", " ", "\n  "])
@@ -52,23 +52,21 @@ def test_a_missing_list_is_a_day_without_prices(tmp_path: Path) -> None:
 
 def test_lists_of_another_length_need_places(tmp_path: Path) -> None:
     pl.DataFrame({"date": DAYS, "A": [[10.0, 12.0, 9.0, 11.0, 500.0]] * 5}).write_parquet(tmp_path / "p.parquet")
-    with pytest.raises(
-        DataError, match=r"column A: lists of 5 numbers.*Add, for instance, --map open=1 high=2 low=3 clo"
-    ):
+    with pytest.raises(DataError, match=r"column A: .*5 numbers.*--map open=1 high=2 low=3 clo"):
         import_panel(tmp_path / "p.parquet")
     places = {"open": "1", "high": "2", "low": "3", "close": "4"}
     assert import_panel(tmp_path / "p.parquet", columns=places).feature("close")[:, 0].tolist() == [11] * 5
-    with pytest.raises(DataError, match="column A: lists of 5 numbers"):
+    with pytest.raises(DataError, match=r"column A: .*5 numbers"):
         import_panel(tmp_path / "p.parquet", columns=places | {"close": "6"})
 
 
 def test_a_list_that_is_too_short_is_named(tmp_path: Path) -> None:
     pl.DataFrame({"date": DAYS, "A": [A[0], A[1], A[2][:4], A[3], A[4]]}).write_parquet(tmp_path / "p.parquet")
-    with pytest.raises(DataError, match=r"row 3, column A: a list of 4 numbers, others have 9"):
+    with pytest.raises(DataError, match=r"row 3, column A: .*4 numbers.* 9\b"):
         import_panel(tmp_path / "p.parquet")
 
 
 def test_text_in_a_list_is_named(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text('date,A\n2024-01-01,"[1,x,1,1,0,0,0,0,0]"\n')
-    with pytest.raises(DataError, match=r"row 1, column A\[close\]: 'x' is not a finite number"):
+    with pytest.raises(DataError, match=r"row 1, column A\[close\]: 'x' .*number"):
         import_panel(tmp_path / "p.csv")

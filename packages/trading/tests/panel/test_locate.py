@@ -89,7 +89,7 @@ def test_the_cache_is_in_the_home_folder_without_xdg(monkeypatch: pytest.MonkeyP
 
 def test_a_cache_that_cannot_be_made_says_what_to_do(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(source))
-    with pytest.raises(DataError, match=r"cannot be made: Not a directory\. Set XDG_CACHE_HOME"):
+    with pytest.raises(DataError, match=r"Not a directory\..*XDG_CACHE_HOME"):
         load_panel(str(source))
 
 
@@ -98,9 +98,9 @@ def test_what_cannot_be_found_or_read_is_refused(tmp_path: Path, cache: Path) ->
         load_panel(str(tmp_path / "none.csv"))
     with pytest.raises(DataError, match="No such file"):
         load_panel(str(tmp_path / "none.safetensors"))
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is a folder"):
         load_panel(str(tmp_path))
-    with pytest.raises(ConfigError, match="has no size"):
+    with pytest.raises(ConfigError, match=r"'synthetic:big' .*no size"):
         load_panel("synthetic:big")
     assert not cache.exists()
 

@@ -26,9 +26,8 @@ def test_columns_of_any_name_are_mapped(tmp_path: Path) -> None:
 def test_names_of_vendors_are_guessed_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     panel = read(tmp_path, f"Kuerzel,Datum,PX_LAST\n{ROWS}")
     assert panel.feature("close").tolist() == [[98, 140.5], [97.5, 141]]
-    assert (
-        "taken: Kuerzel as symbol, Datum as date, PX_LAST as close. If that is wrong, add --map symbol=" in caplog.text
-    )
+    assert "Kuerzel as symbol, Datum as date, PX_LAST as close" in caplog.text
+    assert "--map symbol=" in caplog.text
 
 
 def test_what_is_mapped_goes_before_what_would_be_guessed(tmp_path: Path) -> None:
@@ -45,13 +44,11 @@ def test_an_asterisk_stands_for_the_instrument(tmp_path: Path) -> None:
 
 
 def test_a_failed_guess_shows_the_option_to_write(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"column date and close missing \(found: Kuerzel, Wann, P\).*--map date=COLUMN c"
-    ):
+    with pytest.raises(DataError, match=r"column date and close missing .*Kuerzel, Wann, P\).*--map date=COLUMN c"):
         read(tmp_path, f"Kuerzel,Wann,P\n{ROWS}")
-    with pytest.raises(DataError, match=r"--map close=PX: there is no column PX \(found: symbol, date, P\)"):
+    with pytest.raises(DataError, match=r"--map close=PX: .*PX .*: symbol, date, P\)"):
         read(tmp_path, f"symbol,date,P\n{ROWS}", close="PX")
-    with pytest.raises(DataError, match=r"--map kurs=P: kurs is none of symbol, date, open"):
+    with pytest.raises(DataError, match=r"--map kurs=P: kurs .*symbol, date, open"):
         read(tmp_path, f"symbol,date,P\n{ROWS}", kurs="P")
 
 
@@ -64,7 +61,7 @@ def test_a_share_whose_symbol_is_one_letter_is_no_price(tmp_path: Path) -> None:
 def test_a_file_of_one_instrument_has_the_name_of_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     head = "Date,Open,High,Low,Close\n"
     assert read(tmp_path, f"{head}2024-01-02,5,7,4,6\n").instruments == ("kurse",)
-    assert "all rows are taken as kurse, the file's name" in caplog.text
+    assert "taken as kurse" in caplog.text
     with pytest.raises(
         DataError, match=r"column symbol missing, and 2024-01-02 \(row 1, column Date\) is there more tha"
     ):
@@ -94,7 +91,7 @@ def test_a_column_writes_its_numbers_one_way_and_one_that_does_not_say_as_the_ot
 
 def test_a_column_of_both_ways_is_refused_by_its_cell_unless_one_is_named(tmp_path: Path) -> None:
     text = "date;A\n2024-01-02;25.34\n2024-01-03;25,34\n"
-    with pytest.raises(DataError, match="row 2, column A: '25,34' is not a finite number"):
+    with pytest.raises(DataError, match=r"row 2, column A: '25,34' .*number"):
         read(tmp_path, text)
     (tmp_path / "p.csv").write_text("date;A\n2024-01-02;1.005\n")
     given = {way: import_panel(tmp_path / "p.csv", decimal=way) for way in ("point", "comma")}

@@ -122,21 +122,21 @@ def test_they_are_observed_by_name(tmp_path: Path) -> None:
     observation_panel(panel, ("signal", "rsi"), stats, out)
     signal = table()["signal"][:DAYS].to_numpy()
     np.testing.assert_allclose(out[0, :, 0], (signal - signal.mean()) / signal.std(), rtol=1e-4, atol=1e-5)
-    with pytest.raises(DataError, match="no feature 'signal' to observe"):
+    with pytest.raises(DataError, match="feature 'signal' to observe"):
         find_features(["signal"], read(tmp_path).features)
 
 
 @pytest.mark.parametrize(
     ("feature", "said"),
     [
-        ("volume", r"--features volume: there is no column of that name \(found: symbol, date, close, signal, rsi\)"),
-        ("return", "--features return: the name is taken"),
-        ("close", "--features close: the name is taken"),
-        ("signals_of_mine:ahead", r"ahead of A on 2024-01-30 is None as of .* with later days known: it looks ahead"),
-        ("signals_of_mine:scaled", "scaled of A on 2024-01-01 .* it looks ahead"),
-        ("signals_of_mine:words", "words holds String. Return one number"),
-        ("signals_of_mine:number", "returned no frame with symbol, date"),
-        ("signals_of_mine:infinite", "feature infinite: A on 2024-01-01 is infinite"),
+        ("volume", r"--features volume: .*: symbol, date, close, signal, rsi\)"),
+        ("return", "--features return: .*taken"),
+        ("close", "--features close: .*taken"),
+        ("signals_of_mine:ahead", r"ahead of A on 2024-01-30 is None .*looks ahead"),
+        ("signals_of_mine:scaled", "scaled of A on 2024-01-01 .*looks ahead"),
+        ("signals_of_mine:words", "words .*String.*one number"),
+        ("signals_of_mine:number", "no frame .*symbol, date"),
+        ("signals_of_mine:infinite", "feature infinite: A on 2024-01-01 .*infinite"),
         ("signals_of_mine:nothing", r"has no attribute 'nothing'\)\. Wanted is MODULE:FUNCTION"),
         ("no_such_module:alpha", "No module named 'no_such_module'"),
     ],

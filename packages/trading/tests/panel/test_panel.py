@@ -28,7 +28,7 @@ def test_a_feature_is_a_view_under_its_name() -> None:
 
 
 def test_an_unknown_feature_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(DataError, match=r"'volume' is not in the panel.*open, close, high, low, rsi"):
+    with pytest.raises(DataError, match=r"'volume' .*panel.*open, close, high, low, rsi"):
         small().feature("volume")
 
 
@@ -59,9 +59,9 @@ def test_investable_columns_increase_whatever_the_order_asked_for() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"investable": ("A", "X", "Y")}, r"names no instrument of the panel: X, Y\. Choose from: A, B, C"),
-        ({"investable": ()}, "investable is empty"),
-        ({"instruments": ("A", "B", "A")}, "'A' appears twice"),
+        ({"investable": ("A", "X", "Y")}, r"investable .*: X, Y\. .*: A, B, C"),
+        ({"investable": ()}, "investable .*empty"),
+        ({"instruments": ("A", "B", "A")}, "'A' .*twice"),
     ],
 )
 def test_wrong_names_are_refused(changes: dict[str, object], message: str) -> None:

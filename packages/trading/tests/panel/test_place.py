@@ -111,7 +111,7 @@ def test_a_price_beyond_what_a_panel_holds_is_refused_with_its_row(price: str, s
 @pytest.mark.parametrize(("row", "fields"), [("A,2000-02-01,1,2", 4), ("A,2000-02-01,1,2,1,2,3", 7), ("A", 1)])
 def test_a_ragged_row_is_refused_by_its_line(row: str, fields: int) -> None:
     Path("prices.csv").write_text(HEAD + ROWS + row + "\n")
-    with pytest.raises(DataError, match=f"line 30: has {fields} fields, and the head has 6"):
+    with pytest.raises(DataError, match=rf"line 30: .*\b{fields} fields.* 6\b"):
         import_panel(Path("prices.csv"))
 
 

@@ -32,9 +32,7 @@ def test_the_reference_panel() -> None:
 def test_one_day_too_few_says_how_many_and_what_to_change() -> None:
     needed = 504 + 252 + 251
     assert len(split_days(needed, context=504, config=SplitConfig()).train) == 1
-    with pytest.raises(
-        ConfigError, match=rf"1006 rows, but {needed} or more.*lower env\.episode\.context, splits\.val"
-    ):
+    with pytest.raises(ConfigError, match=rf"1006 rows, .*{needed} or more.*env\.episode\.context, splits\.val"):
         split_days(needed - 1, context=504, config=SplitConfig())
 
 
@@ -44,7 +42,7 @@ def test_one_day_too_few_says_how_many_and_what_to_change() -> None:
 def test_an_episode_must_fit_into_every_split(days: int, episode: int, split: str) -> None:
     splits = split_days(days, context=5, config=SplitConfig())
     check_episode(splits, min(len(splits.train), 251))
-    with pytest.raises(ConfigError, match=rf"the {split} split has {episode - 1} rows, but an episode needs {episode}"):
+    with pytest.raises(ConfigError, match=rf"{split} split .*{episode - 1} rows, .* {episode} \("):
         check_episode(splits, episode)
 
 

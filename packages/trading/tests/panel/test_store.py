@@ -108,20 +108,20 @@ def test_a_truncated_file_is_refused(stored: Path, share: float) -> None:
 @pytest.mark.parametrize("contents", [b"", b"PAR1 and more", b"\x02" + b"\0" * 7 + b"[]", b"\x02" + b"\0" * 7 + b"{}"])
 def test_a_foreign_file_is_refused(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "foreign").write_bytes(contents)
-    with pytest.raises(DataError, match=r"foreign: this is no stored panel.*flatwater panel import"):
+    with pytest.raises(DataError, match=r"foreign: .*flatwater panel import"):
         open_panel(tmp_path / "foreign")
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nothing: the panel cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"nothing: .*No such file"):
         open_panel(tmp_path / "nothing")
 
 
 def test_a_place_that_cannot_be_written_leaves_nothing_behind(panel: Panel, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(DataError, match=r"folder: .*written: .*director"):
         save_panel(panel, tmp_path / "folder")
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(DataError, match=r"no_folder/panel: .*written: .*director"):
         save_panel(panel, tmp_path / "no_folder" / "panel")
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
 
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_the_old_file(stored: Path) -> None:
         "except DataError as wrong:\n    print(wrong)\n"
     )
     said = subprocess.run([sys.executable, "-c", program, str(stored)], capture_output=True, text=True, check=True)
-    assert "the panel cannot be written: File too large" in said.stdout
+    assert "File too large" in said.stdout
     assert stored.read_bytes() == before
     assert list(stored.parent.iterdir()) == [stored]
 

@@ -45,7 +45,7 @@ def test_what_unpacks_to_a_disk_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(unpacking, "FREE", 1 << 20)
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"date,A\n" + bytes(32 << 20)))
-    with pytest.raises(DataError, match=r"unpack to more than .* no table of prices"):
+    with pytest.raises(DataError, match=r"unpack to more than .*\(gunzip\)"):
         read_prices(tmp_path / "bomb.csv.gz")
     assert names_left(tmp_path) == []
 
@@ -59,18 +59,18 @@ def test_a_table_of_numbers_that_repeat_is_no_bomb(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("a.csv", b"PK\x03\x04rest", "this is no text, but a zip archive or a workbook: unpack it"),
-        ("a.csv", b"PAR1rest", "name it .parquet"),
-        ("a.csv", b"\x28\xb5\x2f\xfdrest", "unpack it first .zstd -d"),
-        ("a.zip", b"PK\x03\x04rest", r"not from '.zip'. Unpack it first .unzip a.zip."),
-        ("a.csv.zst", b"rest", r"not from '.zst'. Unpack it first .zstd -d a.csv.zst."),
-        ("a.csv.gz", gzip.compress(TEXT.encode(), mtime=0)[:60], "cannot be unpacked: .* cut off or damaged"),
-        ("a.csv.gz", b"\x1f\x8bgarbage", "cannot be unpacked"),
-        ("a.csv.gz", b"", "the file is empty"),
-        ("a.csv", b"date,M\xfcller\n2024-01-01,1\n", "not UTF-8 throughout. Save it as UTF-8"),
-        ("a.csv", b"\xff\xfed\x00a\x00t", "this is no text in UTF-16"),
-        ("a.csv", b"date,AAA,AAA\n2024-01-01,1,2\n", r"two columns are named 'AAA' .columns 2 and 3."),
-        ("a.csv", b"date,A,,\n2024-01-01,1,2,3\n", r"two columns are without a name .columns 3 and 4."),
+        ("a.csv", b"PK\x03\x04rest", "zip archive .*unpack"),
+        ("a.csv", b"PAR1rest", r"Parquet: .*\.parquet"),
+        ("a.csv", b"\x28\xb5\x2f\xfdrest", r"\(zstd -d\)"),
+        ("a.zip", b"PK\x03\x04rest", r"'\.zip'\. .*\(unzip a\.zip\)"),
+        ("a.csv.zst", b"rest", r"'\.zst'\. .*\(zstd -d a\.csv\.zst\)"),
+        ("a.csv.gz", gzip.compress(TEXT.encode(), mtime=0)[:60], "unpacked: .*cut off"),
+        ("a.csv.gz", b"\x1f\x8bgarbage", "unpacked: "),
+        ("a.csv.gz", b"", "empty"),
+        ("a.csv", b"date,M\xfcller\n2024-01-01,1\n", "not UTF-8 "),
+        ("a.csv", b"\xff\xfed\x00a\x00t", "text in UTF-16"),
+        ("a.csv", b"date,AAA,AAA\n2024-01-01,1,2\n", r"two .*'AAA' \(columns 2 and 3\)"),
+        ("a.csv", b"date,A,,\n2024-01-01,1,2,3\n", r"two .*without a name \(columns 3 and 4\)"),
     ],
 )
 def test_other_files_are_refused_in_words(name: str, data: bytes, said: str, tmp_path: Path) -> None:

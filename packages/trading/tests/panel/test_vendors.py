@@ -224,7 +224,7 @@ VENDORS = (
     Vendor(
         name="intraday bars",
         make=lambda f: pl.concat([f, f]),
-        refused=r"row 81, IBM: 2024-01-25 is there already in row 1",
+        refused=r"row 81, IBM: 2024-01-25 .* row 1\.",
     ),
 )
 
@@ -307,16 +307,16 @@ def test_a_number_in_a_workbook_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sheets", "asked", "said"),
     [
-        ({"one": ROWS, "two": ROWS}, None, r"2 sheets hold a table \(one, two\). Add --sheet NAME"),
-        ({"one": ROWS}, "two", r"--sheet two: there is no such sheet \(found: one\)"),
-        ({"one": [["a"]], "two": [[""]]}, "two", "sheet two is empty"),
+        ({"one": ROWS, "two": ROWS}, None, r"2 sheets .*\(one, two\)\. .*--sheet NAME"),
+        ({"one": ROWS}, "two", r"--sheet two: .*: one\)"),
+        ({"one": [["a"]], "two": [[""]]}, "two", "sheet two .*empty"),
         (
             {"one": [["date", "date", "AA"], *[[row[0], *row] for row in ROWS[1:]]]},
             None,
-            "two columns are named 'date'",
+            "two columns .*'date'",
         ),
-        ({"one": [*ROWS, [dt.date(2024, 1, 4), "close"]]}, None, "row 3, column AA: 'close' is not a finite number"),
-        ({"one": [*ROWS, ["Source: a broker", None]]}, None, "row 3, column date: 'Source: a broker' is not a date"),
+        ({"one": [*ROWS, [dt.date(2024, 1, 4), "close"]]}, None, "row 3, column AA: 'close' .*number"),
+        ({"one": [*ROWS, ["Source: a broker", None]]}, None, "row 3, column date: 'Source: a broker' .*2013-03-01"),
     ],
 )
 def test_a_workbook_is_refused_with_its_remedy(
@@ -329,12 +329,12 @@ def test_a_workbook_is_refused_with_its_remedy(
 def test_a_workbook_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.xlsx").write_bytes(b"PK")
     monkeypatch.setitem(sys.modules, "python_calamine", None)
-    with pytest.raises(DataError, match=r"pip install 'flatwater-trading\[excel\]', or save the sheet as CSV"):
+    with pytest.raises(DataError, match=r"pip install 'flatwater-trading\[excel\]'"):
         import_panel(tmp_path / "a.xlsx")
 
 
 def test_a_file_that_is_no_workbook_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("python_calamine", reason="the extra `excel` is not installed")
     (tmp_path / "a.xlsx").write_bytes(b"PK")
-    with pytest.raises(DataError, match=r"a.xlsx: the workbook cannot be read: .*save it again"):
+    with pytest.raises(DataError, match=r"a\.xlsx: .*workbook .*read: .*save"):
         import_panel(tmp_path / "a.xlsx")

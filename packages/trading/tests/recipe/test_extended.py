@@ -1,5 +1,6 @@
 """A run goes on, and is judged, on a panel that has gained days: as if it had not. Any other panel is refused."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,8 @@ def test_a_panel_that_differs_is_refused_by_day_instrument_and_values(
     was = own.values[7, 2, FEATURES.index("close")]
     assert main(["evaluate", str(run), "--panel", str(other)]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"on {own.dates[7]} the close of S2 is 12.5 and was {was:.9g}" in said
-    with pytest.raises(DataError, match=r"S2 is 12\.5 and was"):
+    assert re.search(rf"{own.dates[7]} .*close of S2 .*12\.5 .*{re.escape(f'{was:.9g}')}", said)
+    with pytest.raises(DataError, match=r"S2 .*12\.5 "):
         fw.resume(run, 2, panel=other, quiet=True)
     save_panel(changed(own, DAYS + 3, "S2", "close", 12.5), other)
     assert fw.evaluate(run, panel=other)["days"] == 40, "what is newer may be anything"
@@ -110,7 +111,7 @@ def test_a_panel_is_compared_with_the_run_s_own_where_that_is_still_there(run: P
     first = tmp_path / "short.safetensors"
     save_panel(first_days(market(), DAYS), tmp_path / "own.safetensors")
     save_panel(first_days(market(), 200), first)
-    with pytest.raises(DataError, match="it ends on"):
+    with pytest.raises(DataError, match="ends on"):
         fw.evaluate(run, panel=first)
 
 
@@ -137,13 +138,13 @@ def test_an_imported_file_that_was_replaced_is_found_in_the_cache(
     write(DAYS + 5)
     assert fw.evaluate(run) == known
     write(DAYS + 5, spoiled=1.01)
-    with pytest.raises(DataError, match=rf"on {days[9]} the \w+ of A is"):
+    with pytest.raises(DataError, match=rf"{days[9]} the \w+ of A "):
         fw.evaluate(run)
 
 
 def test_a_recipe_without_a_panel_says_so(tmp_path: Path) -> None:
     run = fw.train("ppo", run=tmp_path / "ppo", rounds=1, envs=2, block=16, evaluation={"envs": 2}, quiet=True)
-    with pytest.raises(ConfigError, match="--panel: a run of `flatwater train ppo` has no such setting"):
+    with pytest.raises(ConfigError, match=r"--panel: .*`flatwater train ppo`"):
         fw.evaluate(run.path, panel="x")
 
 
@@ -151,15 +152,15 @@ def test_a_recipe_without_a_panel_says_so(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (lambda panel: panel, ""),
-        (lambda panel: first_days(panel, 30), "it ends on"),
-        (lambda panel: _cut(panel, instruments=("S1", "S0", "S2", "S3")), "its instruments are in another order: S1"),
-        (lambda panel: _cut(panel, instruments=("S0", "S1", "S2", "X")), "it lacks the instrument S3"),
-        (lambda panel: _cut(panel, investable=["S0", "S1", "S2"]), "it lacks the investable instrument S3"),
-        (lambda panel: _cut(panel, days=[n for n in range(300) if n != 11]), "it lacks the day 2000-01-18"),
-        (lambda panel: changed(panel, 299, "S0", "open", np.nan), "the open of S0 is missing and was"),
+        (lambda panel: first_days(panel, 30), "ends on"),
+        (lambda panel: _cut(panel, instruments=("S1", "S0", "S2", "S3")), "another order: S1"),
+        (lambda panel: _cut(panel, instruments=("S0", "S1", "S2", "X")), "lacks the instrument S3"),
+        (lambda panel: _cut(panel, investable=["S0", "S1", "S2"]), "lacks the investable instrument S3"),
+        (lambda panel: _cut(panel, days=[n for n in range(300) if n != 11]), "lacks the day 2000-01-18"),
+        (lambda panel: changed(panel, 299, "S0", "open", np.nan), "open of S0 is missing"),
         (
             lambda panel: changed(changed(panel, 9, "S1", "open", 1), 9, "S1", "close", 2),
-            "the close of S1 is 2 and was",
+            "close of S1 is 2 ",
         ),
     ],
 )
@@ -195,22 +196,22 @@ def test_a_run_on_newer_days_begins_with_the_traders_of_another(run: Path) -> No
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"net": {"channels": 4, "hidden": 9}}, "its net: "),
-        ({"observation_features": ["rsi"]}, "its observation_features: "),
+        ({"net": {"channels": 4, "hidden": 9}}, r"\bnet: "),
+        ({"observation_features": ["rsi"]}, "observation_features: "),
         (
             {"learner": {"algorithm": "ddpg"}, "replay": {"warmup": 50}},
-            "its learner.algorithm: hindsight; of this run: ddpg",
+            r"learner\.algorithm: hindsight; .*ddpg",
         ),
-        ({"panel": "synthetic:5x300"}, "its instruments: "),
+        ({"panel": "synthetic:5x300"}, "instruments: "),
         (
             {"panel": "own.safetensors", "splits": {"holdout_days": 40, "validation_days": 50}},
-            "its traders learned from",
+            "learned from",
         ),
         (
             {"panel": "own.safetensors", "splits": {"holdout_days": 50, "validation_days": 25}},
-            "its traders were chosen",
+            "were chosen",
         ),
-        ({"from_run": "elsewhere"}, "there is no run here"),
+        ({"from_run": "elsewhere"}, "elsewhere: .*no run"),
     ],
 )
 def test_traders_that_cannot_be_taken_over_are_refused_before_anything_is_written(
@@ -218,9 +219,8 @@ def test_traders_that_cannot_be_taken_over_are_refused_before_anything_is_writte
 ) -> None:
     monkeypatch.chdir(run.parent)
     settings = SETTINGS | {"panel": "longer.safetensors", "rounds": 1, "from_run": str(run)} | changes
-    with pytest.raises(FlatwaterError) as refused:
+    with pytest.raises(FlatwaterError, match=said):
         fw.train("erl", run="next", quiet=True, **settings)
-    assert said in str(refused.value)
     assert not Path("next").exists()
 
 
@@ -229,7 +229,7 @@ def test_a_run_that_scaled_its_context_columns_with_the_shares_is_refused() -> N
     mixed = from_mapping(ErlRunConfig, {"panel": "synthetic:4x300:context_instruments=1"}, "")
     panel = load_panel(mixed.panel)
     older = {"fingerprint": panel.fingerprint, "days": len(panel.dates)}
-    with pytest.raises(DataError, match=r"scaled context columns together .* train anew"):
+    with pytest.raises(DataError, match=r"context columns .* train anew"):
         begun_on(mixed, mixed, older)
     assert begun_on(mixed, mixed, older | {"scales": SCALES}) == mixed
     plain = from_mapping(ErlRunConfig, {"panel": "synthetic:4x300"}, "")

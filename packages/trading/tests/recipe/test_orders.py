@@ -137,7 +137,7 @@ def test_the_command_plays_days_of_choice_and_keeps_what_is_there(
     said = capsys.readouterr()
     found, place = json.loads(said.out), run / f"backtest-{dates[300]}-{dates[420]}"
     assert found["days_of"] == {"training": 40, "validation": 60, "holdout": 21, "newer": 0}
-    assert "look number 1 at the holdout" in said.err
+    assert "look number 1 " in said.err
     assert json.loads((place / "result.json").read_text()) == found
     equity, trades_ = (pl.read_parquet(place / f"{name}.parquet") for name in ("equity", "trades"))
     assert equity["champion"][-1] / equity["champion"][0] - 1 == pytest.approx(
@@ -146,10 +146,10 @@ def test_the_command_plays_days_of_choice_and_keeps_what_is_there(
     assert len(equity) == 122
     assert len(trades_) == found["traders"]["champion"]["trades"] > 0
     assert main(words) == 2
-    assert "a backtest is there already" in " ".join(capsys.readouterr().err.split())
+    assert "--force" in capsys.readouterr().err
     assert main([*words[:4], "--to", str(dates[390]), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
-    assert f"equity, trades and result: {tmp_path / 'out'}" in said.out.replace("\n", "")
+    assert f": {tmp_path / 'out'}" in said.out.replace("\n", "")
     assert "look number" not in said.err, "no day of the holdout was played"
     again = fw.load(run).backtest(TINY["panel"], str(dates[300]), str(dates[420]))
     assert dict(again.result) == found
@@ -172,21 +172,20 @@ def test_newer_days_are_played_and_told_apart(runs: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("first", "last", "kind", "said"),
     [
-        ("2020", None, ConfigError, "the first day is '2020': "),
-        (None, "yesterday", ConfigError, "the last day is 'yesterday'"),
-        ("2001-05-01", "2001-04-01", ConfigError, "first day is 2001-05-01 and the last day 2001-04-01"),
-        ("2000-01-01", None, DataError, "the trader looks at 20 days"),
-        ("2001-11-28", None, DataError, "there are 3 days to play, but 6 or more are needed"),
-        (None, "2001-07-01", DataError, "the last one on which the champion was chosen, up to 2001-07-01"),
-        ("2030-01-01", None, DataError, "there are 0 days to play"),
+        ("2020", None, ConfigError, "first day is '2020': "),
+        (None, "yesterday", ConfigError, "last day is 'yesterday': "),
+        ("2001-05-01", "2001-04-01", ConfigError, "first day is 2001-05-01 .*last day 2001-04-01"),
+        ("2000-01-01", None, DataError, "2000-01-01, .*20 days"),
+        ("2001-11-28", None, DataError, " 3 days .* 6 or more"),
+        (None, "2001-07-01", DataError, "champion was chosen, .*2001-07-01"),
+        ("2030-01-01", None, DataError, " 0 days .* 6 or more"),
     ],
 )
 def test_days_that_cannot_be_played_are_refused(
     first: str | None, last: str | None, kind: type[Exception], said: str, runs: dict[str, Path]
 ) -> None:
-    with pytest.raises(kind) as refused:
+    with pytest.raises(kind, match=said):
         fw.load(runs["hindsight"]).backtest(TINY["panel"], first, last)
-    assert said in str(refused.value)
 
 
 def split_ratios(close: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -268,7 +267,7 @@ def test_the_command_keeps_its_books_in_one_file(
     assert main(first) == 0
     said = capsys.readouterr().out
     day = str(load_panel(TINY["panel"]).dates[-1])
-    assert f"after the close of {day}" in said
+    assert f"close of {day}" in said
     book = read_positions(held)
     assert book.cash is not None
     assert main([*first, "--positions", str(held), "--json"]) == 0
@@ -300,19 +299,19 @@ def test_reasons_name_every_feature_and_every_other_column(runs: dict[str, Path]
 
 def test_prices_that_cannot_be_used_are_refused(runs: dict[str, Path]) -> None:
     trader = fw.load(runs["hindsight"])
-    with pytest.raises(DataError, match="the prices lack S5"):
+    with pytest.raises(DataError, match=r"prices .*S5"):
         trader.orders("synthetic:5x260")
-    with pytest.raises(DataError, match="19 rows of prices: the trader looks at the last 20"):
+    with pytest.raises(DataError, match=r"19 rows .*\b20\b"):
         trader.orders(first_days(load_panel(TINY["panel"]), 19))
     with pytest.raises(ConfigError, match="cash is left out"):
         trader.orders(TINY["panel"], [held()])
     with pytest.raises(ConfigError, match="cash = -1"):
         trader.orders(TINY["panel"], cash=-1)
-    with pytest.raises(DataError, match="SPY is held, and is no instrument"):
+    with pytest.raises(DataError, match=r"SPY .*no instrument"):
         trader.orders(TINY["panel"], [held(instrument="SPY")], 5)
-    with pytest.raises(DataError, match="since 1999-01-01, which is no day of the prices"):
+    with pytest.raises(DataError, match=r"1999-01-01, .*no day"):
         trader.orders(TINY["panel"], [held(entry_date="1999-01-01")], 5)
-    with pytest.raises(DataError, match="S1 is held twice"):
+    with pytest.raises(DataError, match=r"S1 .*twice"):
         trader.orders(TINY["panel"], [held(), held()], 5)
 
 
@@ -334,12 +333,12 @@ def test_columns_in_another_order_are_the_same_prices(runs: dict[str, Path]) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("instrument,shares\n", "lacks the columns entry_date, entry_price, target"),
-        ("S1,yesterday,1,2,3\n", "row 1, column entry_date: 'yesterday' is no date"),
-        ('S1,2020-01-02,"1,5",2,3\n', "row 1, column entry_price: '1,5' must be a number"),
-        ("S1,2020-01-02,1,2,-3\n", "row 1, column shares: '-3' must be a number"),
-        ("S1,2020-01-02,1,2\n", "row 1, column shares: None must be a number"),
-        ("cash,,,,5\ncash,,,,5\n", "row 2: a second row of cash"),
+        ("instrument,shares\n", r"lacks .*entry_date, entry_price, target\. "),
+        ("S1,yesterday,1,2,3\n", "row 1, column entry_date: 'yesterday' .*2024-01-31"),
+        ('S1,2020-01-02,"1,5",2,3\n', "row 1, column entry_price: '1,5' .*number"),
+        ("S1,2020-01-02,1,2,-3\n", "row 1, column shares: '-3' .*number"),
+        ("S1,2020-01-02,1,2\n", "row 1, column shares: None .*number"),
+        ("cash,,,,5\ncash,,,,5\n", "row 2: .*cash"),
     ],
 )
 def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str, tmp_path: Path) -> None:
@@ -347,9 +346,8 @@ def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str
     file.write_text(
         text if text.startswith("instrument") else f"instrument,entry_date,entry_price,target,shares\n{text}"
     )
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(DataError, match=said):
         read_positions(file)
-    assert said in str(refused.value)
 
 
 @given(st.text("=+-@'\t A1", max_size=6))
@@ -392,7 +390,7 @@ def test_an_exported_trader_acts_alike_where_there_is_no_flatwater(
 ) -> None:
     file, given = tmp_path / "champion.pt2", tmp_path / "given.pt"
     assert main(["export", str(runs[kind]), "--to", str(file)]) == 0
-    assert "differ by at most 0" in capsys.readouterr().out
+    assert "at most 0" in capsys.readouterr().out
     trader = fw.load(runs[kind])
     features = trader.features_of(TINY["panel"])[None]
     account = torch.zeros(1, 6, 3)
@@ -426,7 +424,7 @@ def test_a_trader_from_its_weights_trades_alike_without_the_run(
     assert trader.backtest(prices).result == original.backtest(prices).result
     capsys.readouterr()
     assert main(["backtest", str(file)]) == 2
-    assert "has no prices of its own" in capsys.readouterr().err
+    assert "--prices" in capsys.readouterr().err
     assert main(["backtest", str(file), "--prices", prices]) == 0
     assert (tmp_path / "champion-backtest-2001-07-16-2001-11-30" / "result.json").is_file()
 
@@ -437,16 +435,16 @@ def test_features_of_another_shape_are_refused(runs: dict[str, Path]) -> None:
         trader.act(np.zeros(3))
     with pytest.raises(ConfigError, match=r"account = an array \[2, 3\]: .*\[1, 6, 3\]"):
         trader.act(np.zeros((6, 20, 7)), np.zeros((2, 3)))
-    with pytest.raises(ConfigError, match="does not see it"):
+    with pytest.raises(ConfigError, match="account is given"):
         fw.load(runs["hindsight"]).act(np.zeros((6, 20, 7)), np.zeros((6, 3)))
 
 
 def test_what_is_no_trader_has_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = fw.train("ppo", run=tmp_path / "ppo", rounds=1, envs=2, block=16, evaluation={"envs": 2}, quiet=True)
     assert main(["orders", str(run.path), "--prices", "synthetic:2x60"]) == 2
-    assert "Orders are those of `train erl`" in capsys.readouterr().err
+    assert "`train erl`" in capsys.readouterr().err
     assert main(["backtest", str(run.path), "--prices", "synthetic:2x60"]) == 2
-    assert "Backtests are those of `train erl`" in capsys.readouterr().err
+    assert "`train erl`" in capsys.readouterr().err
     assert main(["orders", str(tmp_path / "none"), "--prices", "x"]) == 2
     assert main(["orders", str(run.path), "--prices", "x", "--after", str(tmp_path / "held.txt")]) == 2
     assert "must end in .csv" in capsys.readouterr().err
@@ -489,17 +487,19 @@ def test_orders_are_in_prices_as_traded_where_the_file_has_both(
     kept = trader.orders(after, held_now, own.cash)
     assert kept.splits == (f"{own.purchase.instrument} (7:1)",) or kept.sales
     wrong = [replace(own.positions[0], entry_price=known.purchase.price)]
-    with pytest.raises(DataError, match=r"Write the price as it was traded"):
+    with pytest.raises(DataError, match=rf"{own.purchase.instrument} .*as it was traded"):
         trader.orders(after, wrong, own.cash)
     run = str(runs["hindsight"])
     assert main(["orders", run, "--prices", str(tmp_path / "adjusted.parquet")]) == 0
-    assert "give the closes as traded with --raw-prices FILE" in " ".join(capsys.readouterr().out.split())
+    assert "--raw-prices FILE" in " ".join(capsys.readouterr().out.split())
     raw = ["--raw-prices", str(tmp_path / "both.parquet")]
     assert main(["orders", run, "--prices", str(tmp_path / "adjusted.parquet"), *raw]) == 0
-    assert "shares are as traded" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "as traded" in said
+    assert "--raw-prices" not in said
 
 
 def test_raw_prices_must_know_the_newest_day(runs: dict[str, Path]) -> None:
     panel = load_panel(TINY["panel"])
-    with pytest.raises(DataError, match=r"--raw-prices: S0 has no close on .*, the newest day"):
+    with pytest.raises(DataError, match=rf"--raw-prices: S0 .*{panel.dates[-1]}"):
         fw.load(runs["hindsight"]).orders(panel, raw_prices=first_days(panel, len(panel.dates) - 1))

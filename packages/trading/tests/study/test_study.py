@@ -78,7 +78,7 @@ def test_each_fold_is_trained_with_each_seed_on_what_came_before_it(
     ]
     assert whole.result["seeds"] == [5, 6]
     assert {run["state"] for run in whole.result["runs"]} == {"finished"}
-    assert "4 of 4 runs done" in made[2]
+    assert "4 of 4" in made[2]
 
 
 def test_the_pooled_equity_is_that_of_money_split_among_the_seeds_and_carried_from_fold_to_fold(
@@ -171,10 +171,10 @@ def test_a_run_that_fails_leaves_its_fold_out_and_its_reason_behind() -> None:
 
 
 OTHERS = [
-    ({"folds": 3}, "--folds 3: the study in s has 2"),
-    ({"seeds": "no"}, "--seeds 'no': must be a number of seeds"),
-    ({"seeds": "5,"}, "--seeds 5,: leaves out 6"),
-    ({"config": ErlRunConfig(rounds=9, threads=1, seed=5)}, "rounds: 4 in the study, 9 now"),
+    ({"folds": 3}, r"--folds 3: .* 2\b"),
+    ({"seeds": "no"}, "--seeds 'no': .*0,5,9"),
+    ({"seeds": "5,"}, r"--seeds 5,: .* 6\b"),
+    ({"config": ErlRunConfig(rounds=9, threads=1, seed=5)}, r"rounds: 4 .* 9\b"),
 ]
 
 
@@ -188,14 +188,12 @@ def test_a_study_does_not_go_on_as_another(asked: dict[str, object], said: str) 
 @pytest.mark.usefixtures("whole")
 def test_a_study_does_not_go_on_with_other_prices() -> None:
     Path("days").write_text("700")
-    with pytest.raises(ConfigError, match="has other days or prices than when the study was begun"):
+    with pytest.raises(ConfigError, match="other days or prices"):
         studied(order())
 
 
 def test_more_runs_at_once_than_memory_has_room_for_are_refused() -> None:
-    with pytest.raises(
-        MemoryLimitError, match=r"--jobs 8: so many runs would take 8.00 GiB at once.*--jobs 7 or fewer"
-    ):
+    with pytest.raises(MemoryLimitError, match=r"--jobs 8: .*8\.00 GiB .*--jobs 7 "):
         studied(order(folds=4, jobs=8))
     assert not Path("s").exists()
 
@@ -207,7 +205,7 @@ def test_tables_fit_eighty_columns_and_the_page_says_the_same_as_the_terminal(wh
     assert max(map(len, said.splitlines())) <= 80
     verdict = whole.result["pooled"]["verdict"]
     assert verdict in " ".join(said.split())
-    assert "Deflated for the 256 tries" in verdict
+    assert "256 tries" in verdict
     page = study_page(read_study(Path("s")))
     assert verdict in page
     assert "fold-02-seed-6" in page
@@ -221,7 +219,7 @@ def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str
     assert main(["report", "s", "--out", "page.html"]) == 2
     assert "study.json: is damaged" in capsys.readouterr().err
     Path("s/study.json").unlink()
-    with pytest.raises(RunError, match="written when the study ends or is stopped"):
+    with pytest.raises(RunError, match=r"study\.json: .*not there"):
         read_study(Path("s"))
 
 
@@ -231,19 +229,19 @@ def test_the_first_word_is_a_panel_or_a_file_of_settings() -> None:
     Path("mine.toml").write_text('panel = "mine.csv"\n[population]\nsize = 6\n')
     mine = StudyCommand.read("flatwater study", ["mine.toml", "--rounds", "3"])
     assert (mine.settings().panel, mine.settings().population.size, mine.settings().rounds) == ("mine.csv", 6, 3)
-    with pytest.raises(ConfigError, match="stands for --panel, which is given as well"):
+    with pytest.raises(ConfigError, match=r"prices\.csv: .*--panel"):
         StudyCommand.read("flatwater study", ["prices.csv", "--panel", "other.csv"])
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("synthetic:4x300 --folds 5", ["--folds 5: of 300 days the first fold would train on 50", "too short for one"]),
-        ("synthetic:4x1500 --folds 40", ["be tested on 36", "--folds 2 or fewer"]),
-        ("synthetic:4x300 --folds 400", ["--folds 400", "be tested on 0"]),
-        ("synthetic:4x900 --folds 2 --splits.days 5000", ["splits.days = 5000: must be at most the 900 rows"]),
-        ("nothing.parquet", ["nothing.parquet: there is no such file"]),
-        ("synthetic:4x900 --seeds 1,1", ["seeds = (1, 1): must be 1 to 1000 whole numbers from 0 on, each once"]),
+        ("synthetic:4x300 --folds 5", ["--folds 5: of 300 days ", "train on 50", "too short"]),
+        ("synthetic:4x1500 --folds 40", ["tested on 36", "--folds 2 "]),
+        ("synthetic:4x300 --folds 400", ["--folds 400", "tested on 0"]),
+        ("synthetic:4x900 --folds 2 --splits.days 5000", ["splits.days = 5000: ", "900 rows"]),
+        ("nothing.parquet", ["nothing.parquet: ", "no such file"]),
+        ("synthetic:4x900 --seeds 1,1", ["seeds = (1, 1): ", "1 to 1000 whole numbers", "each once"]),
     ],
 )
 def test_what_cannot_be_studied_is_refused(words: str, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:

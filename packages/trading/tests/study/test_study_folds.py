@@ -1,5 +1,6 @@
 """Folds are tested once each, on days that nothing of them has seen; and a Sharpe ratio is deflated as published."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -63,11 +64,11 @@ def test_an_error_names_the_most_folds_that_there_can_be(days: int, folds: int) 
         find_folds(base, days, folds)
     except ConfigError as refused:
         said = str(refused)
-        if "too short for one fold" in said:
+        if "too short" in said:
             with pytest.raises(ConfigError):
                 find_folds(base, days, 1)
             return
-        most = int(said.split("Give --folds ", maxsplit=1)[1].split(maxsplit=1)[0])
+        most = int(re.findall(r"--folds (\d+)", said)[-1])
         assert len(find_folds(base, days, most)) == most < folds
         with pytest.raises(ConfigError):
             find_folds(base, days, most + 1)
@@ -83,7 +84,7 @@ def test_a_cut_panel_is_the_panel_of_these_days() -> None:
     assert short.fingerprint == built.fingerprint != whole.fingerprint
     assert (len(short.dates), len(short.valid), len(short.values)) == (40, 40, 40)
     assert first_days(whole, None) is first_days(whole, 60) is whole
-    with pytest.raises(ConfigError, match=r"splits.days = 61: must be at most the 60 rows of the panel"):
+    with pytest.raises(ConfigError, match=r"splits\.days = 61: .*60 rows"):
         first_days(whole, 61)
 
 

@@ -102,7 +102,7 @@ def test_each_transition_names_the_next_day_of_its_episode(capacity: int, games:
 
 def test_a_ring_smaller_than_two_days_of_its_episodes_is_refused() -> None:
     """The second day would overwrite the first, and the links of the first would lead to itself."""
-    with pytest.raises(ConfigError, match=r"capacity = 11: must be at least 12"):
+    with pytest.raises(ConfigError, match=r"capacity = 11: .*\b12\b"):
         play(ring(11), start=0, episodes=6, days=1)
 
 
