@@ -97,7 +97,7 @@ class Boundaries:
     @contextmanager
     def exclude_other_threads(self) -> Iterator[None]:
         """Keep all other threads from reading at a boundary; a reading under way in another thread is waited for."""
-        # A signal handler of the program may close the watch in the thread that holds the lock: no waiting for itself.
+        # The thread that holds the lock may end the watch itself, as in a signal handler: it must not wait for itself.
         waited = self._looker != threading.get_ident() and self._looking.acquire(timeout=ALONE)
         if waited:
             self._looker = threading.get_ident()

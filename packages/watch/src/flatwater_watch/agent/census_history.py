@@ -77,7 +77,7 @@ def with_census_rate(found: Finding, marks: CensusHistory, owners: Iterable[str]
     whole = growth_rate(rows)
     if rate == 0:
         return found
-    if 0 < SHIPPED.investigating.too_large * whole < rate:  # the sizes are estimates
+    if 0 < SHIPPED.investigating.too_large * whole < rate:  # sizes are estimates, and may make a rate too large
         rate = min(rate, found.bytes_per_step)
     (low, high), scale = found.interval, rate / found.bytes_per_step
     share = min(1.0, rate / whole) if whole > 0 else found.share

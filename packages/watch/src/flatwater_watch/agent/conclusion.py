@@ -49,7 +49,7 @@ def decide_outcome(
     """
     if not rows:
         return Outcome("unread")
-    # What freed memory or files explain is no finding yet: without one, all of it is an open question.
+    # Freed memory and files are no finding: without a finding, all growth is an open question.
     rest = round((1 - explained) * growth_bytes(rows)) if told or waiting else growth_bytes(rows)
     soon = (*(() if waiting is None else (_garbage_sentence(waiting),)), *_unsure_sentences(unsure))
     # Garbage that the next collection frees is no open question, however much of it there is.

@@ -154,12 +154,12 @@ def finding_still_grows(found: Finding, since: int, rows: Sequence[Sample]) -> b
         return True
     recent = later[-1 - max(ENDING.lately, len(later) // 2) :]
     steps = recent[-1].reading.step - recent[0].reading.step
-    if found.owner == CYCLIC:  # a collection that frees it does not end it
+    if found.owner == CYCLIC:  # a collection frees garbage, and more comes
         grown = sum(max(0, _measured_gain(one.reading, two.reading, found)) for one, two in pairwise(recent))
     else:
         grown = _measured_gain(recent[0].reading, recent[-1].reading, found)
     said = found.bytes_per_step * steps
-    if steps > 0 and said < PAGE:  # all censuses together say that it stands still
+    if steps > 0 and said < PAGE:  # over all censuses the owner stands still
         return False
     return grown >= ENDING.still * said
 

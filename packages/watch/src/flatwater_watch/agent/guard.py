@@ -45,7 +45,7 @@ class Guard:
         outer, self.thread = self.thread, get_ident()
         try:
             return work(*given)
-        except BaseException as fault:  # whatever it is: the edge between the watch and somebody else's program
+        except BaseException as fault:  # of any kind: the edge between the watch and somebody else's program
             if self._belongs_to_program(fault):
                 raise
             self._end(fault)

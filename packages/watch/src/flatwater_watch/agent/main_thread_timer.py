@@ -40,7 +40,7 @@ def start_ticking(
 
     def call() -> None:  # in the main thread, and in a fork's if the program forks between request and call
         try:
-            if not guard.over and process_id() == owner:  # over: perhaps the interpreter is half taken down
+            if not guard.over and process_id() == owner:  # if over, the interpreter may be half taken down
                 guard.run(pass_)
         finally:
             if waiting.locked():
@@ -52,8 +52,8 @@ def start_ticking(
         # The documented way to see the frames of the main thread from any other.
         needed = max(1, give_way() if _forbids_reading(sys._current_frames().get(main)) else step(passed))  # noqa: SLF001
 
-    # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
-    # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
+    # A signal handler of the program may run in here. Its exceptions must reach the program, and those of a ctypes
+    # callback are lost. This function of Python's own asks an object for its truth, and lets exceptions of that pass.
     asked = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call))})()
     ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone

@@ -140,7 +140,7 @@ class GrowthAllowance:
         # Growth is that since warm-up, a fifth of the readings; steps and seconds are those of the same stretch.
         columns = summary["series"]
         steps, seconds = (columns[name][len(columns[name]) // ENDING.warm_up :] for name in ("steps", "seconds"))
-        if summary.get("workers"):  # the columns are of the program's own process
+        if summary.get("workers"):  # the columns do not have the workers
             steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
         stretch = _PER[self.per](steps, seconds) if self.per and steps else 1.0
         grown = summary["resident_growth_bytes"] / stretch if stretch > 0 else 0.0

@@ -237,7 +237,7 @@ class ProcessWatch:
         affordable = schedule.overspent_seconds(self._pace, now, share) <= 0
         seconds = schedule.census_slice_seconds(self._pace, now, reading.step, unasked=self._monitor.unasked_seconds)
         news = self._monitor.observe(reading, seconds=seconds, trace=affordable)
-        if self._ticking and affordable:  # a program that is read in time is anywhere in what it fills and empties
+        if self._ticking and affordable:  # at a tick a program may be anywhere between filling and emptying
             self._check_resets(now)
         if not tracing:
             self._append_sample(reading, now - self._pace.began)
@@ -245,7 +245,7 @@ class ProcessWatch:
         measure_workers_(self._workers, reading.step)
         for finding in news:
             self._since[finding.owner] = reading.step
-        if thread_seconds() - cpu > LONG:  # what was made here is nobody's growth
+        if thread_seconds() - cpu > LONG:  # memory that the watch made here is not the program's growth
             self._own += max(0, footprint().resident - reading.resident)
         ended = self._read_at = monotonic()
         took = thread_seconds() - cpu
@@ -318,7 +318,7 @@ class ProcessWatch:
         told = self._monitor.findings()
         native = next((found for found in told if found.verdict == "native"), None)
         garbage = list[Finding]()
-        # It comes and goes: no reading need see it rise now.
+        # Garbage comes and goes: no reading need see it rise now.
         if native is not None and gc_explains_growth(self._gc_sawtooth()):
             told.remove(native)
             if CYCLIC not in (found.owner for found in told):
@@ -354,10 +354,10 @@ class ProcessWatch:
             return self._find_at_end(alive=alive)
 
     def _find_at_end(self, *, alive: bool) -> list[Finding]:
-        if 0 < 2 * self._late_rows < len(self._rows):  # it frees what it has as it ends, and waits for its threads
+        if 0 < 2 * self._late_rows < len(self._rows):  # at its end a program frees memory, and waits for threads
             del self._rows[-self._late_rows :]
         elif not alive and self._found_owners() and growth.is_teardown_sample(self._rows):
-            # A nursery does so with its tasks, before `main` returns.
+            # A nursery frees its tasks like that before `main` returns.
             del self._rows[-1]
         if not alive:
             self._read_last()
@@ -367,7 +367,7 @@ class ProcessWatch:
             stopped_owners(self._monitor.findings(), self._rows, self._since, self._marks) if self._rows else ()
         )
         known = self.findings()
-        # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
+        # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
         unsure = not self._monitor.is_investigating if self._ticking else len(self._rows) > ENDING.few
         unsure = unsure or self._monitor.levels.periodically_emptied > self._monitor.negligible_resets
         if not known and not unsure and len(self._rows) >= schedule.REGULAR and growth.process_still_grows(self._rows):
@@ -384,7 +384,7 @@ class ProcessWatch:
         if last is None or self._pace is None or self._monitor.is_tracing:
             return
         more = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
-        if reading.step > last.step and more > last.material_bytes:  # what was freed as it ended is no growth
+        if reading.step > last.step and more > last.material_bytes:  # memory that was freed at the end is no growth
             self._append_sample(reading, monotonic() - self._pace.began)
 
     def _drop_rooted_native(self, known: list[Finding]) -> list[Finding]:

@@ -199,7 +199,7 @@ class ProcessAgent:
         programs = self._guard.thread != _thread.get_ident()
         if self._watch is not None:
             set_listener(None)
-            if programs:  # else the watch asks in its fork for the lines that it traced
+            if programs:  # a fork of the watch still needs the lines that it traced
                 self._guard.run_or_default(None, self._watch.abandon)
         self._guard.over = True
         return programs
@@ -211,7 +211,9 @@ class ProcessAgent:
     def _tick(self, ticks: int) -> int:
         # In the main thread of a worker, or in the watch's own while that one sleeps.
         if self._watch is None:
-            if _thread.get_ident() != self._main:  # it waits for work: what it imports then is no growth of the watch's
+            if (
+                _thread.get_ident() != self._main
+            ):  # the main thread waits for work: its own imports would count as the watch's cost
                 return 1
             if _worker_files(self._told[FOLDER]) >= MOST_WORKERS:
                 self._guard.over = True
@@ -228,7 +230,7 @@ class ProcessAgent:
         unit = self._told.get(UNIT)
         worker = self._claim is None
         if worker and unit != IN_TIME:
-            unit = None  # what the program repeats need not be what its workers repeat
+            unit = None  # workers may repeat other boundaries than the program
         limit = int(self._told[LIMIT]) if LIMIT in self._told else None
         kind, spool = None if unit == IN_TIME else unit, self._own + (WORKER if worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
@@ -242,7 +244,7 @@ class ProcessAgent:
                 )
         atexit.register(self._ended)
         if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
-            vars(util)["Finalize"](None, self._ended, exitpriority=1)  # it leaves by `os._exit`
+            vars(util)["Finalize"](None, self._ended, exitpriority=1)  # a worker ends by `os._exit`, without `atexit`
 
     def _tick_as_guest(self, ticks: int) -> int:
         """Watch as long as the runner asks for it, then leave the process as it was."""
@@ -280,7 +282,7 @@ def _remove_folder(folder: str) -> None:
     held = system.open(folder, system.O_RDONLY | system.O_DIRECTORY | system.O_CLOEXEC)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:  # it lives
+    except BlockingIOError:  # the runner lives
         return
     finally:
         system.close(held)

@@ -65,7 +65,7 @@ class _AfterImport:
         for finder in sys.meta_path:
             try:
                 find = finder.find_spec
-            except AttributeError:  # an old one, which the interpreter passes over as well
+            except AttributeError:  # an old finder, which the interpreter passes over as well
                 continue
             if finder is not self and (spec := find(name, path, target)) is not None:
                 Guard().run(_run_after, spec.loader, prepare)
@@ -80,7 +80,7 @@ def _run_after(found: object, prepare: Callable[[ModuleType], None]) -> None:
     loader: Any = found
 
     def exec_module(module: ModuleType) -> None:
-        del loader.exec_module  # what it hides is the method of the class
+        del loader.exec_module  # the class's own method is visible again
         loader.exec_module(module)
         Guard().run(prepare, module)
 
@@ -121,7 +121,7 @@ def _prepare_envs(module: ModuleType) -> None:
 
 def _prepare_vector_envs(module: ModuleType) -> None:
     wrapper = vars(module).get("VectorWrapper", ())
-    # A synchronous one steps environments of this process, which are counted themselves.
+    # A synchronous vector environment steps environments of this process, which are counted themselves.
     _wrap_subclasses(
         vars(module)["VectorEnv"], lambda cls: not issubclass(cls, wrapper) and cls.__name__ != "SyncVectorEnv"
     )
@@ -190,7 +190,7 @@ def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..
     if not _takes_one(method):
         return _counted_if_outermost(method, cls, name, kind)
     told: Any = _GATES[kind].wrap(method)
-    # The same names make it callable as before.
+    # Its argument keeps its name, so that calls by keyword work as before.
     told.__code__ = told.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
     return _like(told, method)
 
@@ -250,7 +250,11 @@ _SERVERS = (
     ("gunicorn.workers.base_async", "AsyncWorker", "handle_request"),
     ("aiohttp.web_protocol", "RequestHandler", "_handle_request"),
     ("tornado.web", "RequestHandler", "_execute"),
-    ("http.server", "BaseHTTPRequestHandler", "parse_request"),  # and those above it: werkzeug, wsgiref, Django's
+    (
+        "http.server",
+        "BaseHTTPRequestHandler",
+        "parse_request",
+    ),  # the base of werkzeug's, wsgiref's and Django's servers
 )
 _PREPARED: dict[str, Callable[[ModuleType], None]] = {
     **{module: _counts_requests(owner, name) for module, owner, name in _SERVERS},

@@ -55,7 +55,7 @@ def measure_workers_(workers: Workers, clock: int) -> None:
     workers.spent += thread_seconds() - cpu
     overdrawn = (workers.spent - CREDIT) / SHARE - (now - workers.began)
     workers.due = now + max(EVERY, overdrawn)
-    if family.count != workers.count:  # others began or ended: what they had is no growth
+    if family.count != workers.count:  # processes that began or ended are no growth
         workers.count, workers.private = family.count, Series()
     if family.count and (not workers.private.steps or clock > workers.private.steps[-1]):
         workers.private.add(clock, family.private)

@@ -127,7 +127,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
         count = round(share * items) * holding.instances
         return Contents(count, f"{count} × {label}", item, graph, base, _objects(leaves), tuple(x.obj for x in largest))
     count = items * holding.instances
-    item = "Figure" if holding.kind == "figures" else item  # pyplot keeps its managers
+    item = "Figure" if holding.kind == "figures" else item  # pyplot keeps managers, which users do not know
     what = f"{count} × {item}" + (f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else "")
     return Contents(count, what, item, graph, base, tuple(newest[-LEAVES:]), ())
 

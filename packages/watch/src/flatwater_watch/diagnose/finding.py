@@ -117,7 +117,9 @@ class Finding:
         """
         made = found["made_at"]
         low, high = found["interval"]
-        found = {name: value for name, value in found.items() if name != "fingerprint"}  # it follows from the others
+        found = {
+            name: value for name, value in found.items() if name != "fingerprint"
+        }  # computed from the other fields
         # Earlier versions wrote no parts.
         changed = {"holders": tuple(found["holders"]), "interval": (low, high), "parts": tuple(found.get("parts", ()))}
         finding = cls(**found | changed | {"made_at": None if made is None else AllocationSite(**made)})

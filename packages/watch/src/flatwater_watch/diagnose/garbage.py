@@ -146,7 +146,9 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
     if not garbage:
         return None
     users = user_modules(roots)
-    kinds = _kinds(garbage, users)  # a look makes a dict for each instance, which hangs together with nothing here
+    kinds = _kinds(
+        garbage, users
+    )  # before the sizes: opening an instance makes a dict, which would be a group of its own
     walk = Walk(len(garbage), lambda _: False, len(garbage))
     walk.seen.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
     lasting = _old_garbage(garbage)
@@ -170,7 +172,7 @@ def _old_garbage(garbage: list[Any]) -> list[Any]:
     among = {id(obj): obj for obj in garbage}
     waiting = [obj for obj in garbage if id(obj) not in young]
     left = set(map(id, waiting))
-    for obj in waiting:  # it becomes longer meanwhile
+    for obj in waiting:  # the list grows on the way
         for each in gc.get_referents(obj):
             if id(each) in among and id(each) not in left:
                 left.add(id(each))
@@ -293,13 +295,13 @@ def unreachable_objects() -> list[Any]:
     number = {at: n for n, at in enumerate(map(id, objects))}
     first = list(accumulate(map(len, map(gc.get_referents, objects)), initial=0))
     held = map(id, chain.from_iterable(map(gc.get_referents, objects)))  # no Python code runs for each of them
-    target = list(map(number.get, held, repeat(len(objects))))  # one number for all that is not tracked
+    target = list(map(number.get, held, repeat(len(objects))))  # one number for all untracked objects
     among = [0] * (len(objects) + 1)
     for at in target:
         among[at] += 1
     outside = [n for n, count in enumerate(counts) if count - _OF_THE_LIST > among[n]]
     reached = _mark_reachable(outside, first, target)
-    # What was counted first may be gone: in a program that never collects, all objects are young.
+    # Objects that were counted first may be gone: in a program that never collects, all objects are young.
     first_middle, first_old = min(young, len(objects)), min(young + middle, len(objects))
     ages = ((first_old, len(objects)), (first_middle, first_old), (0, first_middle))
     return [objects[n] for begin, end in ages for n in range(begin, end) if not reached[n]]
@@ -315,7 +317,7 @@ def _mark_reachable(outside: list[int], first: list[int], target: list[int]) -> 
     """
     reached = bytearray(len(first))
     waiting = outside
-    for at in (*outside, len(first) - 1):  # what is not tracked is not followed
+    for at in (*outside, len(first) - 1):  # untracked objects are not followed
         reached[at] = 1
     while waiting:
         at = waiting.pop()

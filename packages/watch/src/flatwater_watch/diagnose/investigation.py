@@ -221,7 +221,7 @@ def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -
     way = case.sought[foremost][0]
     containers = resolve_all_ways(roots, way, ASKED)
     made, whole = _find_new_line_(case, tracer, found[foremost], containers)
-    seen = not leads_to_several(way) or len(containers) < ASKED  # of so many, the one that grows may be out of sight
+    seen = not leads_to_several(way) or len(containers) < ASKED  # among so many, the one that grows may be out of sight
     builds = _update_made_(case, tracer) and seen and not whole
     case.still = 0 if whole else case.still + (not builds)
     patient = case.still <= CASE.still and case.asked < CASE.asked
@@ -267,7 +267,9 @@ def _find_new_line_(
     same container or in another one on the path. Items of a fixed size are complete at once: arrays, texts, handles.
     """
     way, holding = case.sought[found.owner]
-    unseen = 0 if leads_to_several(way) else holding.length  # among several it is new; else it may be a copy
+    unseen = (
+        0 if leads_to_several(way) else holding.length
+    )  # an unknown container among several is new; a single one may be a copy
     line: AllocationSite | None = None
     for container, length in zip(containers, container_lengths(containers), strict=True):
         before = replace(holding, length=case.lengths.get(id(container), unseen))
@@ -347,7 +349,7 @@ def judge_search_(
     search, before = case.search, case.garbage
     garbage = None if search is None else search.garbage()
     case.search = None
-    until = slope.span - (growth.step - case.searched)  # the fork took its time, and saw the memory of then
+    until = slope.span - (growth.step - case.searched)  # the fork saw the memory of its beginning
     if garbage is not None and until <= 0:
         return []  # the search took longer than the stretch that is judged: wait for the next search
     if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * until:
@@ -363,9 +365,9 @@ def judge_search_(
     grown, waits = garbage.bytes - before[1], garbage.is_ordinary_gc_backlog(record.swing_bytes, record.largest_fall)
     grows = grown >= CASE.garbage * slope.per_step * (case.searched - before[0])
     if not (grows or waits or record.has_fallen(case.since, least)):
-        case.suspect = None  # it lies there
+        case.suspect = None  # it does not grow
     if waits or not grows:
-        return []  # a later look tells it from a leak
+        return []  # a later look distinguishes it from a leak
     return [judge_garbage(replace(garbage, made_at=case.lines.get(CYCLIC)), slope.per_step, slope, growth)]
 
 
@@ -381,7 +383,7 @@ def judge_garbage_at_end(
         open_bytes: bytes without a cause.
         steps: steps in which they came.
     """
-    rate = max(garbage.bytes / steps, recent_slope(record.unaccounted).per_step)  # it may have come late
+    rate = max(garbage.bytes / steps, recent_slope(record.unaccounted).per_step)  # the garbage may have come late
     found = judge_garbage(garbage, rate, Slope(rate, rate, rate), growth)
     return [replace(found, share=min(1.0, garbage.bytes / open_bytes))]
 

@@ -152,7 +152,7 @@ class Investigator:
         """Follow the table from this reading until an action answers with no event."""
         if self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}:
             drifts, self._slope = find_drift(self._record, self._explaining_findings, reading)
-            self._case.proven = self._case.proven or drifts  # a tracer's own memory may hide it at the next look
+            self._case.proven = self._case.proven or drifts  # a tracer's own memory may hide the drift at the next look
         event: CaseEvent | None = CaseEvent.READING
         while event is not None:
             self.state, action = TRANSITIONS[self.state, event]
@@ -256,7 +256,9 @@ class Investigator:
         case, found = self._case, self._case.seen
         if not case.proven:
             return CaseEvent.UNPROVEN
-        sought = not case.traced and wants_garbage(case) and self._can_trace(reading)  # once, as it may lie there
+        sought = (
+            not case.traced and wants_garbage(case) and self._can_trace(reading)
+        )  # once, as the garbage may not grow
         lineless = found[0].made_at is None and not case.hidden if found else sought
         if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
             return CaseEvent.NO_LINE

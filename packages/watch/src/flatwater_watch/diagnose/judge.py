@@ -371,7 +371,7 @@ def _cause(found: Finding) -> Hashable:
     """The key that findings of the same cause share."""
     if found.verdict == "filling" and found.plateau_bytes is not None:
         return found.verdict, _buffer(found.owner) or found.owner
-    # The line of memory outside of Python may be one that ran while it rose, whoever holds it.
+    # Memory outside of Python has the line that ran while it rose, which says nothing of its holder.
     if found.verdict == "leak" and found.made_at is not None and found.holders and not found.outside:
         return found.verdict, found.made_at, found.holders[0], found.holders[-1], found.advice
     return found.verdict, found.owner

@@ -93,7 +93,7 @@ class Tracer:
 
             mode = NewStorages(self._made_here, _ignore_free)
             self._mode = mode if enter_(mode) else None
-        # Where the program has a torch mode of its own, a tensor's Python object has a line at least.
+        # If the program has a torch mode of its own, tracemalloc still gives the line of a tensor's Python object.
         if (objects or self._mode is None) and not tracemalloc.is_tracing():
             tracemalloc.start(self._frames)
             self._began_tracemalloc = True

@@ -314,7 +314,7 @@ def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ..
         length: length now.
         holding: earlier holding.
     """
-    if holding.kind in _WHOLE:  # a larger one was made anew, or it is the same
+    if holding.kind in _WHOLE:  # it was replaced by a larger one, or has not grown
         return describe_contents(holding, [container]).leaves
     if length <= holding.length:
         return ()

@@ -209,7 +209,7 @@ def _refusal(said: str) -> str:
 
 def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
     began = time.monotonic()
-    with until_interrupted():  # what was read is told
+    with until_interrupted():  # with the findings so far
         while (at := time.monotonic() - began) < seconds and _is_alive(pid):
             look(at)
             time.sleep(min(LOOK_SECONDS, seconds))

@@ -69,7 +69,7 @@ def watch_outside(
     program = check_process(pid, seconds)
     looks = _CounterHistory({name: Series() for name in KINDS}, Series())
     began = time.monotonic()
-    with until_interrupted():  # what was read is told
+    with until_interrupted():  # with the findings so far
         for look in range(LOOKS):
             at = time.monotonic() - began
             if not _read_once_(looks, pid, at):
@@ -111,7 +111,7 @@ def _counters(pid: int) -> dict[str, int] | None:
     try:
         found = read_kib_counters(f"/proc/{pid}/status")
         return {name: found[name] for name in ("VmRSS", *_OWN)} | {"workers": descendant_memory(pid).private}
-    except (OSError, KeyError):  # a process that has ended and is not waited for has no counters
+    except (OSError, KeyError):  # a zombie has no counters
         return None
 
 

@@ -37,7 +37,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     content = read_regular(path, RESULT_BYTES)
     try:
         parts = _TABLE.decode(content)
-    except msgspec.DecodeError as fault:  # no table, or of another dialect, such as one with NaN
+    except msgspec.DecodeError as fault:  # no JSON object, or of another dialect, such as one with NaN
         if len(content) > OTHER_BYTES:
             raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
         return mask_values(json.loads(content))

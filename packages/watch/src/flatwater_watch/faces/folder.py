@@ -60,7 +60,7 @@ def _is_stale(entry: os.DirEntry[str]) -> bool:
         if status.st_uid != os.geteuid() or time.time() - status.st_mtime < STALE_SECONDS:
             return False
         held = os.open(entry.path, _FOLDER)
-    except OSError:  # it is gone
+    except OSError:  # the folder is gone
         return False
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,7 +136,7 @@ def _is_summary(found: Any) -> bool:  # noqa: ANN401
     if type(found) is not dict or not all(
         isinstance(found.get(name), int | float if type(value) is float else type(value))
         for name, value in _KEYS.items()
-        if name != "program"  # that is the runner's to say
+        if name != "program"  # the runner adds it
     ):
         return False
     columns = found["series"]

@@ -94,7 +94,7 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile(_units(watch.unit), f"{watch.steps:,}", f"in {format_duration(watch.seconds)}{_pace(watch)}")
     if not watch.readings:
         return
-    # At the very end a program has often let go of everything already.
+    # Not the last value: at its very end a program has often freed everything.
     highest = max(watch.series.resident, default=watch.resident)
     yield Tile("resident", short_bytes(highest), "at its highest")
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")

@@ -82,7 +82,7 @@ def _mark_of(item: pytest.Item) -> pytest.Mark | None:
 def _repeatable(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function):
         return False
-    unittest: Any = sys.modules.get("unittest")  # not imported here: that takes longer than everything else
+    unittest: Any = sys.modules.get("unittest")  # not imported: that would take longer than all other imports
     return item.cls is None or unittest is None or not issubclass(item.cls, unittest.TestCase)
 
 

@@ -170,7 +170,7 @@ def _summary(folder: Path, command: list[str], code: int | None) -> dict[str, An
         missing = "what it did in its last two seconds is missing, in its last ten where it slept"
         summary["unseen"].append(f"the program ended at once: {missing}")
     faults, old = read_sentences(folder, "fault"), read_sentences(folder, "old")
-    if not found and (faults or old):  # it was seen, and nothing could be read
+    if not found and (faults or old):  # a Python program was seen, but could not be read
         summary["unseen"].clear()
     if not found:  # else another program of the command was new enough, and was watched
         faults += old

@@ -98,7 +98,7 @@ def _in_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> d
     seconds = last - min(worker["ended_at"] - worker["seconds"] for worker in workers)
     if summary["unit"] != "second":
         return summary
-    if {worker["unit"] for worker in workers} == {REQUEST}:  # a server that only starts those who answer
+    if {worker["unit"] for worker in workers} == {REQUEST}:  # a server that only starts the processes that answer
         steps = sum(worker["steps"] for worker in workers)
         return summary | {"unit": REQUEST, "seconds": max(round(seconds, 3), summary["seconds"]), "steps": steps}
     return (

@@ -182,7 +182,7 @@ def same_folder(path: Path, held: Path) -> bool:
     """Whether the folder that is held is still at `path`."""
     try:
         return path.samefile(held)
-    except OSError:  # nothing lies there, or nothing that may be looked at
+    except OSError:  # the path does not exist, or may not be read
         return False
 
 

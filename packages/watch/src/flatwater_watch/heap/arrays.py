@@ -96,7 +96,7 @@ def look_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         fn = own.grad_fn.__get__(tensor)
         if fn is not None:
             parts.append((".<graph>", Graph(tensor)))
-        if fn is None or own.retains_grad.__get__(tensor):  # others warn when they are asked
+        if fn is None or own.retains_grad.__get__(tensor):  # other tensors warn when asked for their gradient
             gradient = own.grad.__get__(tensor)
             if gradient is not None:
                 parts.append((".grad", gradient))
@@ -260,7 +260,7 @@ def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
             data = None if one is None else one.data
             if is_a(data, torch._C.TensorBase):  # noqa: SLF001
                 tensors.append(data)
-            elif data is not None:  # what a hook has packed it into
+            elif data is not None:  # the object into which a hook has packed the tensor
                 kept.append((".<packed>", data))
     kept += [(f".<context>.{name}", value) for name, value in named_entries(instance_dict(node))]
     return tensors, kept

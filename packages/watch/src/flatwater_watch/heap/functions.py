@@ -31,9 +31,7 @@ def look_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
     parts: list[Named] = []
     size = function_size(function, walk)
     for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        size += claim_bytes(
-            walk, id(cell), object.__sizeof__(cell) + GC_BYTES
-        )  # functions that are made together share it
+        size += claim_bytes(walk, id(cell), object.__sizeof__(cell) + GC_BYTES)  # functions made together share a cell
         parts += [(f".<closure of {name}>.{variable}", value) for value in gc.get_referents(cell)]
     parts += [(f".<default of {name}>", value) for value in tuple.__iter__(function.__defaults__ or ())]
     globals_ = function.__globals__

@@ -139,7 +139,7 @@ def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any
             value = object.__getattribute__(obj, name)
         except AttributeError:
             continue
-        if left[id(value)] > 0:  # else it is the class's
+        if left[id(value)] > 0:  # else the value is the class's
             left[id(value)] -= 1
             found.append((name, value))
     return found if len(found) == len(values) else None
@@ -181,7 +181,7 @@ def look_instance(kind: type) -> Look | None:
         if hidden:
             parts += _referents(obj)
         if id(kind) not in walk.seen and walk.is_user_class(kind):
-            claim_bytes(walk, id(kind), 0)  # the instances that are looked at may stand for others, which share it
+            claim_bytes(walk, id(kind), 0)  # sampled instances stand for others, which share the class
             parts.append((".<class>", kind))
         size = size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
         return (
@@ -220,14 +220,14 @@ def look_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
     """Open a text file in memory."""
     # Its `__sizeof__` leaves out lines that are not joined yet; the position counts them.
     size = io.StringIO.__sizeof__(out)
-    with suppress(ValueError):  # it is closed, and keeps nothing
+    with suppress(ValueError):  # a closed file keeps nothing
         size = max(size, _StringIO["tell"](out))
     return OpenedObject("bytes", size, size, parts=_referents(out))
 
 
 def look_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
     """Open a binary file in memory; from Python 3.13 on the collector sees its buffer, which is in its size already."""
-    # Before the parts: what they refer to as well is not the buffer's own any more, and its size leaves that out.
+    # Before the parts: once they refer to the buffer as well, the size leaves it out.
     size = io.BytesIO.__sizeof__(out)
     own = size > io.BytesIO.__basicsize__
     parts = [(name, held) for name, held in _referents(out) if not (own and type(held) is bytes)]

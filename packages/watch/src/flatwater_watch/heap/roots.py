@@ -110,7 +110,7 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
         if name == "__main__" or (type(file) is str and is_user_file(file, roots.packages)):
             found[name] = names
         elif name == top and file is not None and top not in mixed:
-            libraries.add(name)  # what lies below it is the library's as well
+            libraries.add(name)  # modules below it are the library's as well
     return found | _running_globals(roots, found, known)
 
 

@@ -137,7 +137,7 @@ class _TrimmedPages:
             return 0
         # One number instead of a list: its operators run in C over all pages of the heap.
         present, within = int.from_bytes(told, "little"), (1 << 8 * len(told)) - 1
-        self._touched = self._touched & within | present  # what lay behind its end was cut off
+        self._touched = self._touched & within | present  # pages behind the present end of the heap are cut off
         return (self._touched & ~present).bit_count() * mmap.PAGESIZE
 
 

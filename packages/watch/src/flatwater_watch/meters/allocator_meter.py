@@ -78,7 +78,7 @@ class AllocatorMeter:
         self._apart = None
         try:
             told = apart.answer()
-        except RuntimeError:  # it was killed; the next one is asked at once
+        except RuntimeError:  # the process was killed; the next query begins at once
             note_seconds(0.0)
             return
         self._last = None if told is None else AllocatorTotals(told[0], told[1])

@@ -72,7 +72,7 @@ def _sum_family(family: list[int]) -> FamilyMemory:
     for pid in family:
         try:
             found = read_kib_counters(f"/proc/{pid}/smaps_rollup")
-        except OSError:  # it ended meanwhile
+        except OSError:  # the process ended meanwhile
             continue
         own = sum(found.get(name, 0) for name in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
         private, proportional, count = private + own, proportional + found.get("Pss", 0), count + 1
@@ -140,7 +140,9 @@ def present_pages(address: int, size: int) -> bytes | None:
         return b""
     first, pages = address // mmap.PAGESIZE, page_count(address, size)
     present, told = bytearray(min(pages, _AT_ONCE)), []
-    into = ctypes.addressof(ctypes.c_ubyte.from_buffer(present))  # an array of ctypes is a class of its own: garbage
+    into = ctypes.addressof(
+        ctypes.c_ubyte.from_buffer(present)
+    )  # not an array of ctypes, which is a new class, and so garbage
     for page in range(0, pages, _AT_ONCE):
         asked = min(_AT_ONCE, pages - page)
         if not write_page_presence((first + page) * mmap.PAGESIZE, asked * mmap.PAGESIZE, into):

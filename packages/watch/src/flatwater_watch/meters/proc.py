@@ -48,7 +48,7 @@ def descendant_pids(pid: int | None = None) -> list[int]:
         if name.isdecimal():
             try:
                 status = _status(int(name))
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process ended meanwhile
                 continue
             if status[_EXIT_SIGNAL] != _NONE:
                 children[int(status[_PARENT])].append(int(name))
@@ -73,7 +73,7 @@ def context_switches(pid: int) -> int | None:
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
         own, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
-    except (OSError, KeyError):  # it has ended; or a system that only looks like Linux
+    except (OSError, KeyError):  # the process has ended; or a system that only looks like Linux
         return None
     return own + forced if lines["State"].split()[0] == "S" else None
 

@@ -126,7 +126,7 @@ def _dataclass_spec(info: StructTypeInfo, later: Collection[str]) -> StructConst
         kind: Any = plain[f.name] if f.name in bounds_of(info.type) else hints[f.name]
         if is_dataclass(default):  # a file or an option may have brought a class with more settings
             kind = type(default)
-        if f.metadata or (get_origin(kind) is Literal and len(get_args(kind)) == 1):  # there is nothing to choose
+        if f.metadata or (get_origin(kind) is Literal and len(get_args(kind)) == 1):  # a single choice is no option
             kind = Annotated[kind, tyro.conf.Suppress]
         if default is None or default == ():
             kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]

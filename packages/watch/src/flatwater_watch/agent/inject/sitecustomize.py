@@ -50,7 +50,7 @@ def _note(told, kind, sentence):
     try:
         with open(os.path.join(told["FLATWATER_WATCH_FOLDER"], "%d.%s" % (os.getpid(), kind)), "w") as note:
             note.write(sentence)
-    except (OSError, IOError):  # a full disk: then it is not told
+    except (OSError, IOError):  # a full disk: the sentence is lost
         pass
 
 
@@ -64,7 +64,7 @@ def _begin():
         _note(told, "old", "%s is Python %s; watch needs 3.11 or later" % (sys.executable, found))
         return
     collecting = gc.isenabled()
-    gc.disable()  # the modules of the watch stay: to look for garbage in them is a twelfth of what they cost
+    gc.disable()  # the watch's modules stay: a search for garbage in them takes a twelfth of their import
     try:
         _package(told["FLATWATER_WATCH_PACKAGE"])
         from flatwater_watch.agent.start_in_process import start_watch
@@ -78,6 +78,6 @@ def _begin():
 
 
 _begin()
-# The import of the one that Python would have found. What it raises, or that none is there, is told as without us.
+# Import the module that Python would have found: its errors, or its absence, show as they would without us.
 _kept = sys.modules.pop("sitecustomize", None)  # Python 2 clears the names of a module that nobody holds
 import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401  (a module of the user's, if there is one)
