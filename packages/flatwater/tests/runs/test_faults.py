@@ -82,5 +82,7 @@ def test_a_filling_says_where_it_ends(tmp_path: Path) -> None:
     assert "all rows but one" in found["redundancy"]
 
 
-def test_nothing_is_found_where_nothing_grows(tmp_path: Path) -> None:
-    assert findings(tmp_path / "run", 0, 15) == []
+@pytest.mark.long
+@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(15, marks=pytest.mark.slow)])
+def test_nothing_is_found_where_nothing_grows(rounds: int, tmp_path: Path) -> None:
+    assert findings(tmp_path / "run", 0, rounds) == []

@@ -20,6 +20,7 @@ def kill(folder: Path, kills: int, *what: str, program: Path = PROGRAM) -> dict[
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind",
     [

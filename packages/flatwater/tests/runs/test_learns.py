@@ -10,6 +10,7 @@ from flatwater.cli.main import main
 LENGTHS = ("--splits.validation-days", "300", "--splits.holdout-days", "500", "--threads", "1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("market", "share", "beaten"),
     [

@@ -81,6 +81,7 @@ def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> l
     return sorted(done, key=lambda trade: (trade[1], trade[0]))
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["hindsight", "ddpg", "sac"])
 def test_a_backtest_of_the_holdout_is_its_evaluation_and_trades_as_the_orders_say(
