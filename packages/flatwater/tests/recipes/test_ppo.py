@@ -167,7 +167,7 @@ def test_statistics_are_those_of_the_blocks_and_stand_still_in_an_evaluation() -
     ],
 )
 def test_it_learns(env: str, rounds: int, least: float) -> None:
-    learner = ("--block", "64", "--learner.lr", "3e-3", "--evaluation.envs", "16")
+    learner = ("--block", "64", "--learner.lr", "3e-3", "--evaluation.envs", "16", "--evaluation.every", str(rounds))
     players = train("run", rounds, "--env", env, *SHORT, *learner)["players"]
     assert isinstance(players, dict)
     assert players["policy"]["return"] > least > players["random"]["return"]
