@@ -100,7 +100,6 @@ class Investigator:
         self._actions = self._action_table()
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
-        """The function of each action."""
         return {
             CaseAction.KEEP: self._keep,
             CaseAction.COUNT: self._count,

@@ -43,8 +43,6 @@ INSIDE = "Start it again under `flatwater watch -- COMMAND`, which says who hold
 
 @dataclass
 class _CounterHistory:
-    """Counters over time."""
-
     series: dict[str, Series]
     resident: Series
 

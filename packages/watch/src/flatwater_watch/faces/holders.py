@@ -37,8 +37,6 @@ UNSEEN = "native code, as no Python object does: a C extension, or a tensor's C+
 
 @dataclass(slots=True)
 class _ReachedObject:
-    """An object that the search reached."""
-
     obj: Any
     name: str
     """Its part of the path from the object above."""

@@ -15,8 +15,6 @@ DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
 
 @dataclass(frozen=True)
 class _WorkerFinding:
-    """A finding in one worker."""
-
     worker: Mapping[str, Any]
     """Summary of the worker."""
     finding: Finding
@@ -123,7 +121,6 @@ def _sum_owner_bytes(
 
 
 def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Cost of the watch in all processes together."""
     seconds = sum(each["cost"]["cpu_seconds"] for each in summaries)
     spent = sum(each["cost"]["cpu_share"] * each["cost"]["cpu_seconds"] for each in summaries)
     return {
@@ -134,7 +131,6 @@ def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _line(worker: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry of a worker in the JSON."""
     kept = ("unit", "steps", "seconds", "readings", "resident_bytes", "resident_growth_bytes")
     return {name: worker[name] for name in kept} | {"findings": len(worker["findings"])}
 

@@ -145,7 +145,6 @@ _PARTS = {
 
 
 def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
-    """Address and bytes of a storage."""
     own: Any = sys.modules["torch"]._C.StorageBase  # noqa: SLF001
     return own.data_ptr(storage), own.nbytes(storage)
 
