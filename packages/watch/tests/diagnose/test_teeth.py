@@ -22,12 +22,12 @@ FOUND = judge_gc_sawtooth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collec
     [
         (TEETH, True),
         (None, False),
-        (replace(TEETH, rise=170.0 * MIB), False),  # a fifth and more of what comes is still there after a collection
-        (replace(TEETH, rise=160.0 * MIB), True),
-        (replace(TEETH, held=2000.0 * MIB), False),  # small against what is in use
-        (replace(TEETH, since=260.0 * MIB), True),
-        (replace(TEETH, since=270.0 * MIB), False),  # something else has grown since the last collection
-        (replace(TEETH, rise=inf), False),  # no two collections in a row were read
+        (TEETH._replace(rise=170.0 * MIB), False),  # a fifth and more of what comes is still there after a collection
+        (TEETH._replace(rise=160.0 * MIB), True),
+        (TEETH._replace(held=2000.0 * MIB), False),  # small against what is in use
+        (TEETH._replace(since=260.0 * MIB), True),
+        (TEETH._replace(since=270.0 * MIB), False),  # something else has grown since the last collection
+        (TEETH._replace(rise=inf), False),  # no two collections in a row were read
         (GcSawtooth(0.5 * MIB, 0.5 * MIB, 1.0 * MIB, 0.0, 1.0), False),  # not material
         (GcSawtooth(-1.0 * MIB, 0.0, 100.0 * MIB, 0.0, 1.0), False),
     ],
@@ -39,11 +39,11 @@ def test_collections_are_the_cause_where_they_free_most_of_what_comes(teeth: GcS
 @pytest.mark.parametrize(
     ("teeth", "waiting", "small"),
     [
-        (replace(TEETH, freed=59.0 * MIB, rise=62.0 * MIB), 110 * MIB, True),
-        (replace(TEETH, freed=59.0 * MIB, rise=62.0 * MIB), 120 * MIB, False),  # more than two turns bring
-        (replace(TEETH, freed=59.0 * MIB, rise=80.0 * MIB), 50 * MIB, False),  # a quarter of it stays
+        (TEETH._replace(freed=59.0 * MIB, rise=62.0 * MIB), 110 * MIB, True),
+        (TEETH._replace(freed=59.0 * MIB, rise=62.0 * MIB), 120 * MIB, False),  # more than two turns bring
+        (TEETH._replace(freed=59.0 * MIB, rise=80.0 * MIB), 50 * MIB, False),  # a quarter of it stays
         (TEETH, 20 * MIB, False),  # each frees so much that it is felt
-        (replace(TEETH, freed=5.0 * MIB, rise=inf), 5 * MIB, False),
+        (TEETH._replace(freed=5.0 * MIB, rise=inf), 5 * MIB, False),
         (None, 20 * MIB, False),
     ],
 )
@@ -80,4 +80,4 @@ def test_two_digits_are_told_per_unit(per_second: float, unit: str, words: str) 
 
 
 def test_what_is_not_material_is_not_told() -> None:
-    assert add_gc_amounts(FOUND, replace(TEETH, freed=0.5 * MIB), 2.0) == FOUND
+    assert add_gc_amounts(FOUND, TEETH._replace(freed=0.5 * MIB), 2.0) == FOUND

@@ -5,7 +5,7 @@ It is one value, made from the readings once. Terminal, page, JSON and exit stat
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.thresholds import SHIPPED
@@ -111,8 +111,7 @@ def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
     )
 
 
-@dataclass(frozen=True)
-class GrowthAllowance:
+class GrowthAllowance(NamedTuple):
     """Growth that a build lets pass: in total since warm-up, or per second, hour or step."""
 
     bytes: float

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise, repeat
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
@@ -46,8 +46,7 @@ class Contents:
     """The largest array of each item, oldest first."""
 
 
-@dataclass(frozen=True)
-class _Leaf:
+class _Leaf(NamedTuple):
     """An array, tensor or text below an item."""
 
     obj: Any

@@ -8,8 +8,8 @@ import builtins
 import types
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.contents import newest_items
 from flatwater_watch.diagnose.owners import ITEMISED, Owner, describe_owner
@@ -33,8 +33,7 @@ _UNNAMED = frozenset(id(kind) for kind in vars(types).values() if isinstance(kin
 """Builtin types that only `types` names: functions, frames, cells."""
 
 
-@dataclass(frozen=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     path: str
     came: int
     """Number of items since the earlier census."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
@@ -272,7 +272,7 @@ def _find_new_line_(
     )  # an unknown container among several is new; a single one may be a copy
     line: AllocationSite | None = None
     for container, length in zip(containers, container_lengths(containers), strict=True):
-        before = replace(holding, length=case.lengths.get(id(container), unseen))
+        before = holding._replace(length=case.lengths.get(id(container), unseen))
         if line is not None:
             if length > before.length:
                 return line, True
@@ -388,8 +388,7 @@ def judge_garbage_at_end(
     return [replace(found, share=min(1.0, garbage.bytes / open_bytes))]
 
 
-@dataclass(frozen=True)
-class UnprovenGrowth:
+class UnprovenGrowth(NamedTuple):
     """Findings of an investigation that ended without a proof, as readings may scatter more than they rise."""
 
     found: Sequence[Finding]

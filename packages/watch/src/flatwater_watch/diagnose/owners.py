@@ -318,7 +318,7 @@ def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ..
         return describe_contents(holding, [container]).leaves
     if length <= holding.length:
         return ()
-    now = replace(holding, length=length)
+    now = holding._replace(length=length)
     return describe_contents(now, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
 
 

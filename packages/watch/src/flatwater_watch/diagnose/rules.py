@@ -7,14 +7,12 @@ a registry, or the class of the items in a container (`[PIL.Image.Image]`). Subc
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatwater_watch.heap.raw import full_name, module_namespace, mro, plain_text
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One line of the table."""
 
     place: str

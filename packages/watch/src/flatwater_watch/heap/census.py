@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.walk import (
@@ -37,8 +37,7 @@ BETWEEN_CLOCKS = 4000
 """Rows that are summed between two looks at the clock: about 2 ms."""
 
 
-@dataclass(frozen=True)
-class Holding:
+class Holding(NamedTuple):
     """A container, or all containers on like paths."""
 
     path: str

@@ -9,11 +9,11 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, repeat
 from math import inf
 from types import CodeType, FrameType, FunctionType, MethodType
+from typing import NamedTuple
 
 from flatwater_watch.medians import median
 from flatwater_watch.meters.allocator import last_seconds, used_bytes
@@ -32,8 +32,7 @@ FULL = 2
 _YOUNG = {f"{phase}{generation:c}": "" for phase in ("start", "stop") for generation in range(FULL)}
 
 
-@dataclass(frozen=True)
-class Collection:
+class Collection(NamedTuple):
     """One full collection."""
 
     number: int
@@ -46,8 +45,7 @@ class Collection:
     """Such bytes at its end."""
 
 
-@dataclass(frozen=True)
-class GcSawtooth:
+class GcSawtooth(NamedTuple):
     """Memory that rises between full collections and falls at each; all figures but `since` are medians."""
 
     freed: float

@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from flatwater_watch.meters.proc import descendant_pids, has_children, read_kib_counters
 from flatwater_watch.meters.system_calls import monotonic, names_in, process_id, read_file
@@ -17,8 +17,7 @@ _RESET_PEAK = "5"
 """Command to /proc/PID/clear_refs (proc(5)) that sets VmHWM to the bytes that are resident now."""
 
 
-@dataclass(frozen=True)
-class Footprint:
+class Footprint(NamedTuple):
     """Resident bytes of a process, by origin."""
 
     resident: int

@@ -9,8 +9,8 @@ import platform
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from flatwater_watch.meters.cgroup import quota_cores
 from flatwater_watch.meters.mappings import footprint
@@ -66,8 +66,7 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return next((known[name] for name in names if known.get(name)), platform.machine() or "unknown")
 
 
-@dataclass(frozen=True)
-class CpuSample:
+class CpuSample(NamedTuple):
     """Clocks of one moment, in seconds."""
 
     wall: float

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from flatwater_watch.series.slope import Series, Slope, robust_slope, thin_evenly
 from flatwater_watch.thresholds import SHIPPED
@@ -58,8 +59,7 @@ class Reading:
         return self.limit is None or self.limit - self.resident >= CASE.headroom * self.limit
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(NamedTuple):
     """Growth of the whole process."""
 
     step: int

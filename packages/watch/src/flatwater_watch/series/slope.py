@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
+from typing import NamedTuple
 
 from flatwater_watch.heap.raw import count_values
 from flatwater_watch.medians import median, median_low, normal_deviations
@@ -20,8 +21,7 @@ POINTS = 200
 """Maximum points of a series, which is thinned beyond: the number of pairs grows with the square."""
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(NamedTuple):
     """Change per step, with bounds at 95 % confidence unless another one is given."""
 
     per_step: float

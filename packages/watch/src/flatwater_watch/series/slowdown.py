@@ -7,8 +7,8 @@ the middle on, must rise throughout and nearly double. All functions here are pu
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from flatwater_watch.medians import median
 from flatwater_watch.series.slope import (
@@ -24,8 +24,7 @@ from flatwater_watch.thresholds import SHIPPED
 DRIFT, SLOWER = SHIPPED.drift, SHIPPED.slower
 
 
-@dataclass(frozen=True)
-class Slowdown:
+class Slowdown(NamedTuple):
     """Mean CPU seconds per step, before and now."""
 
     before: float
