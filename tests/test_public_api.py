@@ -48,6 +48,11 @@ def face(offered: str) -> dict[str, tuple[Path, str]]:
     return found
 
 
+def module_beside(package: str, name: str) -> Path:
+    """Where a module of the package lies, if it offers one of its own as a whole."""
+    return source_of(package).joinpath(*package.split("."), f"{name}.py")
+
+
 def listing() -> str:
     """The faces, a name and what belongs to it in a paragraph."""
     parts = []
@@ -136,9 +141,12 @@ def test_the_reference_of_the_site_begins_with_these_names_and_no_others(monkeyp
         shown = re.findall(r"^`{3,4}\{py:(?:class|function|data|type)\} (\w+)", own, re.MULTILINE)
         assert shown == sorted(name for name, (_, inside) in face(package).items() if inside)
         whole = {name: path for name, (path, inside) in face(package).items() if not inside}
-        assert modules[::2] == sorted(name for name, path in whole.items() if path.suffix == ".py")
+        beside = [name for name, path in whole.items() if path == module_beside(package, name)]
+        described = [name for name, path in whole.items() if path.suffix == ".py" and name not in beside]
+        assert modules[::2] == sorted(described)
         packages = [name for name, path in whole.items() if path.suffix == ".pyi"]
-        assert all(f"[`{package}.{name}`]({package}.{name}.md)" in own for name in packages)
+        links = [f"{package}.{name}.md" for name in packages] + [f"{package}.modules.md" for _ in beside]
+        assert all(f"]({link})" in own for link in links)
         for text in modules[1::2]:
             assert "{py:function}" in text
             assert "{py:data}" not in text

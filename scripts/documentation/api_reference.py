@@ -91,14 +91,23 @@ def face(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said:
         alias.name: node.module or "" for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     parts = {name: f"{where}.{name}" for name, where in shown.items() if f"{where}.{name}" in trees}
-    packages = [f"{where}.{name}" for name, where in sorted(shown.items()) if f"{where}.{name}.__init__" in trees]
+    packages = {name for name, where in shown.items() if f"{where}.{name}.__init__" in trees}
+    beside = {name for name, path in parts.items() if path == f"{package_name}.{name}"}  # described on a page already
     own = [
         dict(definitions(*trees[where]))[name]
         for name, where in sorted(shown.items())
-        if name not in parts and f"{where}.{name}" not in packages
+        if name not in parts and name not in packages
     ]
-    linked = ["Packages in it: " + ", ".join(f"[`{name}`]({name}.md)" for name in packages)] if packages else []
-    below = [module(f"{package_name}.{name}", *trees[path], constants=False) for name, path in sorted(parts.items())]
+    links = [
+        f"[`{package_name}.{name}`]({package_name}.{name if name in packages else 'modules'}.md)"
+        for name in sorted(packages | beside)
+    ]
+    linked = [f"In it: {', '.join(links)}"] if links else []
+    below = [
+        module(f"{package_name}.{name}", *trees[path], constants=False)
+        for name, path in sorted(parts.items())
+        if name not in beside
+    ]
     head = f"```{{py:module}} {package_name}\n```"
     promised = "These names are promised: what changes them stands in the release notes, under what to change."
     return "\n\n".join([f"# `import {package_name}`", head, *prose(said), promised, *linked, *own, *below]) + "\n"
