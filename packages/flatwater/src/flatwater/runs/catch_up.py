@@ -44,54 +44,57 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
     folder = open_folder(run)
     # A run in training sends by itself, so no process may be training it now.
     with hold_lock(folder):
-        settings, where = read_settings(folder), str(folder.config)
-        keep = from_mapping(CheckpointConfig, _table(settings, "checkpoints", where), f"{where}: checkpoints")
-        base = to or _mirror_in(settings, where) or read_place(folder).get("url", "").rpartition("/")[0]
+        settings, config_file = read_settings(folder), str(folder.config)
+        keep = from_mapping(
+            CheckpointConfig, _table(settings, "checkpoints", config_file), f"{config_file}: checkpoints"
+        )
+        base = to or _mirror_in(settings, config_file) or read_place(folder).get("url", "").rpartition("/")[0]
         if not base:
             raise ConfigError(f"{run}: this run has no mirror. Say where to: --to s3://bucket/path")
         url, identity = mirror_place(base, folder)
-        sent = [0]
+        sent_bytes = [0]
 
         def count(size: int) -> None:
-            sent[0] += size
+            sent_bytes[0] += size
             step(size)
 
         sender = MirrorSender(open_objects(url), folder, identity, keep, count, say)
         _retry_store(sender.connect_, say)
         # After `connect_`: it lists the store, so that a shard that is there already is not sent again.
-        known = {manifest.file.name for manifest in sender.manifests.values()}
-        whole = [m for m in list_checkpoints(folder.checkpoints) if not find_quick_problems(folder.checkpoints, m)]
-        missing = [manifest for manifest in whole if manifest.file.name not in known]
+        mirrored_names = {manifest.file.name for manifest in sender.manifests.values()}
+        intact = [m for m in list_checkpoints(folder.checkpoints) if not find_quick_problems(folder.checkpoints, m)]
+        missing = [manifest for manifest in intact if manifest.file.name not in mirrored_names]
         for manifest in missing:
             _retry_store(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
         # Files after the checkpoints, so that the records at the store never tell of rounds that cannot be resumed
         # there.
         _retry_store(sender.send_files_, say)
         _retry_store(sender.release_, say)
-    return CatchUpResult(url, len(missing), sent[0])
+    return CatchUpResult(url, len(missing), sent_bytes[0])
 
 
 def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
     """Return a table of a run's settings; the rest is left alone: to send files, nothing that they name is imported."""
-    found = settings.get(name, {})
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{where}: {name} = {short_repr(found)}: expected a table")
-    return found
+    table = settings.get(name, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: {name} = {short_repr(table)}: expected a table")
+    return table
 
 
 def _mirror_in(settings: Mapping[str, Any], where: str) -> str:
-    found = settings.get("mirror", "")
-    if not isinstance(found, str):
-        raise ConfigError(f"{where}: mirror = {short_repr(found)}: expected a URL as text")
-    return found
+    url = settings.get("mirror", "")
+    if not isinstance(url, str):
+        raise ConfigError(f"{where}: mirror = {short_repr(url)}: expected a URL as text")
+    return url
 
 
 def _retry_store(work: Callable[[], object], say: Callable[[str], None]) -> None:
+    """Call `work`; after a StoreError wait and call it again, up to `TRIES` times in all. The last error is raised."""
     for pause in (FIRST_PAUSE * 2**n for n in range(TRIES - 1)):
         try:
             work()
-        except StoreError as fault:
-            say(f"{fault}. Tried again in {pause:g} s")
+        except StoreError as error:
+            say(f"{error}. Tried again in {pause:g} s")
             time.sleep(pause)
         else:
             return

@@ -85,10 +85,10 @@ class RunConfig:
         """The budget in bytes, or None where the user gave none."""
         try:
             return None if self.budget is None else parse_bytes(self.budget)
-        except ConfigError as wrong:
+        except ConfigError as error:
             raise ConfigError(
                 f"budget = {short_repr(self.budget)}: must be an amount of memory, such as 8GiB"
-            ) from wrong
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,27 +68,27 @@ class MemoryContract:
 
     def measure_owned_(self) -> dict[str, int]:
         """Return the bytes of RAM that each leaf has now; a leaf on another device has none."""
-        held = {path: size for path, size in nbytes(self.root).items() if path not in self.plan.mapped}
+        leaf_bytes = {path: size for path, size in nbytes(self.root).items() if path not in self.plan.mapped}
         for leaf in leaves(self.root):
             if leaf.path in self.plan.mapped:
                 continue
             if is_off_host(leaf.value):
-                held[leaf.path] = 0
-            elif held[leaf.path] >= _WEIGHED_PAGES and leaf.path not in self.full:
+                leaf_bytes[leaf.path] = 0
+            elif leaf_bytes[leaf.path] >= _WEIGHED_PAGES and leaf.path not in self.full:
                 # Zeroed pages that nothing has written to are not in RAM yet, such as the rest of a ring that is
                 # being filled.
-                touched = touched_bytes(leaf_address(leaf.value), held[leaf.path])
-                if touched == held[leaf.path]:
+                resident = touched_bytes(leaf_address(leaf.value), leaf_bytes[leaf.path])
+                if resident == leaf_bytes[leaf.path]:
                     self.full.add(leaf.path)
-                held[leaf.path] = touched
-        return held | self.beside()
+                leaf_bytes[leaf.path] = resident
+        return leaf_bytes | self.beside()
 
     def over_budget_(self) -> bool:
         """Return whether the run is so near to its budget that it must stop; cheap enough for every step."""
         if self._used_bytes() >= STOP_SHARE * self.plan.budget_bytes:
             release_freed_memory()  # what a phase has freed may be kept for its next step, and is no need of the run
-            used = self._used_bytes()
-            self.breach = used if used >= STOP_SHARE * self.plan.budget_bytes else 0
+            used_bytes = self._used_bytes()
+            self.breach = used_bytes if used_bytes >= STOP_SHARE * self.plan.budget_bytes else 0
         return self.breach != 0
 
     def _used_bytes(self) -> int:
@@ -186,10 +186,12 @@ def ledger_text(record: Mapping[str, Any]) -> str:
         ("owned", record["owned_bytes"]),
         ("slack", record["slack"]),
     )
-    total, rest = f"{record['resident'] / 1e6:.0f} MB", record["unaccounted"] / 1e6
+    total, unaccounted = f"{record['resident'] / 1e6:.0f} MB", record["unaccounted"] / 1e6
     # Pages that were counted and are not resident any more: what the system has taken back.
-    last = f" + {rest:.1f} unaccounted" if rest >= 0 else f" - {-rest:.1f} that the system has back"
-    return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in parts) + last
+    last_term = (
+        f" + {unaccounted:.1f} unaccounted" if unaccounted >= 0 else f" - {-unaccounted:.1f} that the system has back"
+    )
+    return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in parts) + last_term
 
 
 def budget_stop_text(plan: Plan, used: int) -> str:

@@ -54,33 +54,36 @@ def _evaluate(
     holdout: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
+    """Score the run at its newest intact checkpoint, on the holdout if asked; a URL gets its new files back."""
     use_threads(config.threads)
     composed, manifest = restore_run(config, folder, say)
-    if why := composed.too_early():
-        raise RunError(f"{run}: {why}. Resume the run first.")
+    if reason := composed.too_early():
+        raise RunError(f"{run}: {reason}. Resume the run first.")
     if not holdout:
         return _result(composed, folder, say)
     # Before a day is played: whoever stops it half-way has still seen some of the holdout.
-    said = log_look(folder, manifest.round)
+    look_sentence = log_look(folder, manifest.round)
     if is_url(run):  # a run at a URL lies in a folder that goes away: the log is kept only if it is sent
         send_back(str(run), folder, folder.looks)
-    say(said)
-    found = composed.write_holdout(folder)
+    say(look_sentence)
+    result = composed.write_holdout(folder)
     if is_url(run):
-        left = [file for file in sorted(folder.root.glob("holdout*")) if file not in {folder.holdout, folder.looks}]
-        for file in (*left, folder.holdout):  # the result last, so that who finds it finds the others
+        other_files = [
+            file for file in sorted(folder.root.glob("holdout*")) if file not in {folder.holdout, folder.looks}
+        ]
+        for file in (*other_files, folder.holdout):  # the result last, so that who finds it finds the others
             if file.is_file():
                 send_back(str(run), folder, file)
-    return found
+    return result
 
 
 def _result(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
     """Score a run, and write what a finished run leaves also for a stopped one; a read-only folder is left as it is."""
     try:
         composed.write_result(folder)
-    except RunError as fault:
-        say(f"the result is not kept: {fault}")
+    except RunError as error:
+        say(f"the result is not kept: {error}")
         return composed.score(holdout=False)
     # Read from the file rather than scored a second time: what is printed is what was written.
-    found: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
-    return found
+    result: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
+    return result

@@ -38,8 +38,8 @@ def source_hashes(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a
     A module that such code imports from beside itself counts as well (`flatwater.sources.text_hashes`). Trackers and
     commands for events are left out: they change no number.
     """
-    named = find_named_code(type(config), to_mapping(config))
-    return {code.value: dict(text_hashes(code.module)) for code in named if code.module and not code.declared.trains}
+    codes = find_named_code(type(config), to_mapping(config))
+    return {code.value: dict(text_hashes(code.module)) for code in codes if code.module and not code.declared.trains}
 
 
 def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (same)
@@ -49,18 +49,18 @@ def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (
         saved: `sources` of the checkpoint; an older checkpoint has none, and nothing is said of it.
         config: the settings with which it goes on.
     """
-    told = dict[str, str]()
-    for name, now in source_hashes(config).items():
+    lines = dict[str, str]()
+    for name, hashes in source_hashes(config).items():
         # From a file that anybody may have edited: whatever is no mapping says nothing.
-        before = saved.get(name) if isinstance(saved, Mapping) else None
-        if not isinstance(before, Mapping):
+        saved_hashes = saved.get(name) if isinstance(saved, Mapping) else None
+        if not isinstance(saved_hashes, Mapping):
             continue
         # Both sides, so that a module that was added or removed is named too.
-        for module in sorted({*before, *now}):
-            was, text = before.get(module, "absent"), now.get(module, "absent")
-            if was != text:
-                told[module] = f"{module} ({was} when it was saved, {text} now)"
-    return [*told.values()]
+        for module in sorted({*saved_hashes, *hashes}):
+            saved_hash, current_hash = saved_hashes.get(module, "absent"), hashes.get(module, "absent")
+            if saved_hash != current_hash:
+                lines[module] = f"{module} ({saved_hash} when it was saved, {current_hash} now)"
+    return [*lines.values()]
 
 
 def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -69,12 +69,14 @@ def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
     Args:
         saved: facts of checkpoints; those of other versions may say less.
     """
-    found: set[str] = set()
-    for each in saved:
-        own, others = each.get("versions"), each.get("machines")
-        found |= {str(own[ARITHMETIC])} if isinstance(own, Mapping) and own.get(ARITHMETIC) else set()
-        found |= {str(name) for name in others} if isinstance(others, list) else set()
-    return found
+    arithmetics: set[str] = set()
+    for facts in saved:
+        versions, machines = facts.get("versions"), facts.get("machines")
+        arithmetics |= (
+            {str(versions[ARITHMETIC])} if isinstance(versions, Mapping) and versions.get(ARITHMETIC) else set()
+        )
+        arithmetics |= {str(name) for name in machines} if isinstance(machines, list) else set()
+    return arithmetics
 
 
 @cache
@@ -89,9 +91,11 @@ def arithmetic_hash() -> str:
     # A `linspace` and no draw: the input must not depend on a generator, nor move the run's own.
     numbers = torch.linspace(-2, 2, 8 * 48 * 40).view(8, 48, 40)
     product = torch.bmm(numbers, numbers.transpose(1, 2))
-    made = torch.cat([f(product).flatten() for f in (torch.sigmoid, torch.tanh, torch.exp, torch.sqrt)])
+    elementwise = torch.cat([f(product).flatten() for f in (torch.sigmoid, torch.tanh, torch.exp, torch.sqrt)])
     normed = torch.nn.functional.layer_norm(product, product.shape[-1:])
-    sums = torch.cat([made, normed.flatten(), torch.linalg.vector_norm(product, dim=2).flatten(), product.mean(1)[0]])
+    sums = torch.cat(
+        [elementwise, normed.flatten(), torch.linalg.vector_norm(product, dim=2).flatten(), product.mean(1)[0]]
+    )
     return f"{torch.backends.cpu.get_cpu_capability()} {sha256(sums.numpy().tobytes()).hexdigest()[:8]}"
 
 
@@ -111,9 +115,9 @@ def changed_facts(
     """
     if not isinstance(saved, Mapping):
         return [f"versions {saved!r} when it was saved"]
-    now = version_facts()
+    present = version_facts()
     return [
-        f"{name} {saved[name]} {then}, {now[name]} {here}"
-        for name in now
-        if name not in apart and saved.get(name) not in (None, now[name])
+        f"{name} {saved[name]} {then}, {present[name]} {here}"
+        for name in present
+        if name not in apart and saved.get(name) not in (None, present[name])
     ]

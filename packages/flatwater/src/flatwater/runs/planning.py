@@ -85,7 +85,7 @@ def make_plan(
         base_bytes=resident_bytes() + LATER_BYTES if device.type == "cpu" else 0,
         limits=device_limits(device),
         budget=config.budget_bytes,
-        workers=[base + sum(held.values()) + highest for held in workers],
+        workers=[base + sum(state.values()) + highest for state in workers],
         worker_owners=workers,
         worker_transients=highest if workers else 0,
         apart=apart,
@@ -143,14 +143,14 @@ def with_advice(
         owners: bytes by path of the configuration.
         owners_of: returns the bytes by path of another configuration.
     """
-    now, found = group_bytes(owners, depth=1), []
+    current, suggestions = group_bytes(owners, depth=1), []
     for change, group, smaller in () if plan.fits else alternatives:
-        then = group_bytes(owners_of(smaller), depth=1)
-        if now[group] - then[group] > WORTH_SAYING * sum(now.values()):
-            found.append(
-                f"{change}: {group} would take {format_bytes(then[group])} instead of {format_bytes(now[group])}"
+        reduced = group_bytes(owners_of(smaller), depth=1)
+        if current[group] - reduced[group] > WORTH_SAYING * sum(current.values()):
+            suggestions.append(
+                f"{change}: {group} would take {format_bytes(reduced[group])} instead of {format_bytes(current[group])}"
             )
-    return replace(plan, suggestions=tuple(found))
+    return replace(plan, suggestions=tuple(suggestions))
 
 
 def device_limits(device: torch.device) -> dict[str, int]:
@@ -171,14 +171,15 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
     Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
     host are not planned, so that what the phases import may stay.
     """
-    found: dict[str, int] | str
-    found = _try_out(transients) if copy_unsafe_driver() else run_in_fork(lambda: _try_in_fork(transients))
-    if isinstance(found, str):
-        raise ConfigError(found)
-    return {phase: size + beside.get(phase, 0) for phase, size in found.items()}
+    bytes_or_reason: dict[str, int] | str
+    bytes_or_reason = _try_out(transients) if copy_unsafe_driver() else run_in_fork(lambda: _try_in_fork(transients))
+    if isinstance(bytes_or_reason, str):
+        raise ConfigError(bytes_or_reason)
+    return {phase: size + beside.get(phase, 0) for phase, size in bytes_or_reason.items()}
 
 
 def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
+    """Return what `_try_out` does, in a fork, with torch's compiler kept from being imported."""
     # In a fork of this process, which ends when the answer is given.
     # Kernels of the meta device import torch's compiler, only to tell it to leave them alone: 0.8 CPU seconds and 46
     # MB.
@@ -194,8 +195,8 @@ def _try_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | st
     """Return the bytes of each phase; or why the user's own part of it is refused."""
     try:
         return {phase: int(KERNELS * size) for phase, size in transients().items()}
-    except ConfigError as refused:
-        return str(refused)
+    except ConfigError as error:
+        return str(error)
 
 
 def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
@@ -206,10 +207,10 @@ def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
     """
     try:
         return build()
-    except RuntimeError as refused:  # torch has no error of its own for a CPU's memory
-        if "allocate memory" not in str(refused):
+    except RuntimeError as error:  # torch has no error of its own for a CPU's memory
+        if "allocate memory" not in str(error):
             raise
-        raise MemoryLimitError(f"the system refuses the memory of the run. {plan_text(plan)}") from refused
+        raise MemoryLimitError(f"the system refuses the memory of the run. {plan_text(plan)}") from error
 
 
 @dataclass(frozen=True)

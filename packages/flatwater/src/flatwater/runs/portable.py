@@ -84,8 +84,8 @@ class Portable:
     @property
     def about(self) -> dict[str, Any]:
         """Description of the file for its readers."""
-        written = {"format": FORMAT, "flatwater": __version__, "recipe": self.recipe}
-        return written | {"inputs": dict(self.inputs), "outputs": dict(self.outputs), **self.meaning}
+        writer = {"format": FORMAT, "flatwater": __version__, "recipe": self.recipe}
+        return writer | {"inputs": dict(self.inputs), "outputs": dict(self.outputs), **self.meaning}
 
 
 class ExportablePolicy(Protocol):
@@ -111,17 +111,18 @@ def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
         ConfigError: the budget is no amount of memory.
     """
     weights = sum(tensor.nbytes for tensor in taken.tensors.values())
-    drawn = taken.example(1)
-    given = sum(each.nbytes for each in drawn)
-    compared = _meta_forward(taken, drawn) if taken.wide else lambda: None
+    example = taken.example(1)
+    example_bytes = sum(each.nbytes for each in example)
+    compared = _meta_forward(taken, example) if taken.wide else lambda: None
     phases = phase_bytes(
         lambda: {EXPORT: peak_bytes(compared)},
-        {EXPORT: COPIES * weights + (TRACED + COMPARED) * given + LIBRARY_BYTES[suffix]},
+        {EXPORT: COPIES * weights + (TRACED + COMPARED) * example_bytes + LIBRARY_BYTES[suffix]},
     )
     return planned_use(EXPORT, {"policy.weights": weights}, phases, budget=budget)
 
 
 def _meta_forward(taken: Portable, drawn: tuple[Tensor, ...]) -> Callable[[], object]:
+    """Return a call of the module on `COMPARED` rows of the meta device, where nothing is computed, to be measured."""
     # The result is called in a fork, in which torch's threads are gone: a large tensor that is copied there waits for
     # them forever. So the module is copied here, before the fork; on the meta device nothing is allocated.
     module, shapes = deepcopy(taken.module).to(META), [[*each.shape] for each in drawn]
@@ -150,28 +151,29 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     Raises:
         ConfigError: there is no such form, it cannot hold this policy, or a package for it is missing.
         RunError: the difference is too large, or the file cannot be written.
-        MemoryLimitError: it would need more memory than it may take.
+        MemoryLimitError: the export would need more memory than it may take.
     """
     if file.suffix not in FORMS:
         raise ConfigError(f"{file}: the name must end in {' or '.join(FORMS)}. Name such a file.")
     check_output("to =", file, POLICIES[file.suffix])
-    taken = policy.portable()
+    portable = policy.portable()
     # Refused here, before the exporter's libraries are loaded: they are a part of what is planned.
-    refuse(plan_export(taken, file.suffix, budget))
+    refuse(plan_export(portable, file.suffix, budget))
     with torch.no_grad(), _silence_exporter():
-        content, again = FORMS[file.suffix](taken)
-        given = taken.example(COMPARED)  # other inputs than those that the form was traced with
-        found = _difference(_as_tuple(taken.module(*given)), again(*given))
-    if not found <= LARGEST_DIFFERENCE:  # `not <=`, so that NaN is refused as well
+        content, again = FORMS[file.suffix](portable)
+        inputs = portable.example(COMPARED)  # other inputs than those that the form was traced with
+        difference = _difference(_as_tuple(portable.module(*inputs)), again(*inputs))
+    if not difference <= LARGEST_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
-            f"{file}: what would be written differs from what was trained by {found:.1g}, and {LARGEST_DIFFERENCE:g} "
-            "is allowed: nothing is written. Choose another form: .safetensors holds the weights as they are."
+            f"{file}: what would be written differs from what was trained by {difference:.1g}, and "
+            f"{LARGEST_DIFFERENCE:g} is allowed: nothing is written. Choose another form: "
+            ".safetensors holds the weights as they are."
         )
     replace_output(file, content, POLICIES[file.suffix])
-    settings = _settings_of(taken.recipe, taken.header)
-    if file.suffix == WEIGHTS and (named := named_code(settings, file)):
-        remember_trust(settings, file, named, _log.warning, beside=taken.header)
-    return found
+    settings = _settings_of(portable.recipe, portable.header)
+    if file.suffix == WEIGHTS and (codes := named_code(settings, file)):
+        remember_trust(settings, file, codes, _log.warning, beside=portable.header)
+    return difference
 
 
 def _settings_of(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,11 +201,12 @@ def _program(taken: Portable) -> torch.export.ExportedProgram:
 def _as_program(taken: Portable) -> tuple[bytes, Run]:
     content = io.BytesIO()
     torch.export.save(_program(taken), content, extra_files={ABOUT: json.dumps(taken.about, indent=1)})
-    loaded = torch.export.load(io.BytesIO(content.getvalue())).module()
-    return content.getvalue(), lambda *given: _as_tuple(loaded(*given))
+    program = torch.export.load(io.BytesIO(content.getvalue())).module()
+    return content.getvalue(), lambda *given: _as_tuple(program(*given))
 
 
 def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
+    """Return the policy as the bytes of an .onnx file, and a call that runs these in ONNX Runtime, to be compared."""
     try:
         import onnxruntime  # noqa: PLC0415  (an extra of the package)
         import onnxscript  # noqa: F401, PLC0415  (torch wants it)
@@ -213,13 +216,15 @@ def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
         ) from missing
     takes, gives = [*taken.inputs], [*taken.outputs]
     try:
-        made = torch.onnx.export(_program(taken), (), dynamo=True, verbose=False, input_names=takes, output_names=gives)
+        onnx_program = torch.onnx.export(
+            _program(taken), (), dynamo=True, verbose=False, input_names=takes, output_names=gives
+        )
     except torch.onnx.errors.OnnxExporterError as fault:
         raise ConfigError(
             "what was trained has a computation that torch cannot write as ONNX yet. Choose .pt2 or .safetensors."
         ) from fault
-    assert made is not None  # noqa: S101  (for the type checker: only the older exporter returns nothing)
-    proto = made.model_proto
+    assert onnx_program is not None  # noqa: S101  (for the type checker: only the older exporter returns nothing)
+    proto = onnx_program.model_proto
     entry = proto.metadata_props.add()
     entry.key, entry.value = KEY, json.dumps(taken.about)
     content: bytes = proto.SerializeToString()
@@ -233,6 +238,7 @@ def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
 
 
 def _as_weights(taken: Portable) -> tuple[bytes, Run]:
+    """Return the policy as a .safetensors file's bytes, and a call of the policy that is rebuilt from these bytes."""
     from safetensors.torch import load, save  # noqa: PLC0415  (one home)
 
     header = json.dumps(taken.about | {"header": dict(taken.header)})
@@ -256,7 +262,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
 
     Raises:
         ConfigError: the file has another form.
-        DataError: it cannot be read, is damaged, or holds no policy.
+        DataError: the file cannot be read, is damaged, or holds no policy.
     """
     if file.suffix in FORMS and file.suffix != WEIGHTS:
         runs = "torch.export.load" if file.suffix == ".pt2" else "ONNX Runtime"
@@ -264,9 +270,9 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (one home)
 
     try:
-        with safe_open(file, framework="pt") as opened:
-            about = (opened.metadata() or {}).get(KEY)
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is no mapping)
+        with safe_open(file, framework="pt") as weights_file:
+            about = (weights_file.metadata() or {}).get(KEY)
+            tensors = {name: weights_file.get_tensor(name) for name in weights_file.keys()}  # noqa: SIM118  (it is no mapping)
     except OSError as fault:
         raise DataError(f"{file}: cannot be read: {fault.strerror or fault}. Check the path.") from fault
     except SafetensorError as fault:
@@ -295,8 +301,8 @@ def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, our
         ours: whether this process has made them; a header from a file may name somebody else's code.
 
     Raises:
-        DataError: they do not fit each other or this version; the message begins with `where`.
-        TrustError: they name code that may be somebody else's.
+        DataError: header and tensors do not fit each other or this version; the message begins with `where`.
+        TrustError: the header names code that may be somebody else's.
     """
     try:
         # The text may come from anybody: it is parsed and held to types before a name in it is looked up, let alone
@@ -304,14 +310,14 @@ def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, our
         content = parse_json(about.encode())
         if not isinstance(content, dict):
             raise ValueError(f"{short_repr(content)}: must have keys")  # noqa: TRY301, TRY004  (told as any other misfit)
-        known = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
-        if known.format != FORMAT:
-            raise ValueError(f"format = {short_repr(known.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
-        named = _settings_of(known.recipe, known.header)
-        recipe = find_recipe(known.recipe, GIVEN if ours else request_permit(named, Path(where), beside=known.header))
+        header = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
+        if header.format != FORMAT:
+            raise ValueError(f"format = {short_repr(header.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
+        named = _settings_of(header.recipe, header.header)
+        recipe = find_recipe(header.recipe, GIVEN if ours else request_permit(named, Path(where), beside=header.header))
         if recipe.rebuild is None:
-            raise ValueError(f"recipe = {short_repr(known.recipe)}: rebuilds nothing")  # noqa: TRY301
-        return recipe.rebuild(known.header, tensors)
+            raise ValueError(f"recipe = {short_repr(header.recipe)}: rebuilds nothing")  # noqa: TRY301
+        return recipe.rebuild(header.header, tensors)
     except TrustError:
         raise
     except (FlatwaterError, ValueError) as fault:
@@ -322,7 +328,7 @@ def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, our
 def _silence_exporter() -> Iterator[None]:
     """Silence what torch's exporters tell their developers; loggers and filters are the whole process's."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    before = [log.level for log in logs]
+    levels_before = [log.level for log in logs]
     for log in logs:
         log.setLevel(logging.ERROR)
     try:
@@ -330,7 +336,7 @@ def _silence_exporter() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        for log, level in zip(logs, before, strict=True):
+        for log, level in zip(logs, levels_before, strict=True):
             log.setLevel(level)
 
 
@@ -338,18 +344,18 @@ def observation_rows(obs: Any, shape: tuple[int, ...], several: str = "several")
     """Return the observations as rows [B, ...], and whether there was one alone.
 
     Raises:
-        ConfigError: they have another shape than those that were learned from.
+        ConfigError: the observations have another shape than those that were learned from.
     """
     if isinstance(obs, Mapping) or (isinstance(obs, tuple | list) and any(isinstance(one, Mapping) for one in obs)):
         raise ConfigError(
             f"obs = a mapping: wanted is an array {list(shape)}, as learning saw it. Give "
             "gymnasium.spaces.flatten(env.observation_space, obs)"
         )
-    seen = np.asarray(obs)
-    alone = seen.shape == shape
-    rows = seen[None] if alone else seen
+    array = np.asarray(obs)
+    alone = array.shape == shape
+    rows = array[None] if alone else array
     if rows.shape[1:] != shape:
         raise ConfigError(
-            f"obs = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of {several}"
+            f"obs = an array {list(array.shape)}: wanted is {list(shape)}, or {['B', *shape]} of {several}"
         )
     return rows, alone

@@ -52,12 +52,12 @@ def profiled_rounds(wanted: str) -> range:
     """Return the rounds of `rounds=3` or `rounds=3-5`.
 
     Raises:
-        ConfigError: it has another form, or there are none, or too many.
+        ConfigError: the text has another form, or stands for no rounds, or for too many.
     """
-    found = _FORM.fullmatch(wanted)
-    if found is None:
+    match = _FORM.fullmatch(wanted)
+    if match is None:
         raise ConfigError(f"--profile {short_repr(wanted)}: must be rounds=N or rounds=FIRST-LAST, such as rounds=3")
-    first, last = int(found[1]), int(found[2] or found[1])
+    first, last = int(match[1]), int(match[2] or match[1])
     if not 1 <= first <= last < first + MOST_ROUNDS:
         raise ConfigError(
             f"--profile {short_repr(wanted)}: must be 1 to {MOST_ROUNDS} rounds, counted from 1, the first one first"
@@ -69,13 +69,13 @@ def check_profiled(rounds: range, done: int, wanted: int) -> None:
     """Refuse rounds that the run does not come to.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: a round is over already, or beyond the last one wanted.
     """
     if rounds[0] <= done or rounds[-1] > wanted:
-        given = f"rounds={rounds[0]}" if len(rounds) == 1 else f"rounds={rounds[0]}-{rounds[-1]}"
-        come = f"must be within {done + 1} to {wanted}, the rounds that are still to come"
-        over = "the run has no rounds to come. Ask for more with --rounds N"
-        raise ConfigError(f"--profile {given}: {come if done < wanted else over}")
+        option = f"rounds={rounds[0]}" if len(rounds) == 1 else f"rounds={rounds[0]}-{rounds[-1]}"
+        expected = f"must be within {done + 1} to {wanted}, the rounds that are still to come"
+        none_left = "the run has no rounds to come. Ask for more with --rounds N"
+        raise ConfigError(f"--profile {option}: {expected if done < wanted else none_left}")
 
 
 def with_traces(composed: Run, rounds: range | None) -> Run:
@@ -125,9 +125,9 @@ class Profiler:
 
     def announce_recording(self) -> None:
         """Say what is recorded, how much of it, and where it goes."""
-        which = f"round {self.rounds[0]}" if len(self.rounds) == 1 else f"rounds {self.rounds[0]} to {self.rounds[-1]}"
+        rounds = f"round {self.rounds[0]}" if len(self.rounds) == 1 else f"rounds {self.rounds[0]} to {self.rounds[-1]}"
         self.voice.show_line(
-            f"records {which}: traces of one step of each phase, and of the next ones up to {MOST_OPERATIONS:,} "
+            f"records {rounds}: traces of one step of each phase, and of the next ones up to {MOST_OPERATIONS:,} "
             f"operations, which take up to {format_bytes(TRACE_BYTES)}, to profile/ in the run folder",
             style="",
         )
@@ -135,21 +135,21 @@ class Profiler:
     def begin_(self, round_: int) -> None:
         """Record the round that begins, if it is wanted."""
         self._round, self._phase = round_, ""
-        if round_ in self.rounds and (then := self._next()):
-            self._start(*then, room=0)
+        if round_ in self.rounds and (next_step := self._next()):
+            self._start(*next_step, room=0)
 
     def after_step(self) -> None:
         """Continue the trace with the next step, or write it, when a step is complete."""
         if self._round not in self.rounds:
             return
-        then, room = self._next(), 0
-        goes_on = then is not None and then[0] == self._phase
+        next_step, room = self._next(), 0
+        same_phase = next_step is not None and next_step[0] == self._phase
         if self._recording is not None:
             self._done += 1
             # The operations of a step may grow, so the heap is asked as well: it holds what the recorder has taken.
             full = _bytes_in_use() - self._heap >= MOST_OPERATIONS * RECORDED_BYTES
-            if then is not None and goes_on and self._done < self._room and not full:
-                self._mark_(f"{then[0]} {then[1]}")
+            if next_step is not None and same_phase and self._done < self._room and not full:
+                self._mark_(f"{next_step[0]} {next_step[1]}")
                 return
             operations = self._write()
             # A first trace tells the operations of one step: from them follows how many steps fit into the second
@@ -157,16 +157,16 @@ class Profiler:
             room = 0 if self._room else MOST_OPERATIONS // max(1, operations)
             if operations > MOST_OPERATIONS and self._done == 1:
                 self._large.add(self._phase)
-                more = f"a step of {self._phase} has more operations than the {MOST_OPERATIONS:,} that are planned"
-                self.voice.show_line(f"{more}: no other one is recorded")
+                sentence = f"a step of {self._phase} has more operations than the {MOST_OPERATIONS:,} that are planned"
+                self.voice.show_line(f"{sentence}: no other one is recorded")
             # `_write` empties `rounds` where the disk is full: then nothing more is said of steps that are not
             # recorded.
-            elif goes_on and not room and self._round in self.rounds:
+            elif same_phase and not room and self._round in self.rounds:
                 self.voice.show_line(
                     f"the other steps of {self._phase} in round {self._round} are not recorded", style=""
                 )
-        if then is not None and self._round in self.rounds and (room or not goes_on):
-            self._start(*then, room=room if goes_on else 0)
+        if next_step is not None and self._round in self.rounds and (room or not same_phase):
+            self._start(*next_step, room=room if same_phase else 0)
 
     def after_round_(self, round_: int) -> None:
         """A round is complete and saved: the next one begins."""
@@ -179,12 +179,13 @@ class Profiler:
 
     def _next(self) -> tuple[str, int] | None:
         """Phase and number of the step that comes next, from 1; None after the last of a round."""
-        at, phases = self.trainer.progress, self.trainer.phases
-        done = {at.phase: at.step}
-        found = (n for n in range(at.phase, len(phases)) if done.get(n, 0) < phases[n].steps())
-        return next(((phases[n].name, done.get(n, 0) + 1) for n in found), None)
+        progress, phases = self.trainer.progress, self.trainer.phases
+        done_steps = {progress.phase: progress.step}
+        unfinished = (n for n in range(progress.phase, len(phases)) if done_steps.get(n, 0) < phases[n].steps())
+        return next(((phases[n].name, done_steps.get(n, 0) + 1) for n in unfinished), None)
 
     def _start(self, phase: str, first: int, *, room: int) -> None:
+        """Begin a recording with a step; `room` is the number of steps that fit in, 0 where this is a phase's first."""
         self._phase, self._first, self._room, self._done = phase, first, room, 0
         if phase in self._large:
             return
@@ -203,20 +204,20 @@ class Profiler:
         assert recording is not None  # noqa: S101  (asked by who calls)
         self._mark_("")
         recording.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        last = self._first + max(0, self._done - 1)
-        what = f"{self._phase}-{self._first}" + (f"-{last}" if last > self._first else "")
-        path = self.folder / f"round-{self._round:06}-{what}.json.gz"
+        last_step = self._first + max(0, self._done - 1)
+        steps = f"{self._phase}-{self._first}" + (f"-{last_step}" if last_step > self._first else "")
+        path = self.folder / f"round-{self._round:06}-{steps}.json.gz"
         try:
             self.folder.mkdir(exist_ok=True)
             operations = _export(recording, path)
             size = path.stat().st_size
-        except (OSError, RuntimeError) as fault:
+        except (OSError, RuntimeError) as error:
             self.rounds = range(0)
-            reason = f"the trace of round {self._round} cannot be written ({fault})"
+            reason = f"the trace of round {self._round} cannot be written ({error})"
             self.voice.show_line(f"{reason}: nothing more is recorded, and the run goes on")
             return 0
-        said = f"a trace is in profile/{path.name}, {operations:,} operations, {format_bytes(size)}"
-        self.voice.show_line(f"{said}: open it at https://ui.perfetto.dev", style="")
+        sentence = f"a trace is in profile/{path.name}, {operations:,} operations, {format_bytes(size)}"
+        self.voice.show_line(f"{sentence}: open it at https://ui.perfetto.dev", style="")
         # Before the heap is trimmed: the recording holds hundreds of bytes for each operation.
         del recording
         release_freed_memory()
@@ -233,8 +234,8 @@ class Profiler:
 
 def _bytes_in_use() -> int:
     """Return the bytes in use on the heap; those of the whole process where no allocator answers."""
-    found = allocator_totals()
-    return resident_bytes() if found is None else found.in_use
+    totals = allocator_totals()
+    return resident_bytes() if totals is None else totals.in_use
 
 
 def _export(recording: profile, path: Path) -> int:
@@ -246,15 +247,15 @@ def _export(recording: profile, path: Path) -> int:
         OSError: it cannot be written.
     """
     operations, block = 0, b""
-    with TemporaryDirectory(dir=path.parent, prefix=".") as own:  # nobody else puts a link there
-        plain, packed = Path(own, "trace.json"), Path(own, "trace.json.gz")
+    with TemporaryDirectory(dir=path.parent, prefix=".") as temporary:  # nobody else puts a link there
+        plain, packed = Path(temporary, "trace.json"), Path(temporary, "trace.json.gz")
         recording.export_chrome_trace(str(plain))  # type: ignore[no-untyped-call]  # torch's own has no types
         blocks = -(-plain.stat().st_size // BLOCK_BYTES)
-        with plain.open("rb") as read, gzip.open(packed, "wb", compresslevel=6) as written:
+        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
             for _ in count_steps("MiB of a trace", range(blocks)):
-                block = read.read(BLOCK_BYTES)
+                block = source.read(BLOCK_BYTES)
                 operations += block.count(OPERATION)
-                written.write(block)
+                target.write(block)
         if not block.rstrip().endswith(b"}"):
             raise OSError("it was cut off: the disk may be full")  # torch says nothing of that
         os.replace(packed, path)  # noqa: PTH105  (both lead through the descriptor of the folder)

@@ -49,12 +49,12 @@ class RecipeParts:
         began = self.clock()
         try:
             write_parts(self.folder, self.recipe)
-        except Exception as fault:  # noqa: BLE001  (the edge to code that only draws: no run ends by it)
-            place = own_place(fault)
-            where = "" if place is None else f" ({place.file}, line {place.line})"
-            said = f"the parts of the page cannot be written: {type(fault).__name__}: {fault}{where}"
-            if said != self.fault:
-                self.say(f"{said}. The run goes on; mend `sections` of {self.recipe.name}")
-            self.fault = said
-        ended = self.clock()  # from the end, so that slow parts never follow each other at once
-        self.due = ended + max(SECONDS, SHARE * (ended - began))
+        except Exception as error:  # noqa: BLE001  (the edge to code that only draws: no run ends by it)
+            place = own_place(error)
+            place_text = "" if place is None else f" ({place.file}, line {place.line})"
+            sentence = f"the parts of the page cannot be written: {type(error).__name__}: {error}{place_text}"
+            if sentence != self.fault:
+                self.say(f"{sentence}. The run goes on; mend `sections` of {self.recipe.name}")
+            self.fault = sentence
+        end = self.clock()  # from the end, so that slow parts never follow each other at once
+        self.due = end + max(SECONDS, SHARE * (end - began))

@@ -91,12 +91,12 @@ class PhaseMeter:
             ends: whether this was its last step of the round: then its peak is read, and the next phase's begins.
         """
         wall, cpu = time.monotonic(), time.process_time()
-        before = self.spent.get(phase, Effort(0.0, 0.0, 0, None))
+        effort_before = self.spent.get(phase, Effort(0.0, 0.0, 0, None))
         self.spent[phase] = Effort(
-            seconds=before.seconds + wall - self.wall,
-            cpu_seconds=before.cpu_seconds + cpu - self.cpu,
-            steps=before.steps + 1,
-            peak=before.peak,
+            seconds=effort_before.seconds + wall - self.wall,
+            cpu_seconds=effort_before.cpu_seconds + cpu - self.cpu,
+            steps=effort_before.steps + 1,
+            peak=effort_before.peak,
         )
         # A peak is read at a phase's end alone: resetting it is a write to /proc.
         if ends:
@@ -107,14 +107,14 @@ class PhaseMeter:
 
     def end_peak_(self, phase: str) -> None:
         """Count the memory since the last peak was read to a phase that ends here."""
-        before, reached = self.spent.get(phase), self._peak_()
-        if before is not None and reached is not None:
-            self.spent[phase] = replace(before, peak=max(reached, before.peak or 0))
+        effort, reached = self.spent.get(phase), self._peak_()
+        if effort is not None and reached is not None:
+            self.spent[phase] = replace(effort, peak=max(reached, effort.peak or 0))
 
     def take_(self) -> dict[str, Effort]:
         """Return the efforts of phases since the last call, and begin anew."""
-        taken, self.spent = self.spent, {}
-        return taken | {name: replace(taken[name], seconds=seconds) for name, seconds in self._on_device_().items()}
+        efforts, self.spent = self.spent, {}
+        return efforts | {name: replace(efforts[name], seconds=seconds) for name, seconds in self._on_device_().items()}
 
     def _on_device_(self) -> dict[str, float]:
         """Return the seconds from mark to mark, by the phase that the later one belongs to."""
@@ -122,18 +122,19 @@ class PhaseMeter:
         # The only wait for the device in a round, at its end: a wait in each step would leave the device idle.
         if self.marked:
             self.marked[-1][1].synchronize()
-        for (_, began), (phase, ended) in pairwise(self.marked):
-            seconds[phase] = seconds.get(phase, 0.0) + began.elapsed_time(ended) / 1000
+        for (_, began), (phase, end) in pairwise(self.marked):
+            seconds[phase] = seconds.get(phase, 0.0) + began.elapsed_time(end) / 1000
         self.marked = self.marked[-1:]  # the last end is where the next round begins
         return seconds
 
     def _peak_(self) -> int | None:
+        """Return the bytes by which resident memory rose since the last call; None where peaks are not counted."""
         reached = peak_bytes() if self.counts_peaks else None
-        above = None if reached is None else max(0, reached - self.resident)
+        rise = None if reached is None else max(0, reached - self.resident)
         self.resident = footprint().resident
         self.highest = max(self.highest, reached or 0)
         reset_peak()
-        return above
+        return rise
 
 
 @dataclass(frozen=True)
@@ -202,13 +203,13 @@ class Recorder:
         checkpoint before, cuts the records there and writes them again.
         """
         efforts = self.efforts.take_()
-        found = [*self.composed.alarms(round_, metrics), *self.waiting_alarms(round_, efforts)]
+        alarms = [*self.composed.alarms(round_, metrics), *self.waiting_alarms(round_, efforts)]
         times = {f"time/{name}": effort.seconds for name, effort in efforts.items()}
         # Before memory is measured: pages that a phase has freed are no growth.
         release_freed_memory()
         statement, grown = self.contract.settle_round_(round_, efforts | dict(self.composed.parts()))
         record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
-        found += above_formula(round_, record["exchange"])
+        alarms += above_formula(round_, record["exchange"])
         numbers = (
             dict(self.composed.pace(efforts)) | dict(metrics) | times | ledger_metrics(record) | self.mirror.metrics()
         )
@@ -219,7 +220,7 @@ class Recorder:
         self.tell_of_round(round_, numbers)
         self.tell_of_mirror()
         self.report_findings(round_, grown)
-        self.tell_of_alarms(round_, found)
+        self.tell_of_alarms(round_, alarms)
         self.own_parts.write_when_due_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.efforts.count_("settle")
@@ -235,12 +236,20 @@ class Recorder:
         composed = self.composed
         if composed.device.type != "cpu" or composed.plan.workers:
             return []
-        spent = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
-        seconds, cpu_seconds = sum(each.seconds for each in spent), sum(each.cpu_seconds for each in spent)
+        phase_efforts = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
+        seconds, cpu_seconds = (
+            sum(each.seconds for each in phase_efforts),
+            sum(each.cpu_seconds for each in phase_efforts),
+        )
         return waiting_threads(round_, composed.config.threads, seconds, cpu_seconds)
 
     def begin_(self, *, save: bool, recorded: range) -> None:
-        """Save a checkpoint of the beginning, where there is none, and record rounds that the user wants recorded."""
+        """Report doubts, save a checkpoint if `save`, and start torch's profiler if rounds are to be profiled.
+
+        Args:
+            save: whether there is no checkpoint yet, so that one of the beginning is written.
+            recorded: rounds to profile; an empty range for none.
+        """
         self.tell_of_doubts()
         if save:
             self.save()
@@ -252,21 +261,21 @@ class Recorder:
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Tell the listeners the round's numbers; the table has shown them."""
-        recipe, rounds, left = (
+        recipe, rounds, left_seconds = (
             recipe_of_config(self.composed.config),
             self.composed.config.rounds,
             self.table.remaining_seconds(),
         )
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
-        shown = [f"{title} {value:.4g}" for title, value in curves.items()]
-        shown += [
+        figures = [f"{title} {value:.4g}" for title, value in curves.items()]
+        figures += [
             f"{numbers[RESIDENT.name] / 1e6:.0f} MB",
             format_duration(self.table.round_seconds),
-            f"{short_duration(left)} left",
+            f"{short_duration(left_seconds)} left",
         ]
-        line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(shown)}"
+        line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(figures)}"
         self.voice.notify_listeners(
-            "round", line, round=round_, rounds=rounds, left_seconds=left, metrics=dict(numbers)
+            "round", line, round=round_, rounds=rounds, left_seconds=left_seconds, metrics=dict(numbers)
         )
 
     def tell_of_alarms(self, round_: int, found: Sequence[Alarm]) -> None:
@@ -277,8 +286,8 @@ class Recorder:
         for alarms in group_by_kind(take_new_alarms_(self.told, found)):
             (line,) = alarm_lines(alarms)
             self.voice.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
-            where = [alarm.where for alarm in alarms]
-            self.voice.notify_listeners("alarm", line, round=round_, alarm=alarms[0].kind, where=where)
+            places = [alarm.where for alarm in alarms]
+            self.voice.notify_listeners("alarm", line, round=round_, alarm=alarms[0].kind, where=places)
 
     def report_findings(self, round_: int, findings: Sequence[Finding]) -> None:
         """Write findings about the run's memory down, and show them."""
@@ -299,10 +308,10 @@ class Recorder:
 
     def tell_of_folder(self) -> None:
         """Say where the run goes on, if somebody has renamed its folder, or put another in its place."""
-        now = self.folder.with_current_name.path
-        if now != self.place:
-            self.place = now
-            self.voice.show_line(f"the run folder was moved: the run goes on in {now}")
+        current_path = self.folder.with_current_name.path
+        if current_path != self.place:
+            self.place = current_path
+            self.voice.show_line(f"the run folder was moved: the run goes on in {current_path}")
 
     def tell_of_mirror(self) -> None:
         """Show how the mirror stands, and its new messages."""
@@ -316,8 +325,10 @@ class Recorder:
     def explain_stop(self) -> None:
         """Say why the run stops at its budget, and write down what has grown."""
         if self.contract.breach:
-            plan, used = self.contract.plan, self.contract.breach
-            self.voice.show_line(budget_stop_text(plan, used), "budget", resident=used, budget=plan.budget_bytes)
+            plan, resident = self.contract.plan, self.contract.breach
+            self.voice.show_line(
+                budget_stop_text(plan, resident), "budget", resident=resident, budget=plan.budget_bytes
+            )
             self.report_findings(self.composed.trainer.progress.round, self.contract.monitor.conclude())
 
     def stopping(self) -> bool:
@@ -326,12 +337,12 @@ class Recorder:
             # Asked by the loop after each step: handlers only set flags, so nothing is saved while a step is half
             # done.
             # The save's own peak must not count to the phase that it interrupts.
-            at = self.composed.trainer.progress
-            self.efforts.end_peak_(self.composed.trainer.phases[at.phase].name)
+            progress = self.composed.trainer.progress
+            self.efforts.end_peak_(self.composed.trainer.phases[progress.phase].name)
             self.save()
             self.efforts.count_("save")
-            line = f"SIGUSR2: a checkpoint is saved, in round {at.round + 1}; the run goes on"
-            self.voice.show_line(line, "signal", signal="SIGUSR2", round=at.round)
+            line = f"SIGUSR2: a checkpoint is saved, in round {progress.round + 1}; the run goes on"
+            self.voice.show_line(line, "signal", signal="SIGUSR2", round=progress.round)
         if self.stop.signal and not self.heard:  # the console was told at once
             self.heard, name = True, Signals(self.stop.signal).name
             line = f"{name}: the run stops with a checkpoint"
@@ -346,24 +357,24 @@ class Recorder:
         self.tell_of_doubts()
         trainer, config = self.composed.trainer, self.composed.config
         progress = trainer.progress
-        done = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
-        known: dict[str, Any] = run_facts(self.composed) | {"versions": version_facts()}
-        known["sources"] = self.sources
+        step = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
+        facts: dict[str, Any] = run_facts(self.composed) | {"versions": version_facts()}
+        facts["sources"] = self.sources
         self.machines |= {arithmetic_hash(), *self.composed.machines()}
         if len(self.machines) > 1:
-            known["machines"] = sorted(self.machines)
-        saved = save_checkpoint(
+            facts["machines"] = sorted(self.machines)
+        manifest_path = save_checkpoint(
             self.folder.checkpoints,
             trainer.run,
             round=progress.round,
-            step=done,
-            facts=known,
+            step=step,
+            facts=facts,
             config=config.checkpoints,
             spared=self.mirror.protected_manifests(),  # the mirror's thread reads their shards now
         )
-        self.mirror.offer(saved)  # after the save: the mirror reads files, never the run's memory
-        line = f"checkpoint {saved.stem}{f', within round {progress.round + 1}' if done else ''}"
-        self.voice.notify_listeners("saved", line, round=progress.round, step=done, checkpoint=saved.name)
+        self.mirror.offer(manifest_path)  # after the save: the mirror reads files, never the run's memory
+        line = f"checkpoint {manifest_path.stem}{f', within round {progress.round + 1}' if step else ''}"
+        self.voice.notify_listeners("saved", line, round=progress.round, step=step, checkpoint=manifest_path.name)
 
     def close(self) -> None:
         """Close the files, and release what the run computed on."""
@@ -387,18 +398,18 @@ def build_watcher(
     on_round: Callable[[Round], object] | None = None,
 ) -> Recorder:
     """Open the run's files where its state is; rows that a killed process recorded beyond that are cut off."""
-    at = composed.trainer.progress.round
-    with ExitStack() as opened:
+    last_round = composed.trainer.progress.round
+    with ExitStack() as open_files:
 
         def open_(path: Path) -> JsonlSink:
-            sink = JsonlSink(path, resume_at=at)
-            opened.callback(sink.close)
+            sink = JsonlSink(path, resume_at=last_round)
+            open_files.callback(sink.close)
             return sink
 
         metrics = open_(folder.metrics)
-        trackers = open_trackers(composed.config, folder, voice.show_line, resume_at=at)
+        trackers = open_trackers(composed.config, folder, voice.show_line, resume_at=last_round)
         for tracker in trackers:
-            opened.callback(tracker.close)
+            open_files.callback(tracker.close)
         watcher = Recorder(
             composed=composed,
             folder=folder,
@@ -424,5 +435,5 @@ def build_watcher(
             machines=saved_arithmetics([saved.facts for saved in list_checkpoints(folder.checkpoints)[-1:]]),
             efforts=PhaseMeter(cuda_event if composed.device.type == "cuda" else None),
         )
-        opened.pop_all()  # all are open: from here on `close` closes them
+        open_files.pop_all()  # all are open: from here on `close` closes them
     return watcher

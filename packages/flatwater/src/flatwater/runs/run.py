@@ -38,7 +38,7 @@ class Run(ABC):
 
     @property
     def location_settings(self) -> frozenset[str]:
-        """Settings that say where data lie: they may change, as the data are compared by what is in them."""
+        """Names of the settings that say where data lie: they may change, as data are compared by their content."""
         return frozenset()
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Run(ABC):
         return ()
 
     def data(self) -> Mapping[str, Any]:
-        """Return what identifies the data: it must be the same where a checkpoint is continued."""
+        """Return what identifies the data; a checkpoint is continued only where this is the same."""
         return {}
 
     def begin_(self) -> None:  # noqa: B027  (most runs begin with what was built)
@@ -108,7 +108,7 @@ class Run(ABC):
         return {}
 
     def live_envs(self) -> int:
-        """Return the number of environments alive in this process: it must stay constant."""
+        """Return the number of environments alive in this process, which must stay constant."""
         return 0
 
     def too_early(self) -> str:
@@ -137,9 +137,9 @@ class Run(ABC):
         Raises:
             RunError: the disk is full or the folder read-only.
         """
-        found = self.score(holdout=True)
-        write_object(folder.holdout, json.dumps(found, indent=1).encode() + b"\n")
-        return found
+        result = self.score(holdout=True)
+        write_object(folder.holdout, json.dumps(result, indent=1).encode() + b"\n")
+        return result
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,13 @@ class CrewRun(Run):
 
     def exchange(self) -> Mapping[str, Any]:
         """Return the ledger's record of the workers; see `Run.exchange`."""
-        found: Mapping[str, Any] = self.trainer.crew.exchange_()
-        return found
+        record: Mapping[str, Any] = self.trainer.crew.exchange_()
+        return record
 
     def machines(self) -> Collection[str]:
         """Return the arithmetics of the workers."""
-        found: Collection[str] = self.trainer.crew.machines
-        return found
+        arithmetics: Collection[str] = self.trainer.crew.machines
+        return arithmetics
 
     def close(self) -> None:
         """End the workers."""

@@ -86,14 +86,19 @@ def start_new_run(
             composed.begin_()
         folder = create_folder(run, config.trainer, checked.taken)
         # The lock before the mirror: only its holder may send to the URL or write the folder's files.
-        with hold_lock(folder) as held, open_mirror(config.mirror, config.checkpoints, held, voice) as mirror:
-            write_config(config, held.config)
-            voice.listeners.append(RunLog(held.log))
-            note_run(held, voice.show_line)  # before training: a run killed in its first round is still this user's
+        with (
+            hold_lock(folder) as locked_folder,
+            open_mirror(config.mirror, config.checkpoints, locked_folder, voice) as mirror,
+        ):
+            write_config(config, locked_folder.config)
+            voice.listeners.append(RunLog(locked_folder.log))
+            note_run(
+                locked_folder, voice.show_line
+            )  # before training: a run killed in its first round is still this user's
             print_line(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(describe_run(composed))}")
             for line in composed.about():
                 console.print(line, highlight=False, markup=False)
-            return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
+            return train(composed, locked_folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
 
 
 def read_config(
@@ -147,17 +152,17 @@ def resume(
                 run = fetch_run(str(run), into, voice.show_line).path
         folder = open_folder(Path(run))
         # Before anything is read: another process that trains it would write checkpoints while they are looked at.
-        with hold_lock(folder) as held:
-            changed = {name for name, value in changes.items() if value is not None}
-            config = with_changes(read_config(folder, trains=True, given=changed), changes)
+        with hold_lock(folder) as locked_folder:
+            changed_names = {name for name, value in changes.items() if value is not None}
+            config = with_changes(read_config(folder, trains=True, given=changed_names), changes)
             config = recipe_of_config(config).prepare(config)
             check_trackers(config)
             check_command(config.on_event)
             use_threads(config.threads)
             attach_listener_(voice, config)
-            voice.listeners.append(RunLog(held.log))
-            with open_mirror(config.mirror, config.checkpoints, held, voice) as mirror:
-                return _continue(config, held, voice, mirror=mirror, on_round=on_round, profile=profile)
+            voice.listeners.append(RunLog(locked_folder.log))
+            with open_mirror(config.mirror, config.checkpoints, locked_folder, voice) as mirror:
+                return _continue(config, locked_folder, voice, mirror=mirror, on_round=on_round, profile=profile)
 
 
 def attach_listener_(voice: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
@@ -172,14 +177,14 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
     Raises:
         ConfigError: runs of this recipe have no such setting.
     """
-    given = {
+    new_settings = {
         name: str(value) if isinstance(value, Path) else value for name, value in changes.items() if value is not None
     }
-    known = {field.name for field in fields(config)}
-    if strange := [name for name in given if name not in known]:
+    setting_names = {field.name for field in fields(config)}
+    if strange := [name for name in new_settings if name not in setting_names]:
         reason = config.absent.get(strange[0], f"a run of `flatwater train {config.trainer}` has no such setting")
         raise ConfigError(f"--{strange[0].replace('_', '-')}: {reason}")
-    return replace(config, **given)
+    return replace(config, **new_settings)
 
 
 def _continue(
@@ -191,6 +196,7 @@ def _continue(
     on_round: OnRound | None,
     profile: range | None,
 ) -> RunOutcome:
+    """Resume a locked run at its newest intact checkpoint, or begin it anew where none was ever saved, and train it."""
     word = recipe_of_config(config).layout.rounds
     # Rows without a checkpoint mean that checkpoints were lost: such a run must not begin anew over its records.
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
@@ -212,8 +218,10 @@ def _continue(
     write_config(config, folder.config)
     note_run(folder, voice.show_line)
     mirror.offer(manifest.file)  # the process before may have ended before its last checkpoint was sent
-    done = f"{manifest.round} of {config.rounds} {word} done"
-    print_line(voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe_run(composed)}")
+    progress_text = f"{manifest.round} of {config.rounds} {word} done"
+    print_line(
+        voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_text}\n{describe_run(composed)}"
+    )
     return train(composed, folder, voice, first=False, mirror=mirror, on_round=on_round, profile=profile)
 
 
@@ -225,7 +233,7 @@ def restore_run(
     """Build a run and write its newest intact checkpoint into it.
 
     Raises:
-        CheckpointError: there is none, or it belongs to another configuration or other data.
+        CheckpointError: there is no intact checkpoint, or it is of another configuration or other data.
     """
     intact = newest_intact(folder.checkpoints, say=say)
     if intact is None:
@@ -237,18 +245,18 @@ def restore_run(
     manifest = intact.manifest
     composed = _composed_as_begun(config, read_config(folder), manifest.facts.get("data"))
     # Facts are compared before a byte of the run is written over.
-    saved = {"config": manifest.facts.get("config"), "data": _without_text(manifest.facts.get("data"))}
-    found = fact_differences(saved, run_facts(composed))
-    if found:
-        listed = "\n".join(f"  {line}" for line in found)
+    saved_facts = {"config": manifest.facts.get("config"), "data": _without_text(manifest.facts.get("data"))}
+    differences = fact_differences(saved_facts, run_facts(composed))
+    if differences:
+        lines = "\n".join(f"  {line}" for line in differences)
         raise CheckpointError(
-            f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
+            f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{lines}\n"
             f"Put {folder.with_current_name.config} or the data back as they were, or start a new run."
         )
     if edited := changed_sources(manifest.facts.get("sources"), config):
         say(f"the text of {'; '.join(edited)} has changed: numbers may be others from here on than without that change")
-    if others := changed_facts(manifest.facts.get("versions")):
-        say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
+    if changed_versions := changed_facts(manifest.facts.get("versions")):
+        say(f"{'; '.join(changed_versions)}: nothing is lost, but the last bits of the numbers may differ from here on")
     composed.doubts.extend(read_doubts(folder))  # before `rebuild_`, which asks whether the run was exact so far
     restore_state_(composed.trainer.run, intact)
     composed.rebuild_()
@@ -349,9 +357,9 @@ def announce_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first:
 def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: bool) -> None:
     """Say what the run will hold, and tell the listeners what begins; the console has shown the rest."""
     voice.console.print(plan_summary(composed.plan), highlight=False, markup=False)
-    config, done, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
+    config, round_, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
     word = recipe_of_config(config).layout.rounds
-    begun = "new run" if first else f"resumed at {done} of {config.rounds} {word}"
+    begun = "new run" if first else f"resumed at {round_} of {config.rounds} {word}"
     voice.notify_listeners(
         "start",
         f"{begun}, {path}: {describe_run(composed)}. {plan_summary(composed.plan)}",
@@ -360,7 +368,7 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: 
         trainer=config.trainer,
         tag=config.tag,
         resumed=not first,
-        done=done,
+        done=round_,
         rounds=config.rounds,
         budget=composed.plan.budget_bytes,
         pid=os.getpid(),
@@ -371,10 +379,10 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: 
 def announce_end(outcome: RunOutcome, composed: Run, voice: RunEvents) -> RunOutcome:
     """Tell the listeners how the run ended, and return that."""
     config, done = composed.config, composed.trainer.progress.round
-    how = "finished" if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
+    ending = "finished" if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
     voice.notify_listeners(
         "end",
-        f"{how} ({done} of {config.rounds} {recipe_of_config(config).layout.rounds}, exit code {outcome.exit_code})",
+        f"{ending} ({done} of {config.rounds} {recipe_of_config(config).layout.rounds}, exit code {outcome.exit_code})",
         run=str(outcome.folder.path.absolute()),
         finished=outcome.finished,
         exit_code=outcome.exit_code,

@@ -50,8 +50,8 @@ class StopRequest:
 
     def asks_to_save_(self) -> bool:
         """Whether a checkpoint was asked for since the last call."""
-        asked, self.save = self.save, False
-        return asked
+        was_asked, self.save = self.save, False
+        return was_asked
 
     def ask_(self) -> None:
         """Ask for the end, as Ctrl-C does."""
@@ -80,7 +80,7 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
     is listened to.
 
     Raises:
-        Terminated: `end_on_signals` has heard one before, and nobody could be told of it.
+        Terminated: `end_on_signals` has heard a signal before, and its exception was lost.
     """
     stop = StopRequest()
     if current_thread() is not main_thread():  # Python runs handlers in the main thread alone
@@ -88,36 +88,37 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
         return
 
     def end(number: int, _frame: FrameType | None) -> None:
+        """Note the first signal and say so; raise `Terminated` at a second Ctrl-C."""
         # In a signal handler, between two bytecodes of the main thread.
         if stop.signal and number == signal.SIGINT and not _clearing_away():
             raise Terminated(number)  # a second Ctrl-C: the user does not want to wait for the step
         if not stop.signal:
             stop.signal = number  # before anything that could fail
-            told = f"{signal.Signals(number).name}: finishing this step, then saving a checkpoint …"
-            console.print(told, style="yellow")
+            line = f"{signal.Signals(number).name}: finishing this step, then saving a checkpoint …"
+            console.print(line, style="yellow")
 
     def save(_number: int, _frame: FrameType | None) -> None:
         stop.save = True  # in a signal handler: the loop saves, after its step
 
-    wanted = (signal.SIGINT, *(number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN))
-    with _install_handlers(wanted, end), _install_handlers((SAVES,), save):
+    stop_signals = (signal.SIGINT, *(number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN))
+    with _install_handlers(stop_signals, end), _install_handlers((SAVES,), save):
         # A signal that came while the run was built was raised where an exception is lost: the run must not begin
         # over it.
         for ending in _endings:
             ending.raise_missed()
-        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVES})  # a sweep's trial is started with it blocked
+        mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVES})  # a sweep's trial is started with it blocked
         try:
             yield stop
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask_before)
 
 
 @contextmanager
 def end_on_signals() -> Iterator[None]:
-    """Turn SIGINT and `ENDS` into `Terminated`, wherever the program is. `SAVES` does nothing where nothing is to save.
+    """Raise `Terminated` in the main thread on SIGINT and the signals of `ENDS`; ignore `SAVES` and SIGCONT.
 
-    Handlers of the program that calls are left alone, and so are signals where this is not the main thread, the only
-    one that may set them.
+    Around a whole command. A signal for which the calling program has a handler of its own is left alone. In other
+    threads, which may not set handlers, nothing is done.
     """
     if current_thread() is not main_thread():
         yield
@@ -134,6 +135,7 @@ def end_on_signals() -> Iterator[None]:
         finally:
             _endings.remove(ending)
             ending.close_()
+    # A signal whose exception was lost, in a finaliser or a callback, is raised here.
     ending.raise_missed()
 
 
@@ -141,6 +143,7 @@ class _SignalEnding:
     """A request that a command ends, kept until it does."""
 
     def __init__(self) -> None:
+        """Take the calling thread, the main one, as that to which the signal is sent again."""
         self._number, self._granted, self._closed = 0, False, False
         # Held until the ending is over: the thread that repeats the signal waits for it.
         self._over = _thread.allocate_lock()
@@ -207,12 +210,13 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _install_handlers(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
-    before: dict[int, object] = {}
+    """Set one handler for the signals, and put those before back at the end; in the main thread only."""
+    handlers_before: dict[int, object] = {}
     try:
         for number in numbers:
-            before[number] = signal.getsignal(number)
+            handlers_before[number] = signal.getsignal(number)
             signal.signal(number, handler)
         yield
     finally:  # also where one of them could not be set
-        for number, handler_before in before.items():
+        for number, handler_before in handlers_before.items():
             signal.signal(number, cast("Any", handler_before))

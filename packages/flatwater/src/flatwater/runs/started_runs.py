@@ -26,11 +26,11 @@ def was_begun(key: str) -> bool:
     """Return whether the user has begun what the hash stands for; False where nothing can be read."""
     try:
         with _folder(make=False) as folder:
-            found = os.stat(_file(key), dir_fd=folder, follow_symlinks=False)
+            record = os.stat(_file(key), dir_fd=folder, follow_symlinks=False)
     except OSError:
         return False
     # A link, or a file that others may write or have written, is no record of this user's.
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
+    return stat.S_ISREG(record.st_mode) and record.st_uid == os.geteuid() and not record.st_mode & _OTHERS
 
 
 def note_begun(key: str, about: Mapping[str, Any]) -> None:
@@ -42,15 +42,15 @@ def note_begun(key: str, about: Mapping[str, Any]) -> None:
     content = json.dumps({**about, "noted": datetime.now(UTC).isoformat(timespec="seconds")}, indent=1).encode()
     with _folder(make=True) as folder:
         # A name of its own and then the right one: two processes that note the same leave one of both, whole.
-        beside = f".{secrets.token_hex(8)}"
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+        temporary_name = f".{secrets.token_hex(8)}"
+        handle = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content + b"\n")
-            os.rename(beside, _file(key), src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(temporary_name, _file(key), src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
             with suppress(OSError):
-                os.unlink(beside, dir_fd=folder)
+                os.unlink(temporary_name, dir_fd=folder)
             raise
         _prune(folder)  # last, so that the new record is among those that are counted
 
@@ -61,11 +61,11 @@ def state_folder() -> Path:
     Raises:
         OSError: nobody knows the user's home.
     """
-    chosen = os.environ.get("XDG_STATE_HOME", "")
+    state_home = os.environ.get("XDG_STATE_HOME", "")
     try:
-        home = Path(chosen) if Path(chosen).is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError as unknown:
-        raise FileNotFoundError(2, "there is no home folder; XDG_STATE_HOME may name another") from unknown
+        home = Path(state_home) if Path(state_home).is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise FileNotFoundError(2, "there is no home folder; XDG_STATE_HOME may name another") from error
     return home.joinpath(*PLACE)
 
 
@@ -86,12 +86,12 @@ def _folder(*, make: bool) -> Iterator[int]:
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o700, dir_fd=handle)
-            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            inner_handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
             os.close(handle)
-            handle = below
-            found = os.fstat(handle)
+            handle = inner_handle
+            folder_stat = os.fstat(handle)
             # Asked of what is open, not of a name that may change.
-            if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+            if folder_stat.st_uid != os.geteuid() or folder_stat.st_mode & _OTHERS:
                 raise PermissionError(13, "others may write there, or it is theirs", str(place))
         yield handle
     finally:

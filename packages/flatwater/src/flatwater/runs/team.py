@@ -65,9 +65,9 @@ class WorkerService:
         # Before anything is computed: the run's number, so that sums are taken in the run's order.
         torch.set_num_threads(given.config.threads)
         apart = (ARITHMETIC,) if given.config.any_machine else ()
-        if others := changed_facts(given.versions, then="in the run", here=f"on {platform.node()}", apart=apart):
+        if changed := changed_facts(given.versions, then="in the run", here=f"on {platform.node()}", apart=apart):
             raise RunError(
-                f"a worker would compute other numbers than the run: {'; '.join(others)}. Use machines of one kind "
+                f"a worker would compute other numbers than the run: {'; '.join(changed)}. Use machines of one kind "
                 "with the same versions; with --any-machine another arithmetic is taken, and last bits are others."
             )
         self._held: object = None
@@ -79,10 +79,11 @@ class WorkerService:
         self._held, self._mapped = state, mapped
 
     def _read(self) -> dict[str, Any]:
+        """Return this worker's private and proportional bytes, and the bytes of each leaf that it holds."""
         release_freed_memory()  # so that pages of a step's temporaries do not count as the worker's
         mine = family_memory()
-        held = {path: size for path, size in nbytes(self._held).items() if path not in self._mapped}
-        return {"private": mine.private, "proportional": mine.proportional, "held": held}
+        leaf_bytes = {path: size for path, size in nbytes(self._held).items() if path not in self._mapped}
+        return {"private": mine.private, "proportional": mine.proportional, "held": leaf_bytes}
 
     def memory(self) -> dict[str, Any]:
         """Return bytes of this process: its own, those with its part of shared pages, and each leaf of its state."""
@@ -141,32 +142,32 @@ class WorkerPool(ABC):
             return {}
         workers = [self._memory_of(*each) for each in enumerate(self.ask_all("memory"))]
         arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "times_started"))
-        moved, lost = arrays - self._before[0], lives - self._before[1]
+        moved_arrays, lost_workers = arrays - self._before[0], lives - self._before[1]
         # In the first round every worker counts as started: none of them took a lost one's place.
         begun, self._before = not self._before[1], (arrays, lives)
         return {
             "private": sum(each["private"] for each in workers),
             "wire": self.wire_bytes,
             "arrays": arrays,
-            "moved": moved,
+            "moved": moved_arrays,
             "formula": self.expected_bytes(),
             "workers": workers,
-            **({} if begun else {"lost": lost}),
+            **({} if begun else {"lost": lost_workers}),
             **({"stores": import_ray_module().in_stores()} if self._config.cluster else {}),
         }
 
     def _memory_of(self, number: int, said: Mapping[str, Any]) -> dict[str, Any]:
         """Return the plan of a worker beside the memory that it reports."""
-        planned, held = self._plan.worker_owners[number], said["held"]
-        off = {path: planned.get(path, 0) - held.get(path, 0) for path in planned | held}
+        planned, leaf_bytes = self._plan.worker_owners[number], said["held"]
+        off = {path: planned.get(path, 0) - leaf_bytes.get(path, 0) for path in planned | leaf_bytes}
         return {
             "machine": self.workers[number].machine,
             "private": said["private"],
             "proportional": said["proportional"],
             "planned": self._plan.workers[number] - self._plan.worker_transients,
             # Scalars would be most of the lines, and hardly a byte.
-            "owned": group_bytes({path: size for path, size in held.items() if size > SCALAR_BYTES}, depth=1),
-            "owned_bytes": sum(held.values()),
+            "owned": group_bytes({path: size for path, size in leaf_bytes.items() if size > SCALAR_BYTES}, depth=1),
+            "owned_bytes": sum(leaf_bytes.values()),
             "unplanned": {path: size for path, size in off.items() if size},
         }
 
@@ -199,6 +200,7 @@ class WorkerPool(ABC):
         self.workers.clear()
 
     def _worker(self, number: int) -> Worker:
+        """Return the connection to a new worker, in a process here or, with a cluster, wherever Ray places it."""
         return Worker(
             number,
             self._desk,
@@ -242,8 +244,8 @@ def import_ray_module() -> ModuleType:
     """
     try:
         from flatwater.cluster import ray_workers  # noqa: PLC0415  (an extra)
-    except ImportError as absent:
-        raise ConfigError("cluster: needs Ray, which is not installed: pip install 'flatwater[ray]'") from absent
+    except ImportError as error:
+        raise ConfigError("cluster: needs Ray, which is not installed: pip install 'flatwater[ray]'") from error
     return ray_workers
 
 
@@ -253,10 +255,10 @@ def cluster_machines(config: CrewConfig) -> list[Machine]:
     ray = import_ray_module()
     ray.connect(config.cluster)
     nodes = ray.nodes()
-    found = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.memory_limits.__name__}")
+    node_limits = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.memory_limits.__name__}")
     return [
         Machine(node.name, node.identity, int(node.cores), node.memory, node.store, min(limits.values()))
-        for node, limits in zip(nodes, found, strict=True)
+        for node, limits in zip(nodes, node_limits, strict=True)
     ]
 
 

@@ -41,27 +41,27 @@ def find_tracker(name: str) -> Tracker:
         name: one of `TRACKERS`, one that an installed package has (`plugins.py`), or `package.module:Class`.
 
     Raises:
-        ConfigError: there is none, or it is no tracker.
+        ConfigError: there is no tracker of that name, or what it names is none.
     """
-    added = group_rows("trackers")
+    plugin_trackers = group_rows("trackers")
     if name in TRACKERS:
         return TRACKERS[name]
-    where, known = added.get(name, name), [*TRACKERS, *added]
-    given, wanted = f"trackers: {short_repr(name)}", f"{', '.join(known)}, or package.module:Class of one of yours"
+    import_path, names = plugin_trackers.get(name, name), [*TRACKERS, *plugin_trackers]
+    field, expected = f"trackers: {short_repr(name)}", f"{', '.join(names)}, or package.module:Class of one of yours"
     if name.lower() in {"none", "off", "no", "false", ""}:
-        raise ConfigError(f"{given}: there is no such tracker. `--trackers` with no name behind it switches them off.")
-    if ":" not in where:
-        near = did_you_mean(name, known)
-        raise ConfigError(f"{given}: there is no such tracker.{near} There is {wanted}.{group_faults('trackers')}")
-    found = find_object(where, given=given, wanted=wanted)
-    if not isinstance(found, type) or not issubclass(found, _SinkLike):
-        raise ConfigError(f"{given} is no tracker: wanted is a class with write(round, metrics) and close()")
-    build = cast("Callable[[TrackedRun], Sink]", found)
+        raise ConfigError(f"{field}: there is no such tracker. `--trackers` with no name behind it switches them off.")
+    if ":" not in import_path:
+        near = did_you_mean(name, names)
+        raise ConfigError(f"{field}: there is no such tracker.{near} There is {expected}.{group_faults('trackers')}")
+    tracker_class = find_object(import_path, given=field, wanted=expected)
+    if not isinstance(tracker_class, type) or not issubclass(tracker_class, _SinkLike):
+        raise ConfigError(f"{field} is no tracker: wanted is a class with write(round, metrics) and close()")
+    build = cast("Callable[[TrackedRun], Sink]", tracker_class)
     try:
         # The arguments are checked here: its own thread would only find out when the run has begun.
         inspect.signature(build).bind(None)
-    except TypeError as wrong:
-        raise ConfigError(f"{given} cannot be made from a TrackedRun alone: {wrong}") from wrong
+    except TypeError as error:
+        raise ConfigError(f"{field} cannot be made from a TrackedRun alone: {error}") from error
     return Tracker(lambda _, run: build(run))
 
 
@@ -69,17 +69,17 @@ def check_trackers(config: RunConfig) -> None:
     """Load the trackers, so that the memory of their libraries is counted before the run is planned.
 
     Raises:
-        ConfigError: there is none of a name, one is not installed, or nobody is logged in.
+        ConfigError: there is no tracker of a name, its library is not installed, or nobody is logged in.
     """
     for name in config.trackers:
         tracker = find_tracker(name)
         try:
             tracker.check(config)
-        except ModuleNotFoundError as missing:
+        except ModuleNotFoundError as error:
             raise ConfigError(
-                f"trackers: {name} needs the package {missing.name}, which is not installed. Install it with: "
+                f"trackers: {name} needs the package {error.name}, which is not installed. Install it with: "
                 f"pip install {tracker.install}, or leave {name} out of --trackers."
-            ) from missing
+            ) from error
 
 
 def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: int) -> list[BackgroundSink]:
@@ -87,6 +87,8 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: 
     settings: dict[str, Any] = to_mapping(config)
 
     def opener(name: str) -> Callable[[Say], Sink]:
+        """Return what opens the tracker of a name, later and in the tracker's thread."""
+
         # Called in the tracker's thread: importing its library may take seconds, and its log-in a network.
         def open_sink(note: Say) -> Sink:
             place, run = folder.tracker(name), folder.path.absolute().name

@@ -53,19 +53,19 @@ def request_permit(
         beside: plain values that the code will be given as well, which name no code: a record covers these too.
 
     Raises:
-        TrustError: somebody else may have written them, and the user has not said that he trusts them.
+        TrustError: somebody else may have written the settings, and the user has not said that he trusts them.
     """
-    named = [
+    codes = [
         code
         for code in named_code(settings, where)
         if (trains or not code.declared.trains) and code.setting not in given
     ]
     # Before trust is asked: code in a run's folder was sent with it, and --trust does not help it.
-    _refuse_own_code(named, where, folder)
+    _refuse_own_code(codes, where, folder)
     # In this order: without code nothing is asked of the disk, and --trust needs no record.
-    if named and not is_trusted() and not was_begun(trust_key(settings, where, beside)):
-        raise TrustError(_refusal(named, where, trains=trains))
-    return Permit(frozenset(code.value for code in named))
+    if codes and not is_trusted() and not was_begun(trust_key(settings, where, beside)):
+        raise TrustError(_refusal(codes, where, trains=trains))
+    return Permit(frozenset(code.value for code in codes))
 
 
 def permit_run(
@@ -74,7 +74,7 @@ def permit_run(
     """Return the settings of a run, unchecked, and a permit to import the code which they name.
 
     Raises:
-        ConfigError: they cannot be read.
+        ConfigError: the settings cannot be read.
         TrustError: somebody else may have written them; see `request_permit`.
     """
     settings = read_toml(folder.config)
@@ -88,7 +88,7 @@ def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C
     what the maker of that folder wanted.
 
     Raises:
-        ConfigError: they do not fit.
+        ConfigError: the settings do not fit.
         TrustError: somebody else may have written them; see `request_permit`.
     """
     settings = read_toml(file)
@@ -101,8 +101,8 @@ def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C
 def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # noqa: ANN401  (settings)
     """Remember that this user has the settings in a file, with `more` in place of some; see `note_run`."""
     settings = read_toml(file) | more
-    if named := named_code(settings, file):
-        remember_trust(settings, file, named, say)
+    if codes := named_code(settings, file):
+        remember_trust(settings, file, codes, say)
 
 
 def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
@@ -130,9 +130,9 @@ def remember_trust(
     about = {"of": str(named_path(where).absolute()), "code": {code.setting: code.value for code in named}}
     try:
         note_begun(trust_key(settings, where, beside), about)
-    except OSError as fault:
+    except OSError as error:
         say(
-            f"the record of runs that you begin ({RECORD}) cannot be written ({fault.strerror}). "
+            f"the record of runs that you begin ({RECORD}) cannot be written ({error.strerror}). "
             "This run names code that does not come with Flatwater: to resume or evaluate it, give --trust"
         )
 
@@ -141,12 +141,12 @@ def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode
     """Return all code that settings name; imports none of it.
 
     Raises:
-        ConfigError: they are nested too deeply.
+        ConfigError: the settings are nested too deeply.
     """
     try:
         return [*find_named_code(_class_of(settings), settings)]
-    except RecursionError as fault:
-        raise ConfigError(f"{where}: its values are nested too deeply") from fault
+    except RecursionError as error:
+        raise ConfigError(f"{where}: its values are nested too deeply") from error
 
 
 def _class_of(settings: Mapping[str, Any]) -> type[Any]:
@@ -170,27 +170,29 @@ def trust_key(settings: Mapping[str, Any], where: Path | str, beside: object = N
 
 
 def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path | None) -> None:
+    """Raise TrustError where code of the settings lies in `folder` or in the folder of another run."""
     # Resolved places: neither a link nor `..` leads into the folder of a run unseen.
     for code in named:
-        for place in module_files(code.module) if code.module else ():
-            inside = folder is not None and place.is_relative_to(folder.resolve())
-            if inside or enclosing_run_folder(place) is not None:
+        for file in module_files(code.module) if code.module else ():
+            inside = folder is not None and file.is_relative_to(folder.resolve())
+            if inside or enclosing_run_folder(file) is not None:
                 raise TrustError(
-                    f"{where}: {code.setting} = {short_repr(code.value)}: {place} lies in the folder of a run, from "
+                    f"{where}: {code.setting} = {short_repr(code.value)}: {file} lies in the folder of a run, from "
                     "where no code is taken. Read it; if you want it, move it to the folder where you call Flatwater."
                 )
 
 
 def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> str:
+    """Return the message that refuses to import named code: what would be imported or called, and how to permit it."""
     imported = [f"  {code.setting} = {short_repr(code.value)}{_missing_module(code)}" for code in named if code.module]
-    others = [f"  {code.setting} = {short_repr(code.value)}" for code in named if code.declared.whole]
-    said = (
+    whole_values = [f"  {code.setting} = {short_repr(code.value)}" for code in named if code.declared.whole]
+    reason = (
         "names code that does not come with Flatwater, and there is no record that you began this run on this machine"
     )
-    lines = [f"{where}: {said} with code that lies where it is now. Nothing of it was run."]
+    lines = [f"{where}: {reason} with code that lies where it is now. Nothing of it was run."]
     lines += ["It would import:", *imported] if imported else []
-    lines += ["It would call, or connect to:", *others] if others else []
-    instead = " An option such as --on-event '' does without it." if trains and others else ""
+    lines += ["It would call, or connect to:", *whole_values] if whole_values else []
+    instead = " An option such as --on-event '' does without it." if trains and whole_values else ""
     lines.append(
         f"If you know who made it and what that code does, give --trust (in Python: trust=True).{instead} "
         "`flatwater runs`, `report` and `compare` show a run without its code."
@@ -200,7 +202,9 @@ def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> 
 
 def _missing_module(code: NamedCode) -> str:
     """Return words for a module that is not found: most likely the command runs in another folder than before."""
-    there = module_place(code.module)
+    is_found = module_place(code.module)
     return (
-        "" if there else f": there is no module {short_repr(code.module)}, installed or in the folder of this command"
+        ""
+        if is_found
+        else f": there is no module {short_repr(code.module)}, installed or in the folder of this command"
     )

@@ -77,9 +77,9 @@ class WorldRun(Run):
     def rebuild_(self) -> None:
         """Bring the worlds to where they were: their episodes are played again, or begin anew."""
         super().rebuild_()
-        why = self.come_back_(exact=not self.doubts)  # a run that is inexact already is spared the replay
+        reason = self.come_back_(exact=not self.doubts)  # a run that is inexact already is spared the replay
         begun = f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers are others from there"
-        self._doubt_(why, f"It is another version, or does not follow from seed and actions: {begun}")
+        self._doubt_(reason, f"It is another version, or does not follow from seed and actions: {begun}")
 
     def _doubt_(self, why: str, follows: str) -> None:
         """Write down why the run is not exact any more; reasons after the first do not matter."""
