@@ -90,21 +90,21 @@ class Boundaries:
     def tick(self, ticks: int) -> bool:
         """Pass some ticks, of which only the last one reads the clock; return whether as many other boundaries came."""
         self.step(TICK, ticks)
-        others = self.boundary_count(None, ticks=False)
-        since, self._others = others - self._others, others
+        other_boundaries = self.boundary_count(None, ticks=False)
+        since, self._others = other_boundaries - self._others, other_boundaries
         return since >= ticks
 
     @contextmanager
     def exclude_other_threads(self) -> Iterator[None]:
         """Keep all other threads from reading at a boundary; a reading under way in another thread is waited for."""
         # The thread that holds the lock may end the watch itself, as in a signal handler: it must not wait for itself.
-        waited = self._looker != threading.get_ident() and self._looking.acquire(timeout=ALONE)
-        if waited:
+        acquired = self._looker != threading.get_ident() and self._looking.acquire(timeout=ALONE)
+        if acquired:
             self._looker = threading.get_ident()
         try:
             yield
         finally:
-            if waited:
+            if acquired:
                 self._looker = None
                 self._looking.release()
 
@@ -124,6 +124,7 @@ class Boundaries:
                 self._looking.release()
 
     def _read_clock(self, kind: str) -> None:
+        """Add the seconds since the last boundary to the stretch between both kinds; take a reading if one is due."""
         now = monotonic()
         spent = now - self._passed
         if self._samples is None:

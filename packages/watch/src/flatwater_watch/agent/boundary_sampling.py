@@ -86,24 +86,29 @@ class BoundarySampler:
             self._review(now)
 
     def _attribute_seconds(self, before: str, kind: str, spent: float) -> None:
+        """Add the seconds since the last report to a stretch; grant frequent kinds their next unreported boundaries.
+
+        A sample is reported whole: for some rounds no boundary passes unreported. Seconds outside of samples are
+        hidden: the next review divides them in the proportion of the sampled ones.
+        """
         self.count_skipped_()
         skipped, self._skipped = self._skipped, 0
-        hurried, boundaries = kind in self._often, 0
-        if skipped and hurried:
+        is_frequent, boundaries = kind in self._often, 0
+        if skipped and is_frequent:
             self._hidden += spent
             self._apart, self._kind, self._rounds = spent / (skipped + 1), kind, ROUNDS
         elif skipped:
             # A rare kind came amid unreported ones: what their usual distance does not explain led up to the rare one.
-            alike = min(spent, skipped * self._apart)
-            self._hidden += alike
-            self._seconds[self._often[0], kind] += spent - alike
-        elif hurried and before in self._often:
+            usual_seconds = min(spent, skipped * self._apart)
+            self._hidden += usual_seconds
+            self._seconds[self._often[0], kind] += spent - usual_seconds
+        elif is_frequent and before in self._often:
             self._sampled[before, kind] += spent
             self._rounds -= kind == self._kind
             boundaries = 0 if self._rounds > 0 else self._next_grant()
         else:  # a kind that comes seldom ends the sample
             self._seconds[before, kind] += spent
-            boundaries = self._next_grant() if hurried else 0
+            boundaries = self._next_grant() if is_frequent else 0
         self._grant_to_all(boundaries)
 
     def _next_grant(self) -> int:
@@ -114,17 +119,19 @@ class BoundarySampler:
 
     def _review(self, now: float) -> None:
         """Decide which kinds are frequent, and divide the seconds between samples since the last review."""
-        if sampled := sum(self._sampled.values()):
+        if sampled_seconds := sum(self._sampled.values()):
             for part, seconds in self._sampled.items():
-                self._seconds[part] += seconds + self._hidden * seconds / sampled
+                self._seconds[part] += seconds + self._hidden * seconds / sampled_seconds
         elif self._often:
             self._seconds[self._often[0], self._often[0]] += self._hidden
         self._hidden, self._rounds = 0.0, 0
         self._sampled.clear()
         # Taken back before the counts are compared, so that no boundary is still on its way in a counter.
         self._grant_to_all(0)
-        passed = {kind: self._counts.get(kind, 0) - self._before.get(kind, 0) for kind in self._gates}
-        since = now - self._reviewed
-        self._often = sorted((kind for kind in passed if passed[kind] >= OFTEN * since), key=lambda kind: -passed[kind])
-        self._mean = passed[self._often[0]] / since * EVERY if self._often else 0.0
+        new_counts = {kind: self._counts.get(kind, 0) - self._before.get(kind, 0) for kind in self._gates}
+        period = now - self._reviewed
+        self._often = sorted(
+            (kind for kind in new_counts if new_counts[kind] >= OFTEN * period), key=lambda kind: -new_counts[kind]
+        )
+        self._mean = new_counts[self._often[0]] / period * EVERY if self._often else 0.0
         self._reviewed, self._before = now, dict(self._counts)

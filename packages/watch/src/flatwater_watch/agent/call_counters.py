@@ -48,6 +48,7 @@ def make_call_counter(kind: str) -> CallCounter:
     """A call counter that reports every boundary."""
     # Runs in any thread, without a lock: CPython switches threads at a call or a backward jump only, and none comes
     # between two lines of these functions.
+    # `left`: boundaries that may still pass unreported; `counted`: those that could when the count was last taken.
     left = counted = 0
 
     def pass_() -> None:

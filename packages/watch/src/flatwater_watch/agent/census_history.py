@@ -33,13 +33,13 @@ class CensusHistory:
 
 def record_census_(marks: CensusHistory, clock: int, census: Census) -> None:
     """Add the larger holdings of a census to the history."""
-    large = {
+    sizes = {
         path: (holding.step or clock, holding.bytes)
         for path, holding in census.holdings.items()
         if holding.bytes >= WEIGHING.least_bytes
     }
     marks.clocks.append(clock)
-    marks.censuses.append(large)
+    marks.censuses.append(sizes)
     if len(marks.censuses) > MOST:
         # Every second one of the older half goes, and the first stays: it is the reference for all growth.
         del marks.clocks[1 : MOST // 2 : 2], marks.censuses[1 : MOST // 2 : 2]
@@ -67,7 +67,7 @@ def with_census_rate(found: Finding, marks: CensusHistory, owners: Iterable[str]
     """
     if not found.holders or found.outside:
         return found
-    below = [other for other in owners if other.startswith((f"{found.owner}.", f"{found.owner}["))]
+    below = [inner for inner in owners if inner.startswith((f"{found.owner}.", f"{found.owner}["))]
     clocks, sizes = _owner_sizes(marks, found.owner, below)
     if len(clocks) <= 1 or found.bytes_per_step <= 0:
         return found
@@ -81,11 +81,11 @@ def with_census_rate(found: Finding, marks: CensusHistory, owners: Iterable[str]
         rate = min(rate, found.bytes_per_step)
     (low, high), scale = found.interval, rate / found.bytes_per_step
     share = min(1.0, rate / whole) if whole > 0 else found.share
-    after = bisect_left(clocks, after_warm_up(rows)[0].reading.step)
-    if after < len(clocks) - 1:
-        grown = _resident_at(rows, clocks[-1]) - _resident_at(rows, clocks[after])
+    first_after_warm_up = bisect_left(clocks, after_warm_up(rows)[0].reading.step)
+    if first_after_warm_up < len(clocks) - 1:
+        grown = _resident_at(rows, clocks[-1]) - _resident_at(rows, clocks[first_after_warm_up])
         if grown >= WEIGHING.told * growth_bytes(rows) > 0:
-            share = min(1.0, max(0.0, (sizes[-1] - sizes[after]) / grown))
+            share = min(1.0, max(0.0, (sizes[-1] - sizes[first_after_warm_up]) / grown))
     return replace(found, bytes_per_step=rate, interval=(low * scale, high * scale), share=share)
 
 
@@ -96,30 +96,30 @@ def _slope(clocks: Sequence[float], sizes: Sequence[float]) -> float:
     """
     pairs = [(i, j) for i in range(len(clocks)) for j in range(i + 1, len(clocks))]
     slopes = sorted(((sizes[j] - sizes[i]) / (clocks[j] - clocks[i]), clocks[j] - clocks[i]) for i, j in pairs)
-    left = sum(weight for _, weight in slopes) / 2
+    weight_left = sum(weight for _, weight in slopes) / 2
     for slope, weight in slopes:
-        left -= weight
-        if left <= 0:
+        weight_left -= weight
+        if weight_left <= 0:
             return slope
     return 0.0
 
 
 def _resident_at(rows: Sequence[Sample], clock: float) -> int:
     """Resident bytes at the reading with which a census began, or at the one after it."""
-    at = bisect_left([row.reading.step for row in rows], clock)
-    return rows[min(at, len(rows) - 1)].resident
+    index = bisect_left([row.reading.step for row in rows], clock)
+    return rows[min(index, len(rows) - 1)].resident
 
 
 def _owner_sizes(marks: CensusHistory, owner: str, below: list[str]) -> tuple[list[float], list[float]]:
     """Clocks and bytes of an owner. It has none until it is seen first; a census that misses it later says nothing."""
     clocks: list[float] = []
     sizes: list[float] = []
-    seen = False
+    was_held = False
     for begun, holdings in zip(marks.clocks, marks.censuses, strict=True):
         clock, size = holdings.get(owner, (begun, 0))
-        if (seen and owner not in holdings) or (clocks and clock <= clocks[-1]):
+        if (was_held and owner not in holdings) or (clocks and clock <= clocks[-1]):
             continue
-        seen = owner in holdings
+        was_held = owner in holdings
         clocks.append(clock)
-        sizes.append(size - sum(holdings[other][1] for other in below if other in holdings))
+        sizes.append(size - sum(holdings[inner][1] for inner in below if inner in holdings))
     return clocks, sizes

@@ -50,42 +50,44 @@ def decide_outcome(
     if not rows:
         return Outcome("unread")
     # Freed memory and files are no finding: without a finding, all growth is an open question.
-    rest = round((1 - explained) * growth_bytes(rows)) if told or waiting else growth_bytes(rows)
-    soon = (*(() if waiting is None else (_garbage_sentence(waiting),)), *_unsure_sentences(unsure))
+    open_bytes = round((1 - explained) * growth_bytes(rows)) if told or waiting else growth_bytes(rows)
+    notes = (*(() if waiting is None else (_garbage_sentence(waiting),)), *_unsure_sentences(unsure))
     # Garbage that the next collection frees is no open question, however much of it there is.
-    rest -= 0 if waiting is None else min(rest, waiting.bytes)
-    if rest >= ENDING.open_bytes and grew_in_last_half(rows):
-        others = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
-        large = [(path, size) for path, size in others if size >= OWNING.told_share * rest][: OWNING.told]
-        named = [f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large]
-        longer = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
+    open_bytes -= 0 if waiting is None else min(open_bytes, waiting.bytes)
+    if open_bytes >= ENDING.open_bytes and grew_in_last_half(rows):
+        open_leads = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
+        large = [(path, size) for path, size in open_leads if size >= OWNING.told_share * open_bytes][: OWNING.told]
+        named_leads = [
+            f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large
+        ]
+        longer_run = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
         state: State = "grows" if told else "unexplained"
-        gained = _gain_sentences(rows, censuses, named=bool(named), told=bool(told))
-        sentences = (*soon, *map(_refilled_sentence, refilled), *gained)
-        return Outcome(state, rest, sentences, (*named, longer, LIBRARY, NATIVE))
+        gain_sentences = _gain_sentences(rows, censuses, named=bool(named_leads), told=bool(told))
+        sentences = (*notes, *map(_refilled_sentence, refilled), *gain_sentences)
+        return Outcome(state, open_bytes, sentences, (*named_leads, longer_run, LIBRARY, NATIVE))
     if told:
         return Outcome("grows")
-    stayed = rows[-1].resident - rows[0].resident - (0 if waiting is None else waiting.bytes)
-    return Outcome("settled", stayed, soon) if stayed >= ENDING.open_bytes else Outcome("flat", 0, soon)
+    kept_bytes = rows[-1].resident - rows[0].resident - (0 if waiting is None else waiting.bytes)
+    return Outcome("settled", kept_bytes, notes) if kept_bytes >= ENDING.open_bytes else Outcome("flat", 0, notes)
 
 
 def _garbage_sentence(waiting: "Garbage") -> str:
     """A sentence on garbage that waits for the collector, as garbage in cycles always does."""
-    which = "collection of young objects" if 2 * waiting.young > waiting.bytes else "full collection"
+    collection = "collection of young objects" if 2 * waiting.young > waiting.bytes else "full collection"
     waits = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
-    return f"{waits}: its next {which} frees them"
+    return f"{waits}: its next {collection} frees them"
 
 
 def _unsure_sentences(found: Sequence[Finding]) -> Iterator[str]:
     """A sentence on records that a library keeps until its call returns, and one on growth without a proof."""
-    least = format_bytes(ENDING.open_bytes)
+    threshold = format_bytes(ENDING.open_bytes)
     proven = [each.owner for each in found if has_proof(each)]
-    others = [each.owner for each in found if not has_proof(each)]
+    unproven = [each.owner for each in found if not has_proof(each)]
     if proven:
-        held = _first_of(proven)
-        yield f"{held} grows until this call of a library returns: no finding below {least} of growth"
-    if others:
-        yield f"{_first_of(others)} grows, and no line is known that makes it: no finding below {least} of growth"
+        owners = _first_of(proven)
+        yield f"{owners} grows until this call of a library returns: no finding below {threshold} of growth"
+    if unproven:
+        yield f"{_first_of(unproven)} grows, and no line is known that makes it: no finding below {threshold} of growth"
 
 
 def _first_of(owners: Sequence[str]) -> str:
@@ -124,15 +126,15 @@ def with_root_gains(
         gained: roots, and the bytes that each holds more than at the beginning.
         rows: all readings.
     """
-    came, found = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
+    resident_gain, found = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
     for root, size in gained:
-        theirs = sum(each.share for each in found if _lies_in(each, root))
+        rate_share = sum(each.share for each in found if _lies_in(each, root))
         # Only what other findings leave over may be added: the shares of all findings sum to 1 at most.
-        free = 1 - sum(each.share for each in found) + theirs
-        held = min(size / came, free) if came > 0 else 0.0
-        if 0 < theirs < held:
-            more = held / theirs
-            found = [replace(each, share=more * each.share) if _lies_in(each, root) else each for each in found]
+        free = 1 - sum(each.share for each in found) + rate_share
+        share = min(size / resident_gain, free) if resident_gain > 0 else 0.0
+        if 0 < rate_share < share:
+            factor = share / rate_share
+            found = [replace(each, share=factor * each.share) if _lies_in(each, root) else each for each in found]
     return found
 
 
@@ -149,13 +151,17 @@ def _gain_sentences(rows: Sequence[Sample], censuses: int, *, named: bool, told:
         freed = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
     else:
         freed = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
-    times, other = f"{censuses} census{'' if censuses == 1 else 'es'}", "other " if told else ""
-    seen = f"what your globals, local variables and threads reach: {times} found no {other}container that explains it"
+    times, other_word = f"{censuses} census{'' if censuses == 1 else 'es'}", "other " if told else ""
+    census_sentence = (
+        f"what your globals, local variables and threads reach: {times} found no {other_word}container that explains it"
+    )
     if named:
         nothing = "nothing else" if told else "nothing"
-        seen = f"{times} saw {nothing} grow from one to the next; what has come since the beginning is named below"
+        census_sentence = (
+            f"{times} saw {nothing} grow from one to the next; what has come since the beginning is named below"
+        )
     elif censuses <= 1:
-        seen = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
+        census_sentence = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
     library = fork_unsafe_library()
     cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made beside {library}"
-    return tuple(text for text in (files, freed, seen, cycles) if text)
+    return tuple(text for text in (files, freed, census_sentence, cycles) if text)

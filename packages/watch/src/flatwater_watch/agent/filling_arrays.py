@@ -43,8 +43,8 @@ class FillingArrays:
 def add_untouched_(pages: FillingArrays, census: Census) -> int:
     """Add the large arrays of a census that are not fully touched yet; return how many are new."""
     before = len(pages.blocks)
-    for path, held in census.live.items():
-        for array, address, size in _memory_spans(held):
+    for path, obj in census.live.items():
+        for array, address, size in _memory_spans(obj):
             if size < FILLING.large or address in pages.blocks or len(pages.blocks) >= MOST:
                 continue
             touched = touched_bytes(address, size)
@@ -70,10 +70,11 @@ def planned_by_path(pages: FillingArrays) -> dict[str, int]:
 
 
 def _by_path(pages: FillingArrays, size: Any) -> dict[str, int]:  # noqa: ANN401
-    found: dict[str, int] = {}
+    """Sums of `size` over the blocks, by the path of the array."""
+    sizes: dict[str, int] = {}
     for block in pages.blocks.values():
-        found[block.path] = found.get(block.path, 0) + size(block)
-    return found
+        sizes[block.path] = sizes.get(block.path, 0) + size(block)
+    return sizes
 
 
 def _memory_spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
@@ -83,9 +84,9 @@ def _memory_spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
     if numpy is not None and is_a(held, numpy.ndarray):
-        held, own = last_base(held), numpy.ndarray
-        if own.base.__get__(held) is None and own.nbytes.__get__(held) >= FILLING.large:
-            yield held, own.__array_interface__.__get__(held)["data"][0], own.nbytes.__get__(held)
+        held, array_class = last_base(held), numpy.ndarray
+        if array_class.base.__get__(held) is None and array_class.nbytes.__get__(held) >= FILLING.large:
+            yield held, array_class.__array_interface__.__get__(held)["data"][0], array_class.nbytes.__get__(held)
     elif (
         torch is not None
         and (type(held) is torch.Tensor or type(held) is torch.nn.Parameter)

@@ -95,6 +95,7 @@ def choose_scale(rows: Sequence[Sample], unit: str | None = None) -> Scale:
 
 
 def _slowest_kind(rows: Sequence[Sample]) -> str:
+    """The kind of boundary that growth is reported by: the regular one of the smallest count, `second` without one."""
     last = rows[-1]
     # No reading may be near the middle: a census or a trace is followed by a long pause.
     middle = min(rows[:-1] or rows, key=lambda row: abs(row.reading.step - last.reading.step / 2))
@@ -134,11 +135,11 @@ def with_limit_time(found: Finding, limit: int | None, rows: Sequence[Sample], n
         now: seconds since 1970.
     """
     first, last = after_warm_up(rows)[0], rows[-1]
-    passed = last.reading.step - first.reading.step
-    if limit is None or passed <= 0:
+    boundaries = last.reading.step - first.reading.step
+    if limit is None or boundaries <= 0:
         return found
-    left = max(0, limit - last.reading.step) * (last.seconds - first.seconds) / passed
-    return replace(found, limit_time=now + left)
+    seconds_left = max(0, limit - last.reading.step) * (last.seconds - first.seconds) / boundaries
+    return replace(found, limit_time=now + seconds_left)
 
 
 def finding_still_grows(found: Finding, since: int, rows: Sequence[Sample]) -> bool:
@@ -155,16 +156,19 @@ def finding_still_grows(found: Finding, since: int, rows: Sequence[Sample]) -> b
     recent = later[-1 - max(ENDING.lately, len(later) // 2) :]
     steps = recent[-1].reading.step - recent[0].reading.step
     if found.owner == CYCLIC:  # a collection frees garbage, and more comes
-        grown = sum(max(0, _measured_gain(one.reading, two.reading, found)) for one, two in pairwise(recent))
+        grown = sum(
+            max(0, _measured_gain(former.reading, latter.reading, found)) for former, latter in pairwise(recent)
+        )
     else:
         grown = _measured_gain(recent[0].reading, recent[-1].reading, found)
-    said = found.bytes_per_step * steps
-    if steps > 0 and said < PAGE:  # over all censuses the owner stands still
+    predicted = found.bytes_per_step * steps
+    if steps > 0 and predicted < PAGE:  # over all censuses the owner stands still
         return False
-    return grown >= ENDING.still * said
+    return grown >= ENDING.still * predicted
 
 
 def _measured_gain(before: Reading, after: Reading, found: Finding) -> int:
+    """Bytes gained between two readings in the kind of memory that the finding's verdict is about."""
     if found.verdict == "retention":
         return (after.free or 0) - (before.free or 0)
     if found.verdict == "mapped":
@@ -193,17 +197,17 @@ def cap_native_rate(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Fi
         rows: all readings.
     """
     whole = growth_rate(rows)
-    held = sum(each.bytes_per_step for each in found if each.verdict != "native")
-    rest = whole - held
-    kept = []
+    owned_rate = sum(each.bytes_per_step for each in found if each.verdict != "native")
+    native_rate = whole - owned_rate
+    capped = []
     for each in found:
         if each.verdict != "native":
-            kept.append(each)
-        elif rest > (1 - OWNING.explained) * whole:
-            low, high = (min(bound, rest) for bound in each.interval)
-            rate = min(each.bytes_per_step, rest)
-            kept.append(replace(each, bytes_per_step=rate, interval=(low, high), share=min(1.0, rate / whole)))
-    return kept
+            capped.append(each)
+        elif native_rate > (1 - OWNING.explained) * whole:
+            low, high = (min(bound, native_rate) for bound in each.interval)
+            rate = min(each.bytes_per_step, native_rate)
+            capped.append(replace(each, bytes_per_step=rate, interval=(low, high), share=min(1.0, rate / whole)))
+    return capped
 
 
 def drop_unsure(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
@@ -243,8 +247,8 @@ def drop_immaterial(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Fi
         rows: all readings.
     """
     steps = rows[-1].reading.step - rows[0].reading.step
-    held = sum(each.bytes_per_step for each in found if each.holders)
-    return [each for each in found if not each.holders or held * steps >= DRIFT.least_bytes]
+    owned_rate = sum(each.bytes_per_step for each in found if each.holders)
+    return [each for each in found if not each.holders or owned_rate * steps >= DRIFT.least_bytes]
 
 
 def process_still_grows(rows: Sequence[Sample]) -> bool:
@@ -274,11 +278,14 @@ def is_teardown_sample(rows: Sequence[Sample]) -> bool:
 
 
 def owned_or_native(found: list[Finding], rows: Sequence[Sample]) -> list[Finding]:
-    """The findings, if they explain most of the growth since the beginning; else native growth, if it is certain."""
+    """Findings that explain most of the resident growth; else a finding of native growth, if that is certain.
+
+    For a program that ends before a finding was proven. Native growth: bytes that no Python object explains.
+    """
     first, last = rows[0], rows[-1]
-    held = sum(each.bytes_per_step for each in found) * (last.reading.step - first.reading.step)
-    mostly = held >= ENDING.mostly * (last.resident - first.resident)
-    return drop_unsure(found if mostly else judge_native_at_end(rows), rows)
+    explained_bytes = sum(each.bytes_per_step for each in found) * (last.reading.step - first.reading.step)
+    explains_most = explained_bytes >= ENDING.mostly * (last.resident - first.resident)
+    return drop_unsure(found if explains_most else judge_native_at_end(rows), rows)
 
 
 def judge_native_at_end(rows: Sequence[Sample]) -> list[Finding]:
@@ -319,8 +326,8 @@ def explained_share(rows: Sequence[Sample], found: Iterable[Finding]) -> float:
     grown = growth_bytes(rows)
     if grown <= last.material_bytes:
         return 1.0
-    held = sum(each.share for each in found if each.holders or each.verdict in {"native", "leak"}) * grown
+    owned = sum(each.share for each in found if each.holders or each.verdict in {"native", "leak"}) * grown
     freed = max(0, (last.free or 0) - (first.free or 0))
     mapped = max(0, last.file_mapped - first.file_mapped)
     touched = max(0, last.owned_bytes - first.owned_bytes)
-    return min(1.0, (held + freed + mapped + touched) / grown)
+    return min(1.0, (owned + freed + mapped + touched) / grown)

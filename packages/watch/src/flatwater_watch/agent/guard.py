@@ -60,6 +60,7 @@ class Guard:
             return False
 
     def _end(self, fault: BaseException) -> None:
+        """End this part of the watch after its fault: report the fault, then take the part out of the program."""
         # First of all: the report below may fail as well, and `run` must do nothing from here on.
         self.over = True
         try:
@@ -71,6 +72,7 @@ class Guard:
             self.run_or_default(None, undo)
 
     def _note(self, fault: BaseException) -> None:
+        """Report the sentence on a fault, unless the same one was reported before."""
         sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_innermost_line(fault.__traceback__)})"
         if sentence in self.faults:
             return

@@ -120,6 +120,7 @@ def _cannot_fork() -> bool:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a frame, or one of its callers, imports a module."""
     while frame is not None:
         if frame.f_code.co_filename in IMPORTING:
             return True

@@ -55,8 +55,8 @@ class Outcome:
             return f"{format_bytes(self.bytes)} came at the beginning, and next to nothing since."
         if self.bytes == 0:
             return ""
-        rest = "" if self.state == "unexplained" else " beside what is found"
-        return f"{format_bytes(self.bytes)} came{rest}, and no cause was found."
+        beside = "" if self.state == "unexplained" else " beside what is found"
+        return f"{format_bytes(self.bytes)} came{beside}, and no cause was found."
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, numbers and strings under the names of the fields."""
@@ -100,8 +100,10 @@ def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[f
         explained: share of the growth that has a cause.
         findings: findings, with their shares of the same growth.
     """
-    found = min(explained, sum(each.share for each in findings if each.verdict != "slowdown" and each.owner != OWNER))
-    return found, explained - found
+    owned_share = min(
+        explained, sum(each.share for each in findings if each.verdict != "slowdown" and each.owner != OWNER)
+    )
+    return owned_share, explained - owned_share
 
 
 def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
@@ -145,8 +147,8 @@ class GrowthAllowance(NamedTuple):
         grown = summary["resident_growth_bytes"] / stretch if stretch > 0 else 0.0
         unit = summary["unit"] if self.per == "step" else self.per
         by = f" {'an' if unit[0] in 'aeiouh' else 'a'} {unit}" if unit else ""
-        told = f"more than allowed: it grew by {format_bytes(grown)}{by}, and {format_bytes(self.bytes)} may be"
-        return told if grown > self.bytes else ""
+        sentence = f"more than allowed: it grew by {format_bytes(grown)}{by}, and {format_bytes(self.bytes)} may be"
+        return sentence if grown > self.bytes else ""
 
 
 _PER: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {

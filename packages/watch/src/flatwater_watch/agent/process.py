@@ -120,10 +120,10 @@ class ProcessWatch:
         A program without boundaries of its own needs a tick when a reading is due. Otherwise a census that is under way
         needs every tick, unless boundaries come as often: it goes on at those.
         """
-        hurried = self.boundaries.tick(ticks)
+        boundaries_come_fast = self.boundaries.tick(ticks)
         if self.boundaries.boundary_count(self._unit, ticks=False) < schedule.REGULAR:
             return ticks_until(min(self._due, self._glance_due))
-        return min(2 * ticks, HURRIED if self._monitor.levels.has_recent else RESTING) if hurried else 1
+        return min(2 * ticks, HURRIED if self._monitor.levels.has_recent else RESTING) if boundaries_come_fast else 1
 
     def end_stale_trace(self) -> int:
         """End the trace at a place where no reading may be taken; return the ticks to the next call.
@@ -158,16 +158,17 @@ class ProcessWatch:
             self._due, self._late = now, now + (self._late - self._due)
 
     def _read_if_allowed(self, kind: str, now: float) -> None:
+        """Read at a boundary of the chosen kind, or at a tick if there are no others; begin anew when that changes."""
         if self._closed or (self._unit is not None and kind != self._unit):
             return
-        own = self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR
-        if kind == TICK and own:
+        has_own_boundaries = self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR
+        if kind == TICK and has_own_boundaries:
             if self._aside == TICK and self._may_read(kind):
                 self._continue_census(now)
             return
-        lone = kind == TICK and self._unit is None and bool(self._rows) and not self._ticking
+        ticks_again = kind == TICK and self._unit is None and bool(self._rows) and not self._ticking
         # The program has boundaries of its own after all; or it passed one, such as an epoch, and then none.
-        if (self._ticking and own) or lone:
+        if (self._ticking and has_own_boundaries) or ticks_again:
             self._monitor.close()
             self._begin()
         if not self._rows:
@@ -209,6 +210,7 @@ class ProcessWatch:
             self._levels_due = now + (thread_seconds() - cpu) / LEVELS
 
     def _start_clocks(self, kind: str, now: float) -> None:
+        """Set what begins with the first reading: thread, schedule, listener for collections, and memory limit."""
         self._thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
         self._ticking = kind == TICK
         self._pace = schedule.ReadingSchedule(began=now)
@@ -247,27 +249,27 @@ class ProcessWatch:
             self._since[finding.owner] = reading.step
         if thread_seconds() - cpu > LONG:  # memory that the watch made here is not the program's growth
             self._own += max(0, footprint().resident - reading.resident)
-        ended = self._read_at = monotonic()
+        read_end = self._read_at = monotonic()
         took = thread_seconds() - cpu
         counting = counting or self._monitor.censuses.is_under_way
-        told = {"counting": counting, "tracing": self._monitor.is_tracing}
-        told["investigating"] = self._monitor.is_investigating
+        state = {"counting": counting, "tracing": self._monitor.is_tracing}
+        state["investigating"] = self._monitor.is_investigating
         quiet = self._monitor.state is CaseState.WATCHING and not self._since and not counting
         idle_cpu = process_seconds() - self._began_cpu - self._cost_seconds if quiet else None
-        schedule.schedule_next_(self._pace, ended, took, self.boundaries.counts, **told, idle_cpu=idle_cpu)
-        self._due, self._glance_due = self._pace.due, ended + max(GLANCE, self._pace.gap)
+        schedule.schedule_next_(self._pace, read_end, took, self.boundaries.counts, **state, idle_cpu=idle_cpu)
+        self._due, self._glance_due = self._pace.due, read_end + max(GLANCE, self._pace.gap)
         stair = DRIFT.stair * reading.material_bytes
         self._highest = max((row.reading.resident for row in growth.recent_half(self._rows)), default=0) + stair
         self._late = self._pace.late if self._unit is None else self._due
         self._anchor = self._unit or self._pace.anchor
         self._aside = TICK if self._monitor.censuses.is_under_way or self._monitor.levels.has_containers else None
-        self._save(ended, at_once=bool(news))
-        own = thread_seconds() - cpu
-        self._cost_seconds += own
+        self._save(read_end, at_once=bool(news))
+        cost = thread_seconds() - cpu
+        self._cost_seconds += cost
         if tracing or reading.rates:
             self._rates.restart_(reading.step)
         else:
-            self._rates.exclude_cpu_(own)
+            self._rates.exclude_cpu_(cost)
 
     def _take_reading(self) -> Reading:
         clock = self.boundaries.boundary_count(self._unit, ticks=self._ticking)
@@ -315,24 +317,24 @@ class ProcessWatch:
         """Findings that still hold, most bytes first, per unit of the user's."""
         if not self._rows:
             return []
-        told = self._monitor.findings()
-        native = next((found for found in told if found.verdict == "native"), None)
+        findings = self._monitor.findings()
+        native = next((found for found in findings if found.verdict == "native"), None)
         garbage = list[Finding]()
         # Garbage comes and goes: no reading need see it rise now.
         if native is not None and gc_explains_growth(self._gc_sawtooth()):
-            told.remove(native)
-            if CYCLIC not in (found.owner for found in told):
+            findings.remove(native)
+            if CYCLIC not in (found.owner for found in findings):
                 rate = Slope(native.bytes_per_step, *native.interval)
                 garbage = [judge_gc_sawtooth(rate, growth.process_growth(self._rows), collecting=gc.isenabled())]
-        kept = active_findings(told, self._rows, self._since, self._marks, self._workers)
-        return [self._in_user_units(found) for found in (*kept, *garbage)]
+        active = active_findings(findings, self._rows, self._since, self._marks, self._workers)
+        return [self._in_user_units(found) for found in (*active, *garbage)]
 
     def _in_user_units(self, found: Finding) -> Finding:
         """The finding per unit of the user's instead of per boundary, with the bytes that collections free."""
         scale = growth.choose_scale(self._rows, self._unit)
-        told = growth.with_limit_time(growth.with_unit(found, scale), found.limit_step, self._rows, wall_time())
-        teeth = self._gc_sawtooth() if told.owner == CYCLIC else None
-        return told if teeth is None else add_gc_amounts(told, teeth, self._boundaries_per_second() / scale.per_unit)
+        final = growth.with_limit_time(growth.with_unit(found, scale), found.limit_step, self._rows, wall_time())
+        teeth = self._gc_sawtooth() if final.owner == CYCLIC else None
+        return final if teeth is None else add_gc_amounts(final, teeth, self._boundaries_per_second() / scale.per_unit)
 
     def _boundaries_per_second(self) -> float:
         """Boundaries per second since warm-up; infinite before the second reading."""
@@ -354,6 +356,7 @@ class ProcessWatch:
             return self._find_at_end(alive=alive)
 
     def _find_at_end(self, *, alive: bool) -> list[Finding]:
+        """Findings at the end of the watch; `alive`: the program goes on, so that no teardown has freed memory."""
         if 0 < 2 * self._late_rows < len(self._rows):  # at its end a program frees memory, and waits for threads
             del self._rows[-self._late_rows :]
         elif not alive and self._found_owners() and growth.is_teardown_sample(self._rows):
@@ -371,8 +374,8 @@ class ProcessWatch:
         unsure = not self._monitor.is_investigating if self._ticking else len(self._rows) > ENDING.few
         unsure = unsure or self._monitor.levels.periodically_emptied > self._monitor.negligible_resets
         if not known and not unsure and len(self._rows) >= schedule.REGULAR and growth.process_still_grows(self._rows):
-            found = growth.owned_or_native(self._monitor.conclude(), self._rows)
-            known = [self._in_user_units(each) for each in found]
+            owned = growth.owned_or_native(self._monitor.conclude(), self._rows)
+            known = [self._in_user_units(each) for each in owned]
         known = self._drop_rooted_native(known)
         causes = self._find_open_causes(known)
         return [*with_root_gains(known, self._leads, self._rows), *causes]
@@ -383,8 +386,8 @@ class ProcessWatch:
         last = self._rows[-1].reading if self._rows else None
         if last is None or self._pace is None or self._monitor.is_tracing:
             return
-        more = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
-        if reading.step > last.step and more > last.material_bytes:  # memory that was freed at the end is no growth
+        gain = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
+        if reading.step > last.step and gain > last.material_bytes:  # memory that was freed at the end is no growth
             self._append_sample(reading, monotonic() - self._pace.began)
 
     def _drop_rooted_native(self, known: list[Finding]) -> list[Finding]:
@@ -404,9 +407,9 @@ class ProcessWatch:
             return []
         steps = self._rows[-1].reading.step - growth.after_warm_up(self._rows)[0].reading.step
         causes = self._monitor.judge_garbage_at_end(outcome.bytes, steps, self._gc_sawtooth()) if outcome.next else []
-        waiting = 0 if self._monitor.waiting is None else self._monitor.waiting.bytes
-        growing = bool(outcome.next) and outcome.bytes - waiting >= ENDING.open_bytes
-        causes = causes or self._judge_collections(known, growing=growing)
+        garbage_bytes = 0 if self._monitor.waiting is None else self._monitor.waiting.bytes
+        is_open = bool(outcome.next) and outcome.bytes - garbage_bytes >= ENDING.open_bytes
+        causes = causes or self._judge_collections(known, growing=is_open)
         causes = causes or (self._monitor.confirm_unproven(outcome.bytes) if outcome.next else [])
         if not causes and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
             causes = self._monitor.find_behind_handles(outcome.bytes)
@@ -416,8 +419,8 @@ class ProcessWatch:
     def _judge_collections(self, known: list[Finding], *, growing: bool) -> list[Finding]:
         """The finding of garbage that collections free, if growth has no cause, or if no fork can look at the swing."""
         teeth, pace = self._gc_sawtooth(), self._boundaries_per_second()
-        told = any(found.owner == CYCLIC for found in known)
-        if teeth is None or told or not 0 < pace < inf or not gc_explains_growth(teeth):
+        is_known = any(found.owner == CYCLIC for found in known)
+        if teeth is None or is_known or not 0 < pace < inf or not gc_explains_growth(teeth):
             return []
         if not growing and (fork_unsafe_library() is None or growth.swing_bytes(self._rows) < ENDING.open_bytes):
             return []
@@ -433,7 +436,7 @@ class ProcessWatch:
             found: findings to report instead of those that hold now.
         """
         cpu = process_seconds() - self._began_cpu
-        spent = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
+        cpu_share = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
         summary = build_summary(
             self._rows,
             self.findings() if found is None else found,
@@ -447,10 +450,10 @@ class ProcessWatch:
             found=self._monitor.findings(),
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         )
-        cost = {"cpu_share": spent, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}
+        cost = {"cpu_share": cpu_share, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}
         unseen = [*summary["unseen"], *self._hearing.faults]
-        held = newest_owner_sizes(self._marks)
-        return summary | {"held": held, "cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
+        owner_sizes = newest_owner_sizes(self._marks)
+        return summary | {"held": owner_sizes, "cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
 
     cost_bytes = 0
     """Bytes that the watch itself takes; set by the caller, who measured them around the import."""
@@ -471,14 +474,15 @@ class ProcessWatch:
             self._close(conclude=conclude)
 
     def _close(self, *, conclude: bool) -> None:
+        """End the watch, with a last reading and its conclusions if asked for, and write the last spool."""
         self._closed = True
         self._due = self._late = self._glance_due = float("inf")
         try:
-            found = self.conclude(alive=False) if conclude and self._rows else self.findings()
+            findings = self.conclude(alive=False) if conclude and self._rows else self.findings()
         finally:
             self.detach()
         if self._spool is not None:
-            write_spool(self._spool, lambda: self.summary(found) | {"ended": True})
+            write_spool(self._spool, lambda: self.summary(findings) | {"ended": True})
 
     def detach(self) -> None:
         """Stop at once, and leave nothing in the program: no tracer, no callback of the collector."""

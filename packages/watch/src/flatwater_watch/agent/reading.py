@@ -61,13 +61,13 @@ def take_reading(
         limit: bytes at which the process must stop.
         rates: boundaries per CPU second.
     """
-    now, used = footprint(), allocator.newest_totals_()
+    memory, allocator_totals = footprint(), allocator.newest_totals_()
     return Reading(
         step=clock,
-        resident=now.resident,
-        file_mapped=now.file_mapped,
-        in_use=None if used is None else used.in_use,
-        free=None if used is None else used.kept_bytes(now.anonymous),
+        resident=memory.resident,
+        file_mapped=memory.file_mapped,
+        in_use=None if allocator_totals is None else allocator_totals.in_use,
+        free=None if allocator_totals is None else allocator_totals.kept_bytes(memory.anonymous),
         owned=touched_by_path_(pages),
         planned=planned_by_path(pages),
         limit=limit,
@@ -101,9 +101,9 @@ def unseen_sentences(rows: Sequence[Sample], unread: Mapping[str, int]) -> list[
     if (library := fork_unsafe_library()) is not None:
         unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang beside {library}")
     if unread:
-        most = sorted(unread, key=lambda kind: -unread[kind])[:TOLD]
-        kinds = ", ".join(f"{unread[kind]} × {kind}" for kind in most)
-        others = len(unread) - len(most)
-        rest = f" and objects of {others} more classes" if others else ""
-        unseen.append(f"objects that could not be read, with all that only they hold: {kinds}{rest}")
+        frequent = sorted(unread, key=lambda kind: -unread[kind])[:TOLD]
+        kinds = ", ".join(f"{unread[kind]} × {kind}" for kind in frequent)
+        other_count = len(unread) - len(frequent)
+        ending = f" and objects of {other_count} more classes" if other_count else ""
+        unseen.append(f"objects that could not be read, with all that only they hold: {kinds}{ending}")
     return unseen

@@ -128,9 +128,9 @@ def census_slice_seconds(
         boundaries: boundaries passed so far; left out, between two of them.
         unasked: CPU seconds so far of a census that nothing asks for, which gets no `CREDIT`; None for other censuses.
     """
-    usual = max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
-    left = inf if unasked is None else UNASKED + COUNTING_SHARE * (now - pace.began) - unasked
-    return min(usual, left) if left >= LEAST_SLICE else 0.0
+    slice_seconds = max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
+    seconds_left = inf if unasked is None else UNASKED + COUNTING_SHARE * (now - pace.began) - unasked
+    return min(slice_seconds, seconds_left) if seconds_left >= LEAST_SLICE else 0.0
 
 
 def overspent_seconds(pace: ReadingSchedule, now: float, share: float) -> float:
@@ -144,15 +144,26 @@ def spending_share(*, investigating: bool, counting: bool) -> float:
 
 
 def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bool) -> float:
-    least = QUICK if pace.readings < QUICK_READINGS else USUAL
-    usual = median(pace.recent) / SHARE if pace.readings >= QUICK_READINGS and pace.recent else 0.0
+    """Seconds from this reading to the next one, if the clock alone decides; at most `LONGEST`.
+
+    The largest of the minimum gap, the gap that keeps plain readings within `SHARE` of the time, and the time until
+    readings and investigations are within their share again.
+    """
+    minimum_gap = QUICK if pace.readings < QUICK_READINGS else USUAL
+    share_gap = median(pace.recent) / SHARE if pace.readings >= QUICK_READINGS and pace.recent else 0.0
     if pace.investigated:
-        least = INVESTIGATING * 2.0 ** (min(pace.investigated, NEAR) - 1 + max(0, pace.investigated - FAR))
+        # Doubles with each reading up to the 3rd (NEAR), stays, and doubles again after the 10th (FAR).
+        minimum_gap = INVESTIGATING * 2.0 ** (min(pace.investigated, NEAR) - 1 + max(0, pace.investigated - FAR))
+    # Neither the cost of plain readings nor a long pause may hold up an investigation or a census.
     if pace.investigated or counting:
-        least, usual = min(least, LONGEST), 0.0
+        minimum_gap, share_gap = min(minimum_gap, LONGEST), 0.0
     return min(
         LONGEST,
-        max(least, usual, overspent_seconds(pace, now, spending_share(investigating=investigating, counting=counting))),
+        max(
+            minimum_gap,
+            share_gap,
+            overspent_seconds(pace, now, spending_share(investigating=investigating, counting=counting)),
+        ),
     )
 
 
@@ -160,15 +171,15 @@ def _idle_gap(pace: ReadingSchedule, now: float, cpu: float) -> float:
     """Seconds to the next reading of a flat program: as the clock says, and as its own CPU time allows."""
     if pace.eager:
         return pace.gap
-    allowed = median(pace.recent) / SHARE * (now - pace.began) / cpu if cpu > 0 else inf
-    return max(pace.gap, min(LONGEST, allowed))
+    affordable_gap = median(pace.recent) / SHARE * (now - pace.began) / cpu if cpu > 0 else inf
+    return max(pace.gap, min(LONGEST, affordable_gap))
 
 
 def _slowest_boundary(counts: Mapping[str, int], elapsed: float, longest: float) -> tuple[str | None, float]:
     """The slowest kind of boundary that comes by at least once in `longest` seconds, and its period."""
     periods = {kind: elapsed / count for kind, count in counts.items() if count >= REGULAR}
-    fitting = {kind: period for kind, period in periods.items() if period <= longest}
-    if not fitting:
+    eligible = {kind: period for kind, period in periods.items() if period <= longest}
+    if not eligible:
         return None, 0.0
-    slowest = max(fitting, key=lambda kind: fitting[kind])
-    return slowest, fitting[slowest]
+    slowest = max(eligible, key=lambda kind: eligible[kind])
+    return slowest, eligible[slowest]

@@ -26,7 +26,7 @@ def worker_environment(told: Mapping[str, str], before: str | None) -> dict[str,
         before: PYTHONPATH without the watch; None if it is not set.
     """
     inject = os.path.join(os.path.dirname(__file__), "inject")  # noqa: PTH118, PTH120  (programs replace what a Path is made of)
-    own = {name: value for name, value in told.items() if name != PYTHONPATH}
+    variables = {name: value for name, value in told.items() if name != PYTHONPATH}
     if before is None:
-        return own | {"PYTHONPATH": inject}
-    return own | {PYTHONPATH: before, "PYTHONPATH": os.pathsep.join((inject, before))}
+        return variables | {"PYTHONPATH": inject}
+    return variables | {PYTHONPATH: before, "PYTHONPATH": os.pathsep.join((inject, before))}

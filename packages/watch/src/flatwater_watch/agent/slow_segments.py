@@ -21,16 +21,19 @@ def with_slow_segment(found: Finding, rows: Sequence[Sample]) -> Finding:
         return found
     third = len(after) // SLOWER.ends
     early, late = _segment_seconds(after[0], after[third]), _segment_seconds(after[-1 - third], after[-1])
-    gained = {part: seconds - early.get(part, 0.0) for part, seconds in late.items()}
-    if not gained:
+    gained_seconds = {part: seconds - early.get(part, 0.0) for part, seconds in late.items()}
+    if not gained_seconds:
         return found
-    most = max(gained, key=lambda part: gained[part])
+    slowest = max(gained_seconds, key=lambda part: gained_seconds[part])
     # Only parts that became slower are summed: one that became faster must not make another look like all of it.
-    if gained[most] < SLOWER.mostly * sum(more for more in gained.values() if more > 0) or gained[most] <= 0:
+    if (
+        gained_seconds[slowest] < SLOWER.mostly * sum(added for added in gained_seconds.values() if added > 0)
+        or gained_seconds[slowest] <= 0
+    ):
         return found
-    owner = f"from {most[0]} to {most[1]}" if most[0] != most[1] else f"from one {most[0]} to the next"
-    now, before = (1e3 * seconds.get(most, 0.0) for seconds in (late, early))
-    what = f"{found.what}; {owner}: {now:.3g} ms a boundary, {before:.3g} ms before"
+    owner = f"from {slowest[0]} to {slowest[1]}" if slowest[0] != slowest[1] else f"from one {slowest[0]} to the next"
+    now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (late, early))
+    what = f"{found.what}; {owner}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before"
     return replace(found, owner=owner, what=what)
 
 

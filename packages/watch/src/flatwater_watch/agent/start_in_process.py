@@ -133,6 +133,7 @@ def _watch_workers(told: dict[str, str]) -> None:
             ProcessAgent(told).begin_later()
 
     def spawning(module: ModuleType) -> None:
+        """Let the function that starts multiprocessing's processes hand the watch's variables on."""
         # `util.spawnv_passfds` starts workers, and the processes that workers are forked from. For this moment alone
         # the variables stand in the environment that C knows: no other process and no line of the program sees them.
         start = vars(module)["spawnv_passfds"]
@@ -209,7 +210,10 @@ class ProcessAgent:
         return 1 if self._watch is None else self._watch.end_stale_trace()
 
     def _tick(self, ticks: int) -> int:
-        # In the main thread of a worker, or in the watch's own while that one sleeps.
+        """Pass ticks in a worker: at the first one the watch begins, if there are not too many workers.
+
+        In the main thread of a worker, or in the watch's own while that one sleeps.
+        """
         if self._watch is None:
             if (
                 _thread.get_ident() != self._main
@@ -223,6 +227,7 @@ class ProcessAgent:
         return self._watch.tick(ticks)
 
     def _begin(self) -> None:
+        """Begin to watch this process: by the user's boundaries, those found without help, or ticks alone."""
         before = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
         from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415
@@ -251,12 +256,12 @@ class ProcessAgent:
         assert self._watch is not None  # noqa: S101  (it has begun)
         folder = self._told[RUNNER]
         try:
-            here = names_in(folder)
+            notes = names_in(folder)
         except OSError:  # the runner was killed, and its folder removed
-            here = []
-        if STAY in here:
+            notes = []
+        if STAY in notes:
             return min(self._watch.tick(ticks), LOOKED_AT)
-        if PAGE in here:
+        if PAGE in notes:
             _unmap(read_text(os.path.join(folder, PAGE)))  # noqa: PTH118
         self._end()
         atexit.unregister(self._ended)
@@ -265,7 +270,7 @@ class ProcessAgent:
         return ticks
 
     def _end(self) -> None:
-        # Called at exit. A fork has inherited the callback, and must not end its parent's watch.
+        """End the watch at exit, and remove its claim; a fork, which has inherited the callback, does nothing."""
         if process_id() == self._owner and self._watch is not None:
             set_listener(None)
             self._guard.run(self._watch.close)
@@ -279,13 +284,13 @@ class ProcessAgent:
 
 def _remove_folder(folder: str) -> None:
     """Remove the folder of a runner that was killed, which holds no lock on it any more."""
-    held = system.open(folder, system.O_RDONLY | system.O_DIRECTORY | system.O_CLOEXEC)
+    descriptor = system.open(folder, system.O_RDONLY | system.O_DIRECTORY | system.O_CLOEXEC)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:  # the runner lives
         return
     finally:
-        system.close(held)
+        system.close(descriptor)
     for name in names_in(folder):
         system.unlink(f"{folder}/{name}")
     system.rmdir(folder)

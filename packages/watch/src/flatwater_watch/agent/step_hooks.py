@@ -36,14 +36,14 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
 
 def prepare_on_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
     """Prepare modules by name: at once if they are loaded, else right after their import."""
-    waiting = {}
+    not_loaded = {}
     for name, prepare in prepared.items():
         module = sys.modules.get(name)
         if module is None:
-            waiting[name] = prepare
+            not_loaded[name] = prepare
         else:
             Guard().run(prepare, module)
-    sys.meta_path.insert(0, _AfterImport(waiting))
+    sys.meta_path.insert(0, _AfterImport(not_loaded))
 
 
 def unhook_steps() -> None:
@@ -100,6 +100,7 @@ def _on_optimizer_step(_optimizer: object, _given: object, _named: object) -> No
 
 
 def _prepare_loaders(module: ModuleType) -> None:
+    """Count an epoch at each pass over a `torch.utils.data.DataLoader`."""
     loader = vars(module)["DataLoader"]
     iterate = loader.__iter__
 
@@ -120,6 +121,7 @@ def _prepare_envs(module: ModuleType) -> None:
 
 
 def _prepare_vector_envs(module: ModuleType) -> None:
+    """Count steps and episodes of vector environments, but for wrappers of others."""
     wrapper = vars(module).get("VectorWrapper", ())
     # A synchronous vector environment steps environments of this process, which are counted themselves.
     _wrap_subclasses(
@@ -139,6 +141,7 @@ def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # no
     inherited = parent.__dict__.get("__init_subclass__")
 
     def __init_subclass__(cls: type, /, **given: Any) -> None:  # noqa: ANN401, N807
+        """Wrap a subclass that is defined later, after the class's own `__init_subclass__`."""
         if inherited is not None:
             inherited.__get__(None, cls)(**given)
         else:
@@ -149,13 +152,15 @@ def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # no
 
 
 def _all_subclasses(parent: Any) -> list[Any]:  # noqa: ANN401
-    found = []
+    """All subclasses of a class, at any depth."""
+    subclasses = []
     for cls in parent.__subclasses__():
-        found += [cls, *_all_subclasses(cls)]
-    return found
+        subclasses += [cls, *_all_subclasses(cls)]
+    return subclasses
 
 
 def _wrap(cls: type) -> None:
+    """Count the boundaries of a class's own `step` and `reset`; a hidden method of a parent counts if outermost."""
     for name, kind in (("step", "step"), ("reset", "episode")):
         method = vars(cls).get(name)
         if type(method) is not FunctionType:
@@ -189,10 +194,10 @@ def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..
     """The method of a class, with a boundary passed before each call."""
     if not _takes_one(method):
         return _counted_if_outermost(method, cls, name, kind)
-    told: Any = _GATES[kind].wrap(method)
+    counted: Any = _GATES[kind].wrap(method)
     # Its argument keeps its name, so that calls by keyword work as before.
-    told.__code__ = told.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
-    return _like(told, method)
+    counted.__code__ = counted.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
+    return _like(counted, method)
 
 
 def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
@@ -217,8 +222,10 @@ def _like(told: Any, method: Any) -> Callable[..., Any]:  # noqa: ANN401
 def _takes_one(method: Any) -> bool:  # noqa: ANN401
     """Whether a method takes one argument beside `self`, by position or name, as most `step(action)` do."""
     code: CodeType = method.__code__
-    others = code.co_posonlyargcount or code.co_kwonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
-    return code.co_argcount == len(("self", "action")) and not others and method.__defaults__ is None
+    other_parameters = (
+        code.co_posonlyargcount or code.co_kwonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
+    )
+    return code.co_argcount == len(("self", "action")) and not other_parameters and method.__defaults__ is None
 
 
 # --- servers ---
@@ -228,6 +235,7 @@ def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
     """A preparation that counts the calls of a server's method, which is called once for each request."""
 
     def prepare(module: ModuleType) -> None:
+        """Count a request at each call of the method."""
         cls = vars(module).get(owner)
         method = None if cls is None else vars(cls).get(name)
         if type(method) is not FunctionType:

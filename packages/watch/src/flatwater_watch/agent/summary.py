@@ -44,14 +44,18 @@ def active_findings(
         marks: censuses so far.
         workers: sums of the child processes.
     """
-    ended = stopped_owners(found, rows, since, marks)
-    kept = [with_slow_segment(each, rows) for each in _with_census_rates(found, marks, rows) if each.owner not in ended]
-    kept = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(kept, rows), rows), rows))
+    not_growing = stopped_owners(found, rows, since, marks)
+    active = [
+        with_slow_segment(each, rows)
+        for each in _with_census_rates(found, marks, rows)
+        if each.owner not in not_growing
+    ]
+    active = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(active, rows), rows), rows))
     whole = process_growth(rows)
-    at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
-    kept = rank_findings(merge_same_cause([with_limit_step(each, at) for each in kept]))
+    joint_limit = limit_step(active, whole)  # the monitor's forecast knows the rates of two looks only
+    active = rank_findings(merge_same_cause([with_limit_step(each, joint_limit) for each in active]))
     of_workers = judge_workers(workers, whole)
-    return kept if of_workers is None else [*kept, of_workers]
+    return active if of_workers is None else [*active, of_workers]
 
 
 def stopped_owners(
@@ -100,8 +104,8 @@ def build_summary(
         found: findings of the monitor; those that are not sure yet are reported in sentences only.
     """
     scale = choose_scale(rows, unit) if rows else Scale("second", 1.0, 0, 0)
-    explained = explained_share(rows, [each for each in told if each.owner != OWNER])
-    left = [each for each in found if rows and each not in drop_unsure(found, rows)]
+    share = explained_share(rows, [each for each in told if each.owner != OWNER])
+    unsure = [each for each in found if rows and each not in drop_unsure(found, rows)]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
@@ -109,9 +113,9 @@ def build_summary(
         "readings": len(rows),
         "resident_bytes": footprint().resident,
         "resident_growth_bytes": growth_bytes(rows),
-        "explained_share": round(explained, 4),
+        "explained_share": round(share, 4),
         "outcome": decide_outcome(
-            rows, told, explained, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, unsure=left
+            rows, told, share, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, unsure=unsure
         ).to_json(),
         "findings": [finding.to_json() for finding in told],
         "unseen": unseen_sentences(rows, unread),

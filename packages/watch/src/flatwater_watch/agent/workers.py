@@ -66,8 +66,8 @@ def judge_workers(workers: Workers, growth: Growth) -> Finding | None:
     series = workers.private
     if not series.values:
         return None
-    least = max(2 * DRIFT.least_bytes, WEIGHING.workers * series.values[-1])
-    slope = drift_slope(series.steps, series.values, least=least, fewest=DRIFT.unheld)
+    least_growth = max(2 * DRIFT.least_bytes, WEIGHING.workers * series.values[-1])
+    slope = drift_slope(series.steps, series.values, least=least_growth, fewest=DRIFT.unheld)
     # Even the low bound must come to much, as no object and no line confirms the finding.
     if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:
         return None

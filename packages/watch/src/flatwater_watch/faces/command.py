@@ -87,15 +87,15 @@ class WatchCommand:
     @staticmethod
     def read(program: str, options: Sequence[str]) -> "WatchCommand":
         """Read the options up to `--` or the first other word; the rest is the program's command."""
-        own, command = split_options(options)
-        if command and own[-1:] == ["-"] and options[-len(command) - 1] == "--json":
+        words, command = split_options(options)
+        if command and words[-1:] == ["-"] and options[-len(command) - 1] == "--json":
             check_no_file(command[0])
-        read = read_plain(WatchCommand, own)
-        if read is None:
+        parsed = read_plain(WatchCommand, words)
+        if parsed is None:
             from flatwater_watch.options.parsing import read_options
 
-            read = read_options(WatchCommand, f"{program} [options] -- COMMAND", own)
-        return replace(read, command=tuple(command))
+            parsed = read_options(WatchCommand, f"{program} [options] -- COMMAND", words)
+        return replace(parsed, command=tuple(command))
 
     def __call__(self) -> int:
         """Run the command, or watch a process, and print and write the result; return the exit code."""
@@ -108,7 +108,7 @@ class WatchCommand:
             check_command(self.on_finding, "--on-finding")
         limit = None if self.budget is None else parse_bytes(self.budget)
         before = None if self.against is None else read_earlier_result(self.against)
-        allowed = None if self.fail_if_grows is None else GrowthAllowance.parse(self.fail_if_grows)
+        allowance = None if self.fail_if_grows is None else GrowthAllowance.parse(self.fail_if_grows)
         # Before the program starts: it may run for hours, and then nothing could be written.
         check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
         with self._finding_command() as tell:
@@ -116,7 +116,7 @@ class WatchCommand:
             if tell is not None:
                 tell(summary)
             self._tell(summary, before, keep=not self._reads_kept_result)
-        return code or self._exit_status(summary, allowed)
+        return code or self._exit_status(summary, allowance)
 
     @property
     def _reads_kept_result(self) -> bool:
@@ -132,15 +132,15 @@ class WatchCommand:
         if self._reads_kept_result:
             return 0, read_earlier_result(self.command[0])
         unit = None if self.steps_from == "auto" else self.steps_from
-        ended = watch_command(self.command, unit=unit, limit=limit, reports=reports)
-        return ended.code, ended.summary
+        process = watch_command(self.command, unit=unit, limit=limit, reports=reports)
+        return process.code, process.summary
 
     def _exit_status(self, summary: dict[str, Any], allowed: "GrowthAllowance | None") -> int:
         """The exit status if the program's is 0: 1 if it grew by more than is allowed."""
-        exceeded = "" if allowed is None else allowed.describe_excess(summary)
-        if exceeded:
-            say(exceeded)
-        return int(bool(exceeded) or (self.fail and fail_option_applies(summary)))
+        excess = "" if allowed is None else allowed.describe_excess(summary)
+        if excess:
+            say(excess)
+        return int(bool(excess) or (self.fail and fail_option_applies(summary)))
 
     @contextmanager
     def _finding_command(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
@@ -156,12 +156,13 @@ class WatchCommand:
         from flatwater_watch.events.event import Event
 
         command = EventCommand(self.on_finding, say, "--on-finding")
-        told = set[tuple[str, str]]()
+        reported = set[tuple[str, str]]()
 
         def tell(summary: dict[str, Any]) -> None:
+            """Run the command for findings that no earlier summary had, by verdict and owner."""
             for found in summary["findings"]:
-                if (found["verdict"], found["owner"]) not in told:
-                    told.add((found["verdict"], found["owner"]))
+                if (found["verdict"], found["owner"]) not in reported:
+                    reported.add((found["verdict"], found["owner"]))
                     line = Finding.from_json(found).briefly()
                     command.on_event(Event("finding", line, {"program": summary["program"], **found}))
 
@@ -187,8 +188,8 @@ class WatchCommand:
             if self.out is not None:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
             return None if tell is None else PeriodicReports(FINDING_SECONDS, tell)
-        told, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every, "--every"))
-        report = PeriodicReports(every, lambda summary: self._report(summary, told))
+        told_findings, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every, "--every"))
+        report = PeriodicReports(every, lambda summary: self._report(summary, told_findings))
         if tell is None:
             return report
 
@@ -218,28 +219,35 @@ class WatchCommand:
                 replace_output(Path(str(self.json)), json_text(summary).encode(errors="replace"), WATCHED)
 
     def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
+        """Print the result, and save it for --json, --html and `--against last`; a file that fails is reported.
+
+        Args:
+            summary: the JSON of `flatwater watch`.
+            before: result of an earlier run, to compare with; None to compare with nothing.
+            keep: whether to save the result for `--against last`.
+        """
         from flatwater_watch.errors import FlatwaterError
         from flatwater_watch.faces.terminal import terminal_lines
 
         text = json_text(summary)
-        places = [str(LAST)] if keep and _save_last_result(text) else []
+        written_files = [str(LAST)] if keep and _save_last_result(text) else []
         if self.json == "-":
             sys.stdout.write(text)
         for line in terminal_lines(summary, before):
             say(line)
-        makers: list[tuple[str | Path | None, Callable[[], str], OutputKind]] = [
+        outputs: list[tuple[str | Path | None, Callable[[], str], OutputKind]] = [
             (self.json, lambda: text, WATCHED),
             (self.html, lambda: _page(summary), PAGE),
         ]
-        for named, made, kind in makers:
-            if named is None or named == "-":
+        for path, content, kind in outputs:
+            if path is None or path == "-":
                 continue
             try:
-                places.append(str(write_output(Path(named), made().encode(errors="replace"), kind)))
+                written_files.append(str(write_output(Path(path), content().encode(errors="replace"), kind)))
             except FlatwaterError as error:  # the exit code is the program's
                 say(f"not written: {error}")
-        if places:
-            say(f"kept in {', '.join(places)}")
+        if written_files:
+            say(f"kept in {', '.join(written_files)}")
 
 
 def say(line: str) -> None:
@@ -261,6 +269,7 @@ def fail_option_applies(summary: dict[str, Any]) -> bool:
 
 
 def _page(summary: dict[str, Any]) -> str:
+    """The HTML page of `--html`."""
     from datetime import datetime
 
     from flatwater_watch.faces.page import watch_page
@@ -341,16 +350,16 @@ def read_earlier_result(named: str) -> dict[str, Any]:
 
     path = LAST if named == "last" else Path(named)
     try:
-        found = read_record(path)
+        record = read_record(path)
     except OSError as fault:
         raise ConfigError(
             f"{path}: cannot be read: {fault.strerror}. Run once without --against to make one."
         ) from fault
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or "findings" not in found:
+        record = None
+    if not isinstance(record, dict) or "findings" not in record:
         raise ConfigError(f"{named}: {path} was not written by `flatwater watch --json`")
-    return found
+    return record
 
 
 def json_text(summary: dict[str, Any]) -> str:

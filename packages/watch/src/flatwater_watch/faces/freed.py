@@ -48,7 +48,7 @@ def expect_freed(obj: object) -> None:
             "there, or load the plugin by `pytest -p flatwater_watch.faces.pytest_plugin`."
         )
     try:
-        alive = weakref.ref(obj)
+        reference = weakref.ref(obj)
     except TypeError as fault:
         raise ConfigError(
             f"expect_freed: a {kind} cannot be watched, because Python has no weak references to it. "
@@ -56,7 +56,7 @@ def expect_freed(obj: object) -> None:
         ) from fault
     caller = sys._getframe(1)  # noqa: SLF001  (the only way up the stack)
     where = f"{PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
-    _tests[-1].append(ExpectedObject(alive, kind, where))
+    _tests[-1].append(ExpectedObject(reference, kind, where))
 
 
 @contextmanager
@@ -77,18 +77,19 @@ def describe_survivors(expected: Sequence[ExpectedObject], named: Sequence[tuple
         expected: list of `gather_expectations`; the code inside must have ended, so that its local variables are gone.
         named: objects with a name that may be holders and are no variables of the program: the fixtures of a test.
     """
-    if any(one.alive() is not None for one in expected):
+    if any(each.alive() is not None for each in expected):
         gc.collect()
-    return [text for one in expected if (text := _complaint(one, named)) is not None]
+    return [text for each in expected if (text := _complaint(each, named)) is not None]
 
 
 def _complaint(one: ExpectedObject, named: Sequence[tuple[str, object]]) -> str | None:
-    alive = one.alive()
-    if alive is None:
+    """Failure text for an object that is still alive, with the chain that holds it; None if it was freed."""
+    survivor = one.alive()
+    if survivor is None:
         return None
     from flatwater_watch.faces.holders import find_holder_chain  # noqa: PLC0415  (see the module's docstring)
 
-    chain = find_holder_chain(alive, named)
+    chain = find_holder_chain(survivor, named)
     lines = [f"{one.what} is still alive after a garbage collection; {one.asked_at} expects it to be freed."]
     lines += [f"  {'held by' if not hop else '':8}{'  ' * hop}{text}" for hop, text in enumerate(chain)]
     lines.append("  do      Remove the last of these references that should not be there, or make it weak (weakref).")

@@ -124,11 +124,11 @@ def _is_what_it_says(kind: type) -> bool:
 
 def _with_attributes(opener: Look, kind: type) -> Look:
     """An opener for a subclass of a known class: the items of the class, and the subclass's attributes."""
-    read = attribute_reader(kind)
+    read_attributes = attribute_reader(kind)
 
     def open_with_attributes(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         inside = opener(obj, walk)
-        return inside._replace(parts=[*inside.parts, *read(obj)])
+        return inside._replace(parts=[*inside.parts, *read_attributes(obj)])
 
     return open_with_attributes
 
@@ -144,21 +144,21 @@ def _look_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
 
 def _look_list(values: list[Any], walk: Walk) -> OpenedObject:
     count = list.__len__(values)
-    taken = list.__getitem__(values, evenly_spaced_slice(count, walk.draw))
-    return OpenedObject("list", list.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, taken, count))
+    sample = list.__getitem__(values, evenly_spaced_slice(count, walk.draw))
+    return OpenedObject("list", list.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, sample, count))
 
 
 def _look_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
     count = tuple.__len__(values)
-    taken = tuple.__getitem__(values, evenly_spaced_slice(count, walk.draw))
-    return OpenedObject("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, taken, count))
+    sample = tuple.__getitem__(values, evenly_spaced_slice(count, walk.draw))
+    return OpenedObject("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, sample, count))
 
 
 def _look_deque(values: deque[Any], walk: Walk) -> OpenedObject:
     count = deque.__len__(values)
-    taken = read_stable(_some_of_deque, values, walk.draw)  # another thread may change it meanwhile
+    sample = read_stable(_some_of_deque, values, walk.draw)  # another thread may change it meanwhile
     size = deque.__sizeof__(values) + GC_BYTES
-    return OpenedObject("deque", size, count, capacity=_maxlen(values), **item_fields(walk, taken, count))
+    return OpenedObject("deque", size, count, capacity=_maxlen(values), **item_fields(walk, sample, count))
 
 
 def _some_of_deque(values: deque[Any], draw: int) -> list[Any]:
@@ -172,8 +172,8 @@ _maxlen = deque.__dict__["maxlen"].__get__
 def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
-    taken = read_stable(_some_of_set, builtin, values, walk.draw)
-    return OpenedObject("set", builtin.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, taken, count))
+    sample = read_stable(_some_of_set, builtin, values, walk.draw)
+    return OpenedObject("set", builtin.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, sample, count))
 
 
 def _some_of_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:  # noqa: ANN401
@@ -181,16 +181,17 @@ def _some_of_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> 
 
 
 def _look_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
+    """Open a dict: small ones by their keys, if these are names; larger ones by a sample of their entries."""
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
     pairs = read_stable(_some_entries, mapping, count, walk.draw)
     if count <= NAMED_KEYS and all(type(key) is str for key, _ in pairs):
         parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in pairs]
         return OpenedObject("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in pairs)])
-    named = [named for key, value in pairs for named in (("[*]", value), ("[key]", key))]
+    labelled = [labelled for key, value in pairs for labelled in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
-        return OpenedObject("dict", size, count, parts=named)
-    return OpenedObject("dict", size, count, drawn=named, of=count, each=2)
+        return OpenedObject("dict", size, count, parts=labelled)
+    return OpenedObject("dict", size, count, drawn=labelled, of=count, each=2)
 
 
 def _is_name(key: str) -> bool:
@@ -199,6 +200,8 @@ def _is_name(key: str) -> bool:
 
 
 def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[Any, Any]]:
+    """Sample about `draw` entries: all of a small dict, evenly spaced ones, or both ends above `FAR_DICT`."""
+    # Called by `read_stable`: C code alone, as another thread may change the dict between two Python instructions.
     if count <= max(draw, NAMED_KEYS):
         return list(dict.items(mapping))
     if count <= FAR_DICT:
@@ -212,12 +215,16 @@ def _look_class(cls: type, walk: Walk) -> OpenedObject:
 
     Classes made at run time hold the fields, schemas and validators that a library writes into each of them.
     """
-    made = _made_at_run_time(cls)
-    if not walk.is_user_class(cls) and not made:
+    made_at_run_time = _made_at_run_time(cls)
+    if not walk.is_user_class(cls) and not made_at_run_time:
         return OPAQUE
     space = named_entries(names_of(cls))
-    parts = [(f".{name}", value) for name, value in space if not name.startswith("__") or (made and _is_written(value))]
-    tables = sum(dict.__sizeof__(one) for one in gc.get_referents(cls) if type(one) is dict)
+    parts = [
+        (f".{name}", value)
+        for name, value in space
+        if not name.startswith("__") or (made_at_run_time and _is_written(value))
+    ]
+    tables = sum(dict.__sizeof__(referent) for referent in gc.get_referents(cls) if type(referent) is dict)
     special = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
     size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special)
     return OpenedObject("class", size, len(parts), parts)
@@ -267,14 +274,14 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
 def _look_container(held_by: Any, walk: Walk, *, keeps: ContainerSpec) -> OpenedObject:  # noqa: ANN401
     """Open a container of a library, by the builtin container in which it keeps its items."""
     fields = attribute_reader(type(held_by))(held_by)
-    held = dict(fields)
-    if f".{keeps.items}" not in held:  # a subclass may keep them in another way
+    attributes = dict(fields)
+    if f".{keeps.items}" not in attributes:  # a subclass may keep them in another way
         return OpenedObject("object", object.__sizeof__(held_by) + GC_BYTES, len(fields), parts=fields)
-    inside = look_object(held.pop(f".{keeps.items}"), walk)
-    capacity = None if keeps.bound is None else held.pop(f".{keeps.bound}", None)
+    inside = look_object(attributes.pop(f".{keeps.items}"), walk)
+    capacity = None if keeps.bound is None else attributes.pop(f".{keeps.bound}", None)
     return inside._replace(
         kind="queue" if keeps.waits else inside.kind,
-        parts=[*inside.parts, *held.items()],
+        parts=[*inside.parts, *attributes.items()],
         capacity=capacity if type(capacity) is int and capacity > 0 else None,
     )
 
@@ -293,8 +300,8 @@ def inner_container(container: Any) -> Any:  # noqa: ANN401
     for owner in mro(type(container)):
         keeps = CONTAINERS.get(full_name(owner))
         if keeps is not None and _is_what_it_says(owner):
-            held = dict(attribute_reader(type(container))(container))
-            return held.get(f".{keeps.items}", container)
+            attributes = dict(attribute_reader(type(container))(container))
+            return attributes.get(f".{keeps.items}", container)
         if full_name(owner) == ("_queue", "SimpleQueue") and _is_what_it_says(owner):
             return _waiting(container)
     return container
@@ -308,11 +315,12 @@ def _look_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Opene
 
 
 def _look_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
-    waiting = _waiting(queue)
-    count = len(waiting)
-    taken = waiting[evenly_spaced_slice(count, walk.draw)]
+    """Open a `queue.SimpleQueue`, whose size has 8 bytes for the pointer to each item."""
+    items = _waiting(queue)
+    count = len(items)
+    sample = items[evenly_spaced_slice(count, walk.draw)]
     return OpenedObject(
-        "queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **item_fields(walk, taken, count)
+        "queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **item_fields(walk, sample, count)
     )
 
 
@@ -322,12 +330,12 @@ def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
     space = module_namespace("_queue")
     assert space is not None  # noqa: S101  (it is where the class was found)
     count = space["SimpleQueue"].qsize(queue)
-    held = gc.get_referents(queue)
-    held.pop()  # the class
+    referents = gc.get_referents(queue)
+    referents.pop()  # the class
     if sys.version_info < (3, 13):
-        held = list(held.pop())  # whose taken items are None
-    del held[: max(0, len(held) - count)]  # in place: one more copy would be as long as the queue
-    return held
+        referents = list(referents.pop())  # whose taken items are None
+    del referents[: max(0, len(referents) - count)]  # in place: one more copy would be as long as the queue
+    return referents
 
 
 def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
@@ -335,7 +343,7 @@ def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     parts: list[Named] = []
     for name, value in attribute_reader(type(module))(module):
         if name in {"._parameters", "._buffers", "._modules"} and issubclass(type(value), dict):
-            parts += [("[*]" if key.isdigit() else f".{key}", held) for key, held in named_entries(value)]
+            parts += [("[*]" if key.isdigit() else f".{key}", attribute) for key, attribute in named_entries(value)]
         else:
             parts.append((name, value))
     return OpenedObject("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
@@ -343,9 +351,11 @@ def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 def _look_columns(table: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a polars frame or series: its columns lie outside of Python, and have a method for their size."""
-    held = instance_dict(table)
-    columns = held.get("_df", held.get("_s"))
-    size, length = (names_of(type(columns))[name] for name in ("estimated_size", "height" if "_df" in held else "len"))
+    attributes = instance_dict(table)
+    columns = attributes.get("_df", attributes.get("_s"))
+    size, length = (
+        names_of(type(columns))[name] for name in ("estimated_size", "height" if "_df" in attributes else "len")
+    )
     return OpenedObject("array", size(columns), length(columns))
 
 

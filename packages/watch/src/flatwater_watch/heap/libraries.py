@@ -45,9 +45,9 @@ def grown_globals(roots: Roots, before: Mapping[str, int]) -> dict[str, Any]:
 
 def _globals_with_counts(roots: Roots) -> Iterator[tuple[str, Any, int]]:
     """Each global with the number of items below it; shared objects count for the first global, in order of modules."""
-    seen, entered = set[int](), dict[int, bool]()
+    visited, enters_class = set[int](), dict[int, bool]()
     for path, value in _globals(roots):
-        yield path, value, _items_below(value, seen, entered)
+        yield path, value, _items_below(value, visited, enters_class)
 
 
 def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  # noqa: ANN401
@@ -58,18 +58,18 @@ def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  
         seen: ids of objects that were counted; those that are counted now are added.
         entered: whether objects of a class are entered, by the class's id; classes met now are added.
     """
-    total, visited, level = 0, 0, [value]
+    total, object_count, level = 0, 0, [value]
     for hop in range(DEEP):
-        opened = []
+        parents = []
         for each in level:
             items = item_count(each)
             total += max(0, items)
             if items <= OPENED and type(each) is not Cache:
-                opened.append(each)
-        visited += len(level)
+                parents.append(each)
+        object_count += len(level)
         level = []
-        goes_on = visited <= MOST and (hop < SHALLOW - 1 or len(seen) < ALL)
-        for each in gc.get_referents(*opened) if goes_on else ():
+        goes_on = object_count <= MOST and (hop < SHALLOW - 1 or len(seen) < ALL)
+        for each in gc.get_referents(*parents) if goes_on else ():
             kind = type(each)
             enters = entered.get(id(kind))
             if enters is None:
@@ -83,21 +83,21 @@ def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  
 
 
 def _globals(roots: Roots) -> Iterator[Named]:
-    """Each global of a library's module once, with its path."""
-    known = {id(names) for names in user_modules(roots).values()}
-    seen = set[int]()
+    """Yield each global of an imported library once, as (`module.name`, value), but for code, atoms and tuples."""
+    visited_namespaces = {id(names) for names in user_modules(roots).values()}
+    visited = set[int]()
     for name, module in list(sys.modules.items()):  # a copy: other threads may import meanwhile
         if type(name) is not str or name.partition(".")[0] in _FIXED or not issubclass(type(module), ModuleType):
             continue
         names = namespace(module)
-        if id(names) in known:
+        if id(names) in visited_namespaces:
             continue
-        known.add(id(names))
+        visited_namespaces.add(id(names))
         for key, value in list(dict.items(names)):
             kind = type(value)
-            if id(kind) in _FIXED_TYPES or id(value) in seen or issubclass(kind, (*_CODE, tuple)):
+            if id(kind) in _FIXED_TYPES or id(value) in visited or issubclass(kind, (*_CODE, tuple)):
                 continue
-            seen.add(id(value))
-            said = plain_text(key, "[*]")
-            if not said.startswith("__"):
-                yield f"{name}.{said}", value
+            visited.add(id(value))
+            attribute = plain_text(key, "[*]")
+            if not attribute.startswith("__"):
+                yield f"{name}.{attribute}", value

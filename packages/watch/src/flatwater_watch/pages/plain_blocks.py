@@ -59,10 +59,15 @@ def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
 
 
 def _inside(value: object) -> Any:  # noqa: ANN401  (JSON)
+    """A block as a mapping with its class under `is` and without default fields; a sequence as a list."""
     if type(value).__name__ in KINDS and is_dataclass(value) and not isinstance(value, type):
-        given = {each.name: getattr(value, each.name) for each in fields(value)}
-        kept = {each.name: to_plain(given[each.name]) for each in fields(value) if not _is_default(each, given)}
-        return {NAME: type(value).__name__} | kept
+        field_values = {each.name: getattr(value, each.name) for each in fields(value)}
+        content = {
+            each.name: to_plain(field_values[each.name])
+            for each in fields(value)
+            if not _is_default(each, field_values)
+        }
+        return {NAME: type(value).__name__} | content
     if isinstance(value, Iterable):
         return [to_plain(each) for each in value]
     raise TypeError(f"{short_repr(value)}: expected a block of flatwater.reports, got a {type(value).__name__}")
@@ -91,6 +96,13 @@ def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSO
 
 
 def _generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
+    """Convert JSON to a literal, a sequence or a tuple.
+
+    Args:
+        content: the JSON.
+        origin: generic type without its arguments, such as `tuple`.
+        kinds: arguments of the type: values of the literal, or types of the items.
+    """
     if origin is Literal and content in kinds:
         return content
     if origin is SequenceType and isinstance(content, list):
@@ -101,6 +113,7 @@ def _generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
 
 
 def _leaf(content: object, kind: Any) -> object:  # noqa: ANN401  (a type)
+    """Convert JSON to a number, a text or None, without conversion between these; control characters are escaped."""
     if kind is float and is_number(content) and not isinstance(content, bool):
         return content
     if kind is str and isinstance(content, str):
@@ -123,34 +136,37 @@ def _scalar(content: object) -> object:
 
 
 def _one_of(content: object, kinds: Sequence[Any]) -> object:
+    """Convert JSON to the first type of a union that it fits; a block names its class under `is`."""
     for kind in kinds:
-        ours = kind in KINDS.values()
-        if not ours or (isinstance(content, dict) and content.get(NAME) == kind.__name__):
+        is_block = kind in KINDS.values()
+        if not is_block or (isinstance(content, dict) and content.get(NAME) == kind.__name__):
             try:
                 return from_plain(content, kind)
             except ValueError:
-                if ours:  # the class is named, so the error inside of it says more than "no block"
+                if is_block:  # the class is named, so the error inside of it says more than "no block"
                     raise
     raise ValueError(f"{short_repr(content)}: expected a block, or a part of one")
 
 
 def _build_block(kind: type[Any], content: object) -> object:
+    """Make a block of one class from JSON that names this class under `is`, and check that it can be drawn."""
     if not isinstance(content, dict) or content.get(NAME) != kind.__name__:
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
-    hints, given = _hints(kind.__name__), {name: each for name, each in content.items() if name != NAME}
-    if strange := given.keys() - hints.keys():
+    hints, content_by_field = _hints(kind.__name__), {name: each for name, each in content.items() if name != NAME}
+    if strange := content_by_field.keys() - hints.keys():
         raise ValueError(f"{short_repr(min(strange))}: {kind.__name__} has no such field")
-    values = {name: from_plain(each, hints[name]) for name, each in given.items()}
+    values = {name: from_plain(each, hints[name]) for name, each in content_by_field.items()}
     try:
-        found = kind(**values)
-    except TypeError as fault:
-        raise ValueError(f"{kind.__name__}: {fault}") from fault
-    _require_drawable(found)
-    return found
+        block = kind(**values)
+    except TypeError as error:
+        raise ValueError(f"{kind.__name__}: {error}") from error
+    _require_drawable(block)
+    return block
 
 
 @cache
 def _hints(name: str) -> Mapping[str, Any]:
+    """Types of the fields of a block's class, by field."""
     kind: Any = KINDS[name]
     hints = get_type_hints(kind)
     return {each.name: hints[each.name] for each in fields(kind)}
@@ -185,6 +201,7 @@ def _require_drawable(found: object) -> None:
 
 
 def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401
+    """Check what marks share: columns of one length, with those of `others` that are not empty, colours, and format."""
     lengths = {*map(len, columns), *(len(each) for each in others if each)}
     _require(len(lengths) == 1, "columns of lengths", sorted(lengths))
     colours = [mark.colour] if isinstance(mark.colour, str) else list(mark.colour)

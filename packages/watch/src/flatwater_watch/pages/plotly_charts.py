@@ -25,8 +25,10 @@ Trace = dict[str, Any]
 def for_plotly(chart: Chart) -> dict[str, Any]:
     """The chart as JSON data for the browser."""
     traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _traces(mark, chart)]
-    lying = [mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.across)]
-    above = [
+    free_marks = [
+        mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.across)
+    ]
+    positive_values = [
         value
         for mark in chart.marks
         if isinstance(mark, Line)
@@ -35,8 +37,10 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
     ]
     layout = {
         "xaxis": _axis(chart.x),
-        "yaxis": _axis(chart.y, decades=max(above, default=1.0) > DECADES * min(above, default=1.0)),
-        "hovermode": "closest" if len(lying) == len(chart.marks) or chart.y.rows else "x unified",
+        "yaxis": _axis(
+            chart.y, decades=max(positive_values, default=1.0) > DECADES * min(positive_values, default=1.0)
+        ),
+        "hovermode": "closest" if len(free_marks) == len(chart.marks) or chart.y.rows else "x unified",
         "barmode": _barmode(chart.marks),
         "bargap": 0.12 if chart.x.kind == "round" else 0.3,
         "shapes": [_upright(place) for place in chart.uprights],
@@ -46,8 +50,8 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
 
 def _complete_trace(mark: Mark, trace: Trace) -> Trace:
     """The trace with the keys that all traces have, and every text escaped."""
-    known = {key: _escape_texts(_plain(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
-    return trace | known | {"name": escape(mark.name), "meta": mark.name}
+    columns = {key: _escape_texts(_plain(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
+    return trace | columns | {"name": escape(mark.name), "meta": mark.name}
 
 
 def _plain(values: Sequence[Any]) -> list[Any]:
@@ -61,6 +65,7 @@ def _barmode(marks: Sequence[Mark]) -> str:
 
 
 def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
+    """Yield the traces that draw a mark: one, or two for a band, and for bars with intervals and labels."""
     match mark:
         case Line():
             yield _line(mark, chart)
@@ -89,6 +94,7 @@ def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
 
 
 def _line(mark: Line, chart: Chart) -> Trace:
+    """The trace of a curve: a line, dots, a filled area of a stack, or a bar where a stack has a single point."""
     values = finite_or_none(mark.y)
     alone = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
     common: Trace = {"x": mark.x, "y": values, "text": mark.said}
@@ -105,18 +111,19 @@ def _line(mark: Line, chart: Chart) -> Trace:
 
 
 def _bars(mark: Bars, chart: Chart) -> Iterator[Trace]:
-    along, places = (chart.x, chart.y) if mark.across else (chart.y, chart.x)
-    at, values = places.place_values(mark.at), finite_or_none(mark.values)
+    """Yield the bars of a mark; with intervals, first their labels as a scatter trace at the upper ends."""
+    value_axis, place_axis = (chart.x, chart.y) if mark.across else (chart.y, chart.x)
+    positions, values = place_axis.place_values(mark.at), finite_or_none(mark.values)
     trace: Trace = {"type": "bar", "text": mark.labels, "marker": {"color": mark.colour, "line": {"width": 0}}}
-    trace |= {"x": values, "y": at, "orientation": "h"} if mark.across else {"x": at, "y": values}
+    trace |= {"x": values, "y": positions, "orientation": "h"} if mark.across else {"x": positions, "y": values}
     if mark.labels:
         trace |= {"textposition": "outside", "cliponaxis": False, "constraintext": "none"}
-    place, value = ("y", "x") if mark.across else ("x", "y")
-    named = f"%{{{place}}}: " if places.rows else ""
-    trace["hovertemplate"] = f"{named}%{{{value}:{mark.form}}}{escape(along.unit)}"
+    place_key, value_key = ("y", "x") if mark.across else ("x", "y")
+    prefix = f"%{{{place_key}}}: " if place_axis.rows else ""
+    trace["hovertemplate"] = f"{prefix}%{{{value_key}:{mark.form}}}{escape(value_axis.unit)}"
     if mark.low:
         ends = list(zip(mark.low, mark.values, mark.high, strict=True))
-        trace[f"error_{value}"] = {
+        trace[f"error_{value_key}"] = {
             "type": "data",
             "symmetric": False,
             "arrayminus": finite_or_none(
@@ -131,13 +138,26 @@ def _bars(mark: Bars, chart: Chart) -> Iterator[Trace]:
         }
         trace["textposition"] = "none"  # the bar's own label would lie on the interval
         # Beside the end of the interval, not on it.
-        spot = {"x": finite_or_none(mark.high), "y": at} if mark.across else {"x": at, "y": finite_or_none(mark.high)}
-        side = {"mode": "text", "textposition": "middle right" if mark.across else "top center", "cliponaxis": False}
-        yield {"type": "scatter", "text": mark.labels, "hoverinfo": "skip", "showlegend": False} | side | spot
+        label_position = (
+            {"x": finite_or_none(mark.high), "y": positions}
+            if mark.across
+            else {"x": positions, "y": finite_or_none(mark.high)}
+        )
+        label_style = {
+            "mode": "text",
+            "textposition": "middle right" if mark.across else "top center",
+            "cliponaxis": False,
+        }
+        yield (
+            {"type": "scatter", "text": mark.labels, "hoverinfo": "skip", "showlegend": False}
+            | label_style
+            | label_position
+        )
     yield trace
 
 
 def _spans(mark: Spans, chart: Chart) -> Trace:
+    """The trace of bars from starts to ends; for dates plotly.js wants lengths in milliseconds, as whole days here."""
     lengths = [
         (end - start).days * DAY if isinstance(start, date) else end - start
         for start, end in zip(mark.starts, mark.ends, strict=True)
@@ -162,34 +182,50 @@ def _more(said: Sequence[str]) -> str:
 
 def _upright(place: object) -> dict[str, Any]:
     line = {"color": "--quiet", "width": 1}
-    at = str(place)
-    return {"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1, "line": line, "opacity": 0.35}
+    position = str(place)
+    return {
+        "type": "line",
+        "x0": position,
+        "x1": position,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": line,
+        "opacity": 0.35,
+    }
 
 
 def _axis(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
-    found: dict[str, Any] = {"ticksuffix": axis.unit} if axis.unit else {}
+    """The layout of an axis for plotly.js.
+
+    Args:
+        axis: axis of a chart.
+        decades: whether a logarithmic axis has a mark for each power of ten.
+    """
+    layout: dict[str, Any] = {"ticksuffix": axis.unit} if axis.unit else {}
     if axis.title:
-        found["title"] = {"text": axis.title}
+        layout["title"] = {"text": axis.title}
     if axis.zero:
-        found["zeroline"] = True  # off in the layout of `page.js`
+        layout["zeroline"] = True  # off in the layout of `page.js`
     if axis.from_zero:
-        found["rangemode"] = "tozero"
+        layout["rangemode"] = "tozero"
     if axis.span is not None:
-        found["range"] = list(axis.span)
+        layout["range"] = list(axis.span)
     if axis.rows:
-        found |= {"tickvals": [*range(len(axis.rows))], "ticktext": [*axis.rows], "showgrid": False}
-        found["range"] = [-0.5, len(axis.rows) - 0.5]  # half a row at both ends, for the bars of the outer rows
+        layout |= {"tickvals": [*range(len(axis.rows))], "ticktext": [*axis.rows], "showgrid": False}
+        layout["range"] = [-0.5, len(axis.rows) - 0.5]  # half a row at both ends, for the bars of the outer rows
     if axis.kind == "round":
         first, last = axis.span or (0, FEW)
-        found |= {"tickformat": "d"} | ({"dtick": 1} if last - first < FEW else {})
+        layout |= {"tickformat": "d"} | ({"dtick": 1} if last - first < FEW else {})
     elif axis.kind == "date":
-        found["type"] = "date"
+        layout["type"] = "date"
     elif axis.kind == "log":
-        found |= {"type": "log"} | ({"dtick": 1} if decades else {})
-    return found
+        layout |= {"type": "log"} | ({"dtick": 1} if decades else {})
+    return layout
 
 
 def _escape_texts(item: object) -> object:
+    """The item with all its texts escaped for HTML, at any depth; keys stay."""
     match item:
         case str():
             return escape(item)

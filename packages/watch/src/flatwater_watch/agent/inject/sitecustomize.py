@@ -16,15 +16,15 @@ def _restore():
     # type: () -> dict[str, str]
     """Take the watch out of the environment and of `sys.path`; return the runner's variables."""
     # First of all: processes that the program starts must not inherit the watch's variables.
-    told = dict((name, os.environ.pop(name)) for name in list(os.environ) if name.startswith("FLATWATER_WATCH_"))
-    before = told.get("FLATWATER_WATCH_PYTHONPATH")
+    variables = dict((name, os.environ.pop(name)) for name in list(os.environ) if name.startswith("FLATWATER_WATCH_"))
+    before = variables.get("FLATWATER_WATCH_PYTHONPATH")
     if before is not None:
         os.environ["PYTHONPATH"] = before
     else:
         os.environ.pop("PYTHONPATH", None)
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE or not entry]
     sys.path_importer_cache.pop(_HERE, None)
-    return told
+    return variables
 
 
 def _package(folder):
@@ -32,8 +32,8 @@ def _package(folder):
     """Make the runner's `flatwater_watch` importable, and nothing else that lies beside it."""
     import importlib.util
 
-    here = importlib.util.find_spec("flatwater_watch")
-    if here is None or here.origin is None:  # a folder of that name, such as a clone, is no package
+    installed = importlib.util.find_spec("flatwater_watch")
+    if installed is None or installed.origin is None:  # a folder of that name, such as a clone, is no package
         spec = importlib.util.spec_from_file_location(
             "flatwater_watch", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
         )
@@ -56,24 +56,25 @@ def _note(told, kind, sentence):
 
 def _begin():
     # type: () -> None
-    told = _restore()
-    if "FLATWATER_WATCH_FOLDER" not in told:
+    """Start the watch in this process, if a runner asks for it; a fault is noted in the runner's folder."""
+    variables = _restore()
+    if "FLATWATER_WATCH_FOLDER" not in variables:
         return
     if sys.version_info < _OLDEST:
-        found = "%d.%d" % sys.version_info[:2]
-        _note(told, "old", "%s is Python %s; watch needs 3.11 or later" % (sys.executable, found))
+        version = "%d.%d" % sys.version_info[:2]
+        _note(variables, "old", "%s is Python %s; watch needs 3.11 or later" % (sys.executable, version))
         return
-    collecting = gc.isenabled()
+    gc_was_enabled = gc.isenabled()
     gc.disable()  # the watch's modules stay: a search for garbage in them takes a twelfth of their import
     try:
-        _package(told["FLATWATER_WATCH_PACKAGE"])
+        _package(variables["FLATWATER_WATCH_PACKAGE"])
         from flatwater_watch.agent.start_in_process import start_watch
 
-        start_watch(told)
+        start_watch(variables)
     except Exception as fault:  # the edge between the watch and somebody else's program
-        _note(told, "fault", "the watch failed: %s: %s" % (type(fault).__name__, fault))
+        _note(variables, "fault", "the watch failed: %s: %s" % (type(fault).__name__, fault))
     finally:
-        if collecting:
+        if gc_was_enabled:
             gc.enable()
 
 
