@@ -1,5 +1,6 @@
 """From owners and numbers to verdicts, plateaus and the step at which the limit is reached."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.judge import (
+    TOO_LARGE,
     judge_leaf,
     judge_owner,
     judge_phase,
@@ -126,7 +128,7 @@ def test_growth_without_an_object_has_its_slope(verdict: str) -> None:
 def test_a_slowdown_takes_no_bytes_and_reaches_no_limit() -> None:
     found = select_and_rank([judge_phase("learn", Slowdown(before=0.01, now=0.02), growth())], growth())[0]
     assert (found.verdict, found.owner, found.bytes_per_step, found.limit_step) == ("slowdown", "learn", 0.0, None)
-    assert found.what == "learn does 50 steps per CPU second, 50% fewer than before (100)"
+    assert re.fullmatch(r"learn .*\b50 steps .* 50% .*\(100\)", found.what)
 
 
 def test_all_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:
@@ -171,27 +173,28 @@ def test_mapped_pages_kill_nobody() -> None:
     leak = judge_unowned("native", Slope(10 * MIB, 9.0 * MIB, 11.0 * MIB), whole)
     told = {found.verdict: found for found in select_and_rank([mapped, leak], whole)}
     assert told["mapped"].limit_step is None
-    assert "takes these pages back" in told["mapped"].until()
+    assert "pages" in told["mapped"].until()
     assert told["native"].limit_step == 160, "600 MiB are left, at 10 a round"
 
 
 def test_a_rate_that_is_not_known_gives_no_date() -> None:
     leak = judge_unowned("native", Slope(10 * MIB, 0.5 * MIB, 90.0 * MIB), growth())
-    assert "cannot be told" in replace(leak, limit_step=160).until()
-    assert "reached at round 160" in replace(leak, limit_step=160, interval=(9.0 * MIB, 11.0 * MIB)).until()
+    wide, narrow = replace(leak, limit_step=160), replace(leak, limit_step=160, interval=(9.0 * MIB, 11.0 * MIB))
+    assert (wide.has_date, narrow.has_date) == (False, True)
+    assert "160" not in wide.until()
+    assert "at round 160" in narrow.until()
 
 
 def test_a_buffer_that_does_not_fit_says_so_first() -> None:
     filling = judge_leaf("replay.frames", 100 * MIB, 5000 * MIB, drift=DRIFT, growth=growth())
     (told,) = select_and_rank([filling], growth())
     assert told.dies_first
-    assert "does not fit" in told.advice
-    assert told.until().startswith("the limit of")
-    (fits,) = select_and_rank(
-        [judge_leaf("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())], growth()
-    )
-    assert not fits.dies_first
-    assert "Nothing is lost" in fits.advice
+    assert told.advice == TOO_LARGE
+    assert re.match(r".*limit .*; full with ", told.until())
+    fitting = judge_leaf("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())
+    (fits,) = select_and_rank([fitting], growth())
+    assert (fits.verdict, fits.dies_first) == ("filling", False)
+    assert fits.advice == fitting.advice != TOO_LARGE
 
 
 def test_arrays_of_one_buffer_are_one_finding_with_one_end() -> None:
@@ -218,10 +221,8 @@ def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
     assert told.owner == "train.EVENTS"
     assert told.parts == tuple(part.owner for part in parts)
     assert told.holders == ("train.py, global EVENTS",)
-    assert (
-        told.what
-        == "30 × closure of _handler, in ['get']['values'][*]; the same line fills ['put.a'], ['get']['names']"
-    )
+    assert told.what.startswith("30 × closure of _handler, in ['get']['values'][*]; ")
+    assert told.what.endswith(" ['put.a'], ['get']['names']")
     assert (told.verdict, told.made_at, told.advice) == ("leak", MADE, parts[0].advice)
     assert (told.count, told.share, told.bytes_per_step) == (90, 0.75, 21 * MIB)
     assert told.interval == tuple(sum(ends) for ends in zip(*(part.interval for part in parts), strict=True))
@@ -230,7 +231,7 @@ def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
 def test_the_holder_of_what_is_told_as_one_is_the_nearest() -> None:
     (told,) = merge_same_cause([handlers(".layers[*].keys"), handlers(".layers[*].values")])
     assert told.owner == "train.EVENTS.layers[*]"
-    assert told.what.endswith("in keys; the same line fills values")
+    assert re.search(r" in keys; .* values$", told.what)
     (told,) = merge_same_cause([handlers("['kept']"), handlers("['keys']")])
     assert told.owner == "train.EVENTS", "names that begin alike are no holder"
 
@@ -306,7 +307,8 @@ def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
 def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_objects_beside_it() -> None:
     found = judged(TABLES)
     told = with_line(found, RISES)
-    assert (told.made_at, told.what) == (RISES, f"{TABLES.what}; the objects are made at train.py:31")
+    assert told.made_at == RISES
+    assert re.fullmatch(rf"{re.escape(TABLES.what)}; .* train\.py:31", told.what)
     assert [wants_line(each) for each in (found, told, judged(LIST))] == [True, False, False]
     assert with_line(told, MADE) == told
     assert with_line(found, replace(RISES, line=MADE.line)) == found, "the same line, and no native one"

@@ -228,7 +228,7 @@ def test_a_replay_that_is_still_filling(load: Load) -> None:
     assert (owner.length_before, owner.length, owner.capacity) == (50, 150, 1000)
     assert owner.bytes_grown == pytest.approx(100 * 20 * 64 * 4, rel=0.1)
     assert owner.item_bytes * 1000 == pytest.approx(1000 * 20 * 64 * 4, rel=0.1)
-    assert owner.redundancy == "consecutive arrays share all rows but one: store row numbers"
+    assert " rows but one: " in (owner.redundancy or "")
     assert owner.what == "150 × float32[20, 64]"
 
 

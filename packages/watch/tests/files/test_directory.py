@@ -79,14 +79,14 @@ except RunError as error:
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(RunError, match=r"file/object: cannot be written: .* Give another run folder"):
+    with pytest.raises(RunError, match=r"file/object: .*another run folder"):
         write_object(tmp_path / "file" / "object", b"content")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_write_permission_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(RunError, match="Make the folder writable"):
+    with pytest.raises(RunError, match="folder writable"):
         write_object(tmp_path / "object", b"content")
 
 

@@ -1,5 +1,6 @@
 """The callbacks in the real libraries, each on a program that leaks; those that are not installed are left out."""
 
+import re
 import subprocess
 import sys
 import time
@@ -154,12 +155,11 @@ for make in (callbacks.sb3, callbacks.lightning, callbacks.transformers):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded, *messages = done.stdout.splitlines()
     assert loaded == ""
-    packages = ["stable-baselines3", "lightning", "transformers"]
-    said = "is not installed here, so there is no trainer to watch: pip install"
-    assert messages == [f"{package} {said} {package}" for package in packages]
+    for package, message in zip(("stable-baselines3", "lightning", "transformers"), messages, strict=True):
+        assert re.fullmatch(rf"{package} .*pip install {package}", message)
 
 
 @needs_sb3
 def test_a_budget_that_cannot_be_read_is_told_before_the_training() -> None:
-    with pytest.raises(ConfigError, match="'lots' is not an amount of memory"):
+    with pytest.raises(ConfigError, match=r"'lots' .*\b8GiB"):
         callbacks.sb3(budget="lots")

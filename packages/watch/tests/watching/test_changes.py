@@ -1,6 +1,7 @@
 """What is said of two saved results: bytes by owner, and what a build may let pass."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,12 +80,12 @@ def test_findings_are_new_still_there_or_gone() -> None:
 @pytest.mark.parametrize(
     ("allowed", "says"),
     [
-        ("99MiB", "it grew by 100.00 MiB, and 99.00 MiB may be"),
+        ("99MiB", r"100\.00 MiB, .*\b99\.00 MiB"),
         ("100MiB", ""),
-        ("1MiB/step", "it grew by 2.00 MiB a request, and 1.00 MiB may be"),  # 100 MiB in 50 steps after warm-up
+        ("1MiB/step", r"\b2\.00 MiB a request, .*\b1\.00 MiB"),  # 100 MiB in 50 steps after warm-up
         ("2MiB/step", ""),
-        ("0.9MiB/second", "1.00 MiB a second"),  # and 100 seconds
-        ("3599MiB/hour", "3.52 GiB an hour"),
+        ("0.9MiB/second", r"\b1\.00 MiB a second"),  # and 100 seconds
+        ("3599MiB/hour", r"\b3\.52 GiB an hour"),
         ("3601MiB/hour", ""),
     ],
 )
@@ -96,7 +97,7 @@ def test_growth_that_a_build_lets_pass(allowed: str, says: str) -> None:
         "series": columns,
     }
     said = GrowthAllowance.parse(allowed).describe_excess(grown)
-    assert says in said
+    assert re.search(says, said)
     assert bool(says) == bool(said)
     served = grown | {"workers": [{}], "steps": 25, "seconds": 50.0}
     assert "4.00 MiB a request" in GrowthAllowance.parse("3MiB/step").describe_excess(served), (
@@ -109,7 +110,7 @@ def test_what_is_no_growth_is_refused(text: str) -> None:
     if text == "1MiB/":  # all of it, as without the stroke
         assert GrowthAllowance.parse(text).per == ""
         return
-    with pytest.raises(ConfigError, match=r"1MiB/step|amount of memory"):
+    with pytest.raises(ConfigError, match=r"1MiB/step|'much' .*8GiB"):
         GrowthAllowance.parse(text)
 
 
@@ -129,7 +130,7 @@ def test_a_service_is_told_of_while_it_runs_and_two_results_are_compared(tmp_pat
     options = ("--every", "1s", "--out", "told.txt", "--fail-if-grows", "1KiB/second", *herald)
     ran = watched(SERVICE, options=options)
     assert ran.code == 1
-    assert "more than allowed: it grew by" in ran.stderr
+    assert "more than allowed" in ran.stderr
     reports = (tmp_path / "told.txt").read_text()
     assert reports.count("flatwater: ") >= 2
     assert reports.count("KEPT grows by") == 1, "a finding is told once, and named from then on"
@@ -147,7 +148,7 @@ def test_a_service_is_told_of_while_it_runs_and_two_results_are_compared(tmp_pat
 def test_reports_need_their_interval(watched: Watched) -> None:
     for options, words in (
         (("--out", "told.txt"), "--every"),
-        (("--every", "soon"), "no" + "t a length of time"),
+        (("--every", "soon"), "90s, 10m"),
         (("--on-finding", "no-such-program-here"), "--on-finding"),
     ):
         ran = watched("", options=options)

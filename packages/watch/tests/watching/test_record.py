@@ -64,7 +64,8 @@ def test_columns_are_thinned_alike_and_keep_their_ends(
     kept += [] if kept[-1] == count - 1 else [count - 1]
     assert read["series"] == {name: [column[at] for at in kept] for name, column in whole["series"].items()}
     assert len(kept) <= bounded_result.POINTS + 1
-    assert read["unseen"] == [f"readings between: of this record one in {stride} is read"]
+    (said,) = read["unseen"]
+    assert f"one in {stride} " in said
     assert read["readings"] == count
     assert list(read) == list(whole)
 
@@ -74,7 +75,8 @@ def test_of_many_findings_the_first_are_read_and_that_is_told(tmp_path: Path, mo
     many = [LEAK.to_json() | {"owner": f"train.KEPT[{at}]"} for at in range(bounded_result.FINDINGS + 7)]
     read = read_record(written(tmp_path, unwatched_summary("train.py", "") | {"findings": many, "unseen": []}))
     assert read["findings"] == many[: bounded_result.FINDINGS]
-    assert read["unseen"] == ["7 findings of 507: the largest alone are read of such a record"]
+    (said,) = read["unseen"]
+    assert said.startswith("7 findings of 507")
 
 
 def test_secrets_that_an_earlier_version_kept_are_not_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -295,11 +296,10 @@ def test_a_file_of_json_with_another_ending_is_not_taken_for_the_command(
     for words in (["told.txt", "train.py"], ["told.txt", "--", "python", "train.py"], ["no/told", "train.py"]):
         assert main(["run", "--json", *words]) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert f"--json {words[0]}: the name must end in .json, and there is no command of this name" in said
-        assert "Name such a file, or leave the name out" in said
+        assert re.search(rf"--json {re.escape(words[0])}: .*\.json, .*no command", said)
     for words in (["told.txt"], ["--json", "--", "told.txt"], ["--json", "--every", "10m", "told.txt"]):
         assert main(["run", *words]) == 2
-        assert "there is no command 'told.txt'" in " ".join(capsys.readouterr().err.split())
+        assert "no command 'told.txt'" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("command", [("train.py",), ("-m", "train"), ("python", "train.py")])
@@ -315,7 +315,7 @@ def test_a_command_stands_after_json_without_a_file(
 def test_no_script_and_no_earlier_result_exit_with_two(watched: Watched) -> None:
     assert watched("", command=("nowhere.py",)).code == 2
     ran = watched("", options=("--against", "last"))
-    assert (ran.code, "Run once without --against" in ran.stderr) == (2, True)
+    assert (ran.code, "without --against" in ran.stderr) == (2, True)
 
 
 def test_a_process_that_is_not_python_is_said_not_to_be_seen(watched: Watched) -> None:
@@ -379,7 +379,7 @@ def test_a_running_process_is_looked_at_from_outside(tmp_path: Path) -> None:
     assert [(found["verdict"], found["owner"]) for found in summary["findings"]] == [("native", "anonymous memory")]
     assert 0 < summary["findings"][0]["bytes_per_step"] <= 1.2 * (1 << 20) / 0.05
     assert "flatwater watch -- COMMAND" in summary["findings"][0]["advice"]
-    assert any("from outside only totals" in sentence for sentence in summary["unseen"])
+    assert any("only totals" in sentence for sentence in summary["unseen"])
 
 
 def test_ctrl_c_ends_a_look_from_outside_early_and_tells_what_was_read(tmp_path: Path) -> None:
@@ -498,7 +498,7 @@ fill()
     ran = watched(f"exec(compile({source!r}, '', 'exec'))")
     (found,) = ran.summary["findings"]
     assert (ran.code, found["verdict"], found["owner"]) == (0, "leak", "train.kept")
-    assert "functions without a file name are told by their own names only: fill" in ran.summary["unseen"]
+    assert any(re.fullmatch("functions without a file name .*: fill", said) for said in ran.summary["unseen"])
     assert "not seen: functions without a file name" in ran.stderr
 
 
@@ -512,7 +512,7 @@ def test_frozen_modules_are_said_not_to_be_looked_at(watched: Watched) -> None:
         """
     )
     assert ran.code == 0
-    assert "frozen modules have no file: what they hold is not looked at: model, model.critic" in ran.summary["unseen"]
+    assert any(re.fullmatch(r"frozen modules .*: model, model\.critic", said) for said in ran.summary["unseen"])
 
 
 def test_a_python_without_frames_is_said_not_to_be_watched(watched: Watched) -> None:
@@ -637,10 +637,10 @@ def test_the_page_is_written_however_the_program_ends(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--html", "nowhere/told.html"), "--html nowhere/told.html: no file can be written there"),
-        (("--html", "."), "--html .: the name must end in .html"),
-        (("--html", "told.pdf"), "--html told.pdf: the name must end in .html"),
-        (("--json", "nowhere/told.json"), "--json nowhere/told.json: no file can be written there"),
+        (("--html", "nowhere/told.html"), "--html nowhere/told.html: no file"),
+        (("--html", "."), r"--html \.: .*end in \.html"),
+        (("--html", "told.pdf"), r"--html told\.pdf: .*end in \.html"),
+        (("--json", "nowhere/told.json"), "--json nowhere/told.json: no file"),
         (("--html",), "--html"),
     ],
 )
@@ -648,7 +648,8 @@ def test_a_place_that_cannot_be_written_is_told_before_the_program_starts(
     watched: Watched, tmp_path: Path, options: tuple[str, ...], says: str
 ) -> None:
     ran = watched("open('ran', 'w')", options=options)
-    assert (ran.code, says in ran.stderr, (tmp_path / "ran").exists()) == (2, True, False)
+    assert re.search(says, ran.stderr)
+    assert (ran.code, (tmp_path / "ran").exists()) == (2, False)
     assert "Traceback" not in ran.stderr
 
 
@@ -667,10 +668,7 @@ def test_a_page_that_cannot_be_written_at_the_end_leaves_the_program_its_exit_co
     pytest.importorskip("plotly")
     ran = watched("import os, sys\nos.mkdir('told.html')\nsys.exit(7)", options=("--html", "told.html"))
     assert ran.code == 7
-    assert (
-        ".flatwater/told.html (told.html cannot be written: no file can be written there: it is a folder. Name a file.)"
-        in " ".join(ran.stderr.split())
-    )
+    assert re.search(r"\.flatwater/told\.html \(told\.html .*a folder", " ".join(ran.stderr.split()))
     assert "Traceback" not in ran.stderr
 
 
