@@ -29,6 +29,7 @@ from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_da
 from flatwater_trading.panel.traded_closes import TradedCloses
 from flatwater_trading.recipe.positions import from_cell, read_positions, spreadsheet_cell, write_positions
 from flatwater_trading.recipe.trader import Trader
+from flatwater_trading.recipe.use_plan import plan_orders
 from flatwater_watch.errors import ConfigError, DataError
 
 TINY: dict[str, Any] = {
@@ -68,11 +69,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> list[tuple[Any, ...]]:
-    """The trades of somebody who asks every evening and does as told; after `trading_end` nothing is bought."""
+    """The trades of somebody who asks every evening and does as told; after `trading_end` nothing is bought.
+
+    The plan of the last evening is that of all: what a panel of each length takes would be tried out in a fork.
+    """
     positions: tuple[Position, ...] = ()
-    cash, done = None, []
+    cash, done, plan = None, [], plan_orders(trader.settings, panel)
     for day in days:
-        orders = trader.orders(first_days(panel, day + 1), positions, cash)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("flatwater_trading.recipe.trader.plan_orders", lambda *_: plan)
+            orders = trader.orders(first_days(panel, day + 1), positions, cash)
         done += [(sale.instrument, sale.date, sale.price, sale.shares, sale.reason) for sale in orders.sales]
         bought = orders.purchase
         positions, cash = orders.positions, orders.cash
