@@ -63,7 +63,7 @@ def test_a_file_of_one_instrument_has_the_name_of_the_file(tmp_path: Path, caplo
     assert read(tmp_path, f"{head}2024-01-02,5,7,4,6\n").instruments == ("kurse",)
     assert "taken as kurse" in caplog.text
     with pytest.raises(
-        DataError, match=r"column symbol missing, and 2024-01-02 \(row 1, column Date\) is there more tha"
+        DataError, match=r"column symbol missing, .*2024-01-02 \(row 1, column Date\).*--map symbol=COLUMN"
     ):
         read(tmp_path, f"{head}2024-01-02,5,7,4,6\n2024-01-02,5,7,4,6\n")
 
