@@ -14,6 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LISTINGS = Path(__file__).with_name("messages")
 PACKAGES = {path.parent.name: path for path in ROOT.glob("packages/*/src")}
+PRIVATE_WORDS = ("wanted is", "wanted are", "is wanted here", "are wanted here", "known here")
+"""What only this house says, in small letters: a message has `expected X, got Y` and `Choose from` instead."""
 PROSE = re.compile(r"(?<![\w.<-])[A-Za-z][a-z]+,? [a-z]+\b")
 """Two words after each other: what a person reads, unlike names, patterns and formats."""
 CODE = re.compile(r"^\s*(<|import |from |def |SELECT |@|\(function)|</|[{;]\n|\(\?")
@@ -49,6 +51,12 @@ def listing(source: Path) -> str:
     said = {path: list(messages(path)) for path in sorted(source.rglob("*.py"))}
     names = {path: ".".join(path.relative_to(source).with_suffix("").parts) for path in said}
     return "\n\n".join("\n  ".join([names[path], *lines]) for path, lines in said.items() if lines) + "\n"
+
+
+@pytest.mark.parametrize("package", ["trading", "watch"])
+def test_no_message_has_private_words(package: str) -> None:
+    lines = listing(PACKAGES[package]).splitlines()
+    assert [line for line in lines if any(words in line.lower() for words in PRIVATE_WORDS)] == []
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
