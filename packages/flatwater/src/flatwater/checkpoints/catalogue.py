@@ -31,9 +31,9 @@ def list_checkpoints(folder: Path) -> list[Manifest]:
 
 def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
     """Return every checkpoint with its problems; a shard that several share is read once."""
-    read = make_caching_reader()
-    found = [(manifest, examine_checkpoint(folder, manifest, read)) for manifest in list_checkpoints(folder)]
-    return [(manifest, [] if isinstance(each, VerifiedCheckpoint) else each) for manifest, each in found]
+    read_cached = make_caching_reader()
+    examined = [(manifest, examine_checkpoint(folder, manifest, read_cached)) for manifest in list_checkpoints(folder)]
+    return [(manifest, [] if isinstance(outcome, VerifiedCheckpoint) else outcome) for manifest, outcome in examined]
 
 
 def find_damage(folder: Path, manifest: Manifest) -> list[str]:
@@ -41,8 +41,8 @@ def find_damage(folder: Path, manifest: Manifest) -> list[str]:
 
     Reads every shard once, 4 MiB at a time.
     """
-    found = examine_checkpoint(folder, manifest, read_shard)
-    return [] if isinstance(found, VerifiedCheckpoint) else found
+    outcome = examine_checkpoint(folder, manifest, read_shard)
+    return [] if isinstance(outcome, VerifiedCheckpoint) else outcome
 
 
 def newest_intact(folder: Path, *, say: Callable[[str], None]) -> VerifiedCheckpoint | None:
@@ -58,14 +58,14 @@ def newest_intact(folder: Path, *, say: Callable[[str], None]) -> VerifiedCheckp
         say(f"A save was cut off and left {cut_off} unfinished file(s) in {folder}. They are ignored.")
     # From the newest back, and no further than needed: each look reads whole shards.
     for skipped, manifest in enumerate(reversed(list_checkpoints(folder))):
-        found = examine_checkpoint(folder, manifest, read_shard)
-        if isinstance(found, VerifiedCheckpoint):
+        outcome = examine_checkpoint(folder, manifest, read_shard)
+        if isinstance(outcome, VerifiedCheckpoint):
             if skipped:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is intact and is used instead.")
-            return found
-        more = f" and {len(found) - 1} more problem(s)" if len(found) > 1 else ""
-        how = "cannot be used" if manifest.unread else "is damaged"
-        say(f"Checkpoint {manifest.file.name} {how} and is skipped: {found[0]}{more}.")
+            return outcome
+        further = f" and {len(outcome) - 1} more problem(s)" if len(outcome) > 1 else ""
+        state = "cannot be used" if manifest.unread else "is damaged"
+        say(f"Checkpoint {manifest.file.name} {state} and is skipped: {outcome[0]}{further}.")
     return None
 
 
@@ -87,20 +87,20 @@ def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig)
 def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, spared: Collection[Path] = ()) -> None:
     """Remove what the policy does not keep, now that the checkpoint `saved` is on the disk.
 
-    `spared` are manifests whose checkpoints are being read by somebody: they stay this time.
+    `spared` are files of manifests whose checkpoints are being read by somebody: these stay this time.
 
     Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later
     than `saved`: the run was resumed from one before them, because they were damaged.
     """
     manifests = list_checkpoints(folder)
-    place = next((at for at, manifest in enumerate(manifests) if manifest.file == saved), None)
-    if place is None:  # the folder was deleted in this very moment: whoever writes next finds that out
+    saved_index = next((index for index, manifest in enumerate(manifests) if manifest.file == saved), None)
+    if saved_index is None:  # the folder was deleted in this very moment: whoever writes next finds that out
         return
     # Only checkpoints up to `saved` count, or a damaged later round would push a good one out.
-    whole = [manifest for manifest in manifests[: place + 1] if not find_quick_problems(folder, manifest)]
+    intact = [manifest for manifest in manifests[: saved_index + 1] if not find_quick_problems(folder, manifest)]
     # An unread manifest may be a later version's: only who reads it may remove it.
-    stay = {manifest.file for manifest in checkpoints_to_keep(whole, config)} | {*spared}
-    remove_checkpoints(folder, [each for each in manifests if each.file not in stay and not each.unread])
+    stay = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*spared}
+    remove_checkpoints(folder, [old for old in manifests if old.file not in stay and not old.unread])
 
 
 def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
@@ -121,16 +121,16 @@ def remove_orphan_shards(folder: Path) -> int:
     Returns the bytes of the shards removed.
     """
     manifests = list_checkpoints(folder)
-    named = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
-    freed = 0
+    needed_paths = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
+    freed_bytes = 0
     # A manifest that cannot be read may name any of them.
     if not any(manifest.damage for manifest in manifests):
         with explain_os_errors(folder):
             for path in (folder / "objects").glob("*.safetensors"):
-                if path not in named:
-                    freed += path.stat().st_size
+                if path not in needed_paths:
+                    freed_bytes += path.stat().st_size
                     path.unlink()
     # Afterwards, and only of writers that are dead: a live one still renames its file.
     remove_strays(folder)
     remove_strays(folder / "objects")
-    return freed
+    return freed_bytes

@@ -84,12 +84,12 @@ def verify_checkpoint(folder: Path, manifest: Manifest) -> VerifiedCheckpoint:
     """Return the verified checkpoint, once every shard was read and found right. Reads 4 MiB at a time.
 
     Raises:
-        DamagedError: it is damaged; one line for each problem.
+        DamagedError: the checkpoint is damaged; one line for each problem.
     """
-    found = examine_checkpoint(folder, manifest, read_shard)
-    if isinstance(found, VerifiedCheckpoint):
-        return found
-    raise DamagedError("\n".join(found))
+    outcome = examine_checkpoint(folder, manifest, read_shard)
+    if isinstance(outcome, VerifiedCheckpoint):
+        return outcome
+    raise DamagedError("\n".join(outcome))
 
 
 def examine_checkpoint(folder: Path, manifest: Manifest, read: Reading) -> VerifiedCheckpoint | list[str]:
@@ -100,12 +100,12 @@ def examine_checkpoint(folder: Path, manifest: Manifest, read: Reading) -> Verif
     spans: dict[str, LeafSpan] = {}
     marks: dict[str, Mark] = {}
     for shard, leaves in leaves_by_shard(manifest).items():
-        found = read(shard_path(folder, shard.sha256), shard, leaves)
-        if isinstance(found, str):
-            problems.append(found)
+        reading = read(shard_path(folder, shard.sha256), shard, leaves)
+        if isinstance(reading, str):
+            problems.append(reading)
         else:
-            spans |= found.spans
-            marks[shard.sha256] = found.mark
+            spans |= reading.spans
+            marks[shard.sha256] = reading.mark
     return problems or VerifiedCheckpoint(manifest=manifest, folder=folder, spans=spans, marks=marks, proof=_PROOF)
 
 
@@ -116,11 +116,11 @@ def make_caching_reader() -> Reading:
 
 def leaves_by_shard(manifest: Manifest) -> dict[ShardRecord, tuple[LeafRecord, ...]]:
     """Return the leaves that each shard must hold."""
-    held: dict[str, list[LeafRecord]] = {shard.sha256: [] for shard in manifest.shards}
+    records: dict[str, list[LeafRecord]] = {shard.sha256: [] for shard in manifest.shards}
     for record in manifest.leaves:
         if record.shard:
-            held[record.shard].append(record)
-    return {shard: tuple(held[shard.sha256]) for shard in manifest.shards}
+            records[record.shard].append(record)
+    return {shard: tuple(records[shard.sha256]) for shard in manifest.shards}
 
 
 def find_quick_problems(folder: Path, manifest: Manifest) -> list[str]:
@@ -131,6 +131,7 @@ def find_quick_problems(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def _find_file_problem(folder: Path, shard: ShardRecord) -> str:
+    """Return how a shard's file differs from its record by existence and size alone; empty where it does not."""
     path = shard_path(folder, shard.sha256)
     if not path.is_file():
         return f"{short_shard_name(shard)}: the file is missing"
@@ -149,26 +150,27 @@ def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -
     try:
         with open_at_once(path) as file:
             # Asked of the open file, not of its name: the name may lead to another file by now.
-            before = os.fstat(file.fileno())
-            if not S_ISREG(before.st_mode):
+            status_before = os.fstat(file.fileno())
+            if not S_ISREG(status_before.st_mode):
                 return f"{short_shard_name(shard)}: it is no regular file"
             while count := file.readinto(room):
                 check.feed_bytes_(room[:count])
             spans = check.finish_check()
             # Written to in the meantime: the bytes that were hashed are not those that a restore would read.
-            if file_mark(os.fstat(file.fileno())) != file_mark(before):
+            if file_mark(os.fstat(file.fileno())) != file_mark(status_before):
                 return f"{short_shard_name(shard)}: it changed while it was read"
-    except DamagedError as damage:
-        return str(damage)
+    except DamagedError as error:
+        return str(error)
     except OSError as error:
         return f"{short_shard_name(shard)}: it cannot be read ({error.strerror or error})"
-    return ShardReading(spans, file_mark(before))
+    return ShardReading(spans, file_mark(status_before))
 
 
 class ShardCheck:
     """Verifies a shard's bytes as they go by: the whole hash and every leaf's in one reading."""
 
     def __init__(self, shard: ShardRecord, leaves: Sequence[LeafRecord]) -> None:
+        """Expect the bytes of a shard that holds these leaves."""
         self._shard, self._leaves = shard, {record.path: record for record in leaves}
         self._whole, self._seen = hashlib.sha256(), 0
         self._header, self._start = bytearray(), LENGTH_BYTES
@@ -180,7 +182,7 @@ class ShardCheck:
         """Take the next bytes.
 
         Raises:
-            DamagedError: they are more than the shard may have.
+            DamagedError: the bytes so far are more than the shard may have.
         """
         view = memoryview(piece)
         self._seen += len(view)
@@ -198,9 +200,9 @@ class ShardCheck:
                 self._read_header_()
         while view and self._at < len(self._parts):
             _, span, digest = self._parts[self._at]
-            part = view[: span.bytes - self._done]
-            digest.update(part)
-            view, self._done = view[len(part) :], self._done + len(part)
+            leaf_piece = view[: span.bytes - self._done]
+            digest.update(leaf_piece)
+            view, self._done = view[len(leaf_piece) :], self._done + len(leaf_piece)
             if self._done == span.bytes:
                 self._at, self._done = self._at + 1, 0
 
@@ -228,13 +230,13 @@ class ShardCheck:
         """Return where each leaf lies, after all bytes went by.
 
         Raises:
-            DamagedError: they are not those of the shard.
+            DamagedError: the bytes are not those of the shard.
         """
-        name, found = short_shard_name(self._shard), self._whole.hexdigest()
+        name, content_hash = short_shard_name(self._shard), self._whole.hexdigest()
         if self._seen != self._shard.bytes:
             raise DamagedError(f"{name}: {self._seen} bytes where {self._shard.bytes} were written")
-        if found != self._shard.sha256:
-            raise DamagedError(f"{name}: the hash of its content is {found[:12]}…")
+        if content_hash != self._shard.sha256:
+            raise DamagedError(f"{name}: the hash of its content is {content_hash[:12]}…")
         if self._problem or len(self._header) < self._start:
             raise DamagedError(self._problem or f"{name}: it ends in its header")
         # Each leaf's own hash as well: a manifest may name a good shard and wrong leaves.
@@ -254,17 +256,17 @@ def _leaf_spans(
     """
     if strange := header.keys() ^ leaves.keys():
         raise ValueError(f"{min(strange)!r} is in the header or in the manifest, not in both")
-    spans, at = {}, start
-    for path, place in sorted(header.items(), key=lambda named: named[1].data_offsets):
-        begin, end = place.data_offsets
+    spans, position = {}, start
+    for path, entry in sorted(header.items(), key=lambda named: named[1].data_offsets):
+        begin, end = entry.data_offsets
         # End to end: bytes between two leaves, or under two of them, were written by nobody here.
-        if start + begin != at or end < begin:
+        if start + begin != position or end < begin:
             raise ValueError(f"the bytes of {path!r} do not follow those before")
-        _require_fit(path, place, leaves[path])
-        spans[path] = LeafSpan(at, end - begin)
-        at += end - begin
-    if at != size:
-        raise ValueError(f"its leaves end at byte {at}, the file at {size}")
+        _require_fit(path, entry, leaves[path])
+        spans[path] = LeafSpan(position, end - begin)
+        position += end - begin
+    if position != size:
+        raise ValueError(f"its leaves end at byte {position}, the file at {size}")
     return spans
 
 

@@ -122,7 +122,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """Return the manifest as the bytes of its file.
 
     Raises:
-        TypeError: it could not be read again: its facts hold what JSON cannot say, or it is too large.
+        TypeError: the manifest could not be read again: its facts hold what JSON cannot say, or it is too large.
     """
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -145,10 +145,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def _leaf_content(record: LeafRecord) -> dict[str, Any]:
-    named: dict[str, Any] = {"path": record.path, "kind": record.kind, "sha256": record.sha256}
+    content: dict[str, Any] = {"path": record.path, "kind": record.kind, "sha256": record.sha256}
     if record.kind in SCALARS:
-        return named | {"value": to_plain_json(record.value)}
-    return named | {"dtype": record.dtype, "shape": list(record.shape), "shard": record.shard}
+        return content | {"value": to_plain_json(record.value)}
+    return content | {"dtype": record.dtype, "shape": list(record.shape), "shard": record.shard}
 
 
 def _with_digest(content: Mapping[str, Any]) -> bytes:
@@ -166,14 +166,14 @@ def to_plain_json(value: object) -> Any:  # noqa: ANN401  (JSON as the json modu
     """Return `value` in the types of standard JSON: tuples as lists, paths as text, NaN and infinities as their names.
 
     Raises:
-        TypeError: it holds something that JSON cannot say.
+        TypeError: `value` holds something that JSON cannot say.
     """
     if isinstance(value, float):
         return float(value) if isfinite(value) else str(float(value))
     if isinstance(value, Mapping):
-        return {str(key): to_plain_json(below) for key, below in value.items()}
+        return {str(key): to_plain_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain_json(below) for below in value]
+        return [to_plain_json(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     if value is None or isinstance(value, bool | int | str):
@@ -192,8 +192,8 @@ def is_manifest(file: Path) -> bool:
 
 
 def _round_and_step(file: Path) -> tuple[int, int]:
-    named = _NAME.fullmatch(file.name)
-    return (int(named[1]), int(named[2])) if named else (-1, -1)
+    match = _NAME.fullmatch(file.name)
+    return (int(match[1]), int(match[2])) if match else (-1, -1)
 
 
 def scalar_hash(kind: str, value: Scalar) -> str:
@@ -230,8 +230,10 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
         return _damaged_manifest(file, "the manifest's hash does not match what it says")
     # After the hash, so that a flipped bit in the number does not pass for a later version.
     if (later := content.get("format")) != FORMAT and isinstance(later, int):
-        how = f"it is written in format {later}, and this version of Flatwater reads format {FORMAT}: update Flatwater"
-        return _damaged_manifest(file, how, unread=True)
+        problem = (
+            f"it is written in format {later}, and this version of Flatwater reads format {FORMAT}: update Flatwater"
+        )
+        return _damaged_manifest(file, problem, unread=True)
     try:
         manifest = _parse_manifest(file, convert_to(content, ManifestContent))
     except ValueError as error:
@@ -246,6 +248,7 @@ def _damaged_manifest(file: Path, how: str, *, unread: bool = False) -> Manifest
 
 
 def _parse_manifest(file: Path, content: ManifestContent) -> Manifest:
+    """Return the manifest of a whole and typed content, not yet held against itself and its name."""
     return Manifest(
         file=file,
         round=content.round,
@@ -258,10 +261,20 @@ def _parse_manifest(file: Path, content: ManifestContent) -> Manifest:
 
 
 def _leaf_record(content: dict[str, Any]) -> LeafRecord:
+    """Return the record of a leaf, of a shard or with its value inline.
+
+    Raises:
+        ValueError: the content has other keys or types than such a leaf has.
+    """
     if content.get("kind") not in SCALARS:
-        at = convert_to(content, ShardLeaf)
+        shard_leaf = convert_to(content, ShardLeaf)
         return LeafRecord(
-            path=at.path, kind=at.kind, sha256=at.sha256, dtype=at.dtype, shape=tuple(at.shape), shard=at.shard
+            path=shard_leaf.path,
+            kind=shard_leaf.kind,
+            sha256=shard_leaf.sha256,
+            dtype=shard_leaf.dtype,
+            shape=tuple(shard_leaf.shape),
+            shard=shard_leaf.shard,
         )
     leaf = convert_to(content, InlineLeaf)
     # `type` and not `isinstance`: True is an int, and would come back as a number.
@@ -277,13 +290,13 @@ def _find_contradiction(manifest: Manifest) -> str:
     """Return how the manifest contradicts its name or itself; empty where it does not."""
     if (manifest.round, manifest.step) != _round_and_step(manifest.file):
         return f"the manifest is of round {manifest.round}, step {manifest.step}: the file was renamed"
-    listed = {shard.sha256 for shard in manifest.shards}
-    if len(listed) < len(manifest.shards):
+    shard_hashes = {shard.sha256 for shard in manifest.shards}
+    if len(shard_hashes) < len(manifest.shards):
         return "the manifest lists a shard twice"
     if len({record.path for record in manifest.leaves}) < len(manifest.leaves):
         return "the manifest lists a leaf twice"
     for record in manifest.leaves:
-        if record.kind not in SCALARS and record.shard not in listed:
+        if record.kind not in SCALARS and record.shard not in shard_hashes:
             return f"the shard of the leaf {record.path!r} is not listed"
         if record.kind in SCALARS and scalar_hash(record.kind, record.value) != record.sha256:
             return f"the hash of the {record.kind} {record.path!r} does not match its value"
@@ -300,20 +313,23 @@ def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> 
         saved: a manifest's `facts`.
         current: the same facts of the run that wants to go on. Nested mappings are compared name by name, lists whole.
     """
-    before, now = dict(_flatten_facts(to_plain_json(saved), "")), dict(_flatten_facts(to_plain_json(current), ""))
-    names = [*before, *(name for name in now if name not in before)]
+    saved_values, current_values = (
+        dict(_flatten_facts(to_plain_json(saved), "")),
+        dict(_flatten_facts(to_plain_json(current), "")),
+    )
+    names = [*saved_values, *(name for name in current_values if name not in saved_values)]
     return [
-        f"{name}: {before.get(name, _ABSENT)} in the checkpoint, {now.get(name, _ABSENT)} now"
+        f"{name}: {saved_values.get(name, _ABSENT)} in the checkpoint, {current_values.get(name, _ABSENT)} now"
         for name in names
-        if before.get(name, _ABSENT) != now.get(name, _ABSENT)
+        if saved_values.get(name, _ABSENT) != current_values.get(name, _ABSENT)
     ]
 
 
 def _flatten_facts(value: JSON, name: str) -> Iterator[tuple[str, str]]:
     """Yield every fact below `value` by dotted name, as JSON: `1` differs from `true` and `"1"`, not from `1.0`."""
     if isinstance(value, Mapping) and (value or not name):
-        for key, below in value.items():
-            yield from _flatten_facts(below, f"{name}.{key}" if name else key)
+        for key, item in value.items():
+            yield from _flatten_facts(item, f"{name}.{key}" if name else key)
     else:
         exact = int(value) if isinstance(value, float) and value.is_integer() else value
         yield name, json.dumps(exact, ensure_ascii=False)

@@ -54,10 +54,10 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
     require(step >= 0, "step", step, "0 or more")
     tree: dict[str, object] = {}
     forms: dict[str, JSON] = {}
-    for name, part in _with_generators(parts).items():
-        door = _find_state_access(part)
+    for name, value in _with_generators(parts).items():
+        door = _find_state_access(value)
         if door is None:
-            tree[name], forms[name] = part, None
+            tree[name], forms[name] = value, None
         else:
             tree[name], forms[name] = flatten_state(door.get(), name)
     return write_checkpoint(
@@ -87,9 +87,9 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
     )
     # All parts are compared before the first is touched: half of a restore would be worse than none.
     _check_parts(intact, forms, doors)
-    given: dict[str, object] = dict(_with_generators(parts))
+    named_parts: dict[str, object] = dict(_with_generators(parts))
     # What goes through `load_state_dict` is read into buffers first; everything else is filled in place.
-    tree = given | {name: _make_buffers(intact, name) for name, form in forms.items() if form is not None}
+    tree = named_parts | {name: _make_buffers(intact, name) for name, form in forms.items() if form is not None}
     restore_state_(tree, intact)
     for name, door in doors.items():
         if door is not None:
@@ -137,8 +137,8 @@ def _find_state_access(part: object) -> _StateAccess | None:
         return _StateAccess(lambda: bits.state, lambda state: setattr(bits, "state", state))
     if isinstance(part, Stateful):
         return _StateAccess(part.state_dict, part.load_state_dict)
-    if isinstance(part, list | tuple) and part and all(_find_state_access(each) is not None for each in part):
-        doors = [door for each in part if (door := _find_state_access(each)) is not None]
+    if isinstance(part, list | tuple) and part and all(_find_state_access(item) is not None for item in part):
+        doors = [door for item in part if (door := _find_state_access(item)) is not None]
         return _StateAccess(
             lambda: [door.get() for door in doors],
             lambda states: [door.put(state) for door, state in zip(doors, states, strict=True)],
@@ -147,6 +147,7 @@ def _find_state_access(part: object) -> _StateAccess | None:
 
 
 def _global_draws() -> dict[str, Any]:
+    """Return the states of the generators of Python, NumPy, torch and, where CUDA has begun, each GPU."""
     version, words, gauss = random.getstate()  # 624 words and a position
     begun = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # asking for its state would begin it
     on_gpu = torch.cuda.get_rng_state_all() if begun else []
@@ -159,6 +160,7 @@ def _global_draws() -> dict[str, Any]:
 
 
 def _set_global_draws(state: dict[str, Any]) -> None:
+    """Put back the states that `_global_draws` has returned."""
     python = state["python"]
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
     np.random.set_state(state["numpy"])  # noqa: NPY002
@@ -177,13 +179,14 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
     leaves: dict[str, Any] = {}
 
     def form(value: Any, path: str) -> JSON:  # noqa: ANN401
+        """Return where `value` goes in JSON, its leaves by path; adds these to `leaves`."""
         if isinstance(value, Mapping):
             # `type` and not `isinstance`: a subclass would come back as the plain type.
             if not all(type(key) in {str, int} for key in value):
                 raise TypeError(f"{name}.{path}: a checkpoint holds dicts whose keys are text or whole numbers")
-            return {"dict": [[key, form(below, f"{path}.{key}" if path else str(key))] for key, below in value.items()]}
+            return {"dict": [[key, form(item, f"{path}.{key}" if path else str(key))] for key, item in value.items()]}
         if type(value) in {list, tuple}:
-            inside = [form(below, f"{path}.{at}" if path else str(at)) for at, below in enumerate(value)]
+            inside = [form(item, f"{path}.{index}" if path else str(index)) for index, item in enumerate(value)]
             return {type(value).__name__: inside}
         if path in leaves:
             raise TypeError(f"{name}.{path}: two parts of it have this path. Rename the keys that hold dots")
@@ -212,14 +215,15 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
 
     # The form comes from a file: only its four words build anything, and every other shape of it ends in an error.
     def build_value(form: Any) -> Any:  # noqa: ANN401
+        """Return the value of a form: the inverse of `form` in `flatten_state`."""
         if isinstance(form, str):
             return leaves[form]
         ((kind, inside),) = form.items()
         if kind == "number":
             return leaves[inside][()]
         if kind == "dict":
-            return {key: build_value(below) for key, below in inside}
-        return {"list": list, "tuple": tuple}[kind](build_value(below) for below in inside)
+            return {key: build_value(item) for key, item in inside}
+        return {"list": list, "tuple": tuple}[kind](build_value(item) for item in inside)
 
     try:
         return build_value(form)
@@ -228,6 +232,7 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
 
 
 def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
+    """Return how each part was saved, by name: None in place, else the form of its `state_dict`."""
     forms = intact.manifest.facts.get(_PARTS)
     if not isinstance(forms, Mapping):
         raise CheckpointError(
@@ -248,18 +253,19 @@ def _check_parts(
             by = "in place" if forms[name] is None else "by state_dict()"
             lines.append(f"{name}: saved {by}; what is given now is of another kind")
     if lines:
-        listed = "".join(f"\n  {line}" for line in sorted(lines))
-        raise CheckpointError(f"{intact.manifest.file} is of other parts:{listed}\nGive those that were saved.")
+        listing = "".join(f"\n  {line}" for line in sorted(lines))
+        raise CheckpointError(f"{intact.manifest.file} is of other parts:{listing}\nGive those that were saved.")
 
 
 def _make_buffers(intact: VerifiedCheckpoint, name: str) -> dict[str, Any]:
     """Return buffers that the leaves of a part are read into, by path."""
-    under = f"{name}."
-    records = [record for record in intact.manifest.leaves if record.path.startswith(under)]
-    return {record.path.removeprefix(under): _make_buffer(intact, record) for record in records}
+    prefix = f"{name}."
+    records = [record for record in intact.manifest.leaves if record.path.startswith(prefix)]
+    return {record.path.removeprefix(prefix): _make_buffer(intact, record) for record in records}
 
 
 def _make_buffer(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa: ANN401
+    """Return an empty tensor or array for a leaf, a new generator, or the value itself where the manifest holds it."""
     if record.kind in SCALARS:
         return record.value
     if record.kind == "generator":

@@ -76,15 +76,17 @@ def make_payload(leaf: Leaf) -> Payload | None:
 
 
 def _new_payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
+    """Return the payload of a leaf; a dtype that the format has no name for is stored as plain bytes."""
     size = prod(shape) * itemsize
     if dtype in DTYPES:
-        stored = TensorEntry(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)
+        entry = TensorEntry(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)
     else:
-        stored = TensorEntry(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
-    return Payload(leaf=leaf, kind=kind, dtype=dtype, shape=shape, stored=stored)
+        entry = TensorEntry(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
+    return Payload(leaf=leaf, kind=kind, dtype=dtype, shape=shape, stored=entry)
 
 
 def _require_storable(path: str, value: Tensor) -> None:
+    """Raise TypeError where the bytes of the tensor's storage are not simply those of its elements."""
     # Each of these has no bytes of its own, or other ones than it shows: a lazy conjugate, a lazy minus.
     if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_conj() or value.is_neg():
         raise TypeError(f"{path}: a checkpoint holds dense tensors that exist, not a {value.layout} on {value.device}")
@@ -128,6 +130,7 @@ def fill_leaf_(item: Payload, read: Read) -> None:
 
 
 def _fill_tensor_(value: Tensor, read: Read) -> None:
+    """Read the saved bytes into the tensor's own storage; by way of the host where that is no contiguous CPU memory."""
     if value.device.type == "cpu" and value.is_contiguous():
         read(_tensor_bytes(value))
     else:

@@ -48,50 +48,53 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
         CheckpointError: a shard has changed since it was verified, or the leaves are not those of `root`; the message
             lists every path with what is in the checkpoint and what is in this run.
     """
-    places = _match_leaves(root, intact, below)
+    all_pairs = _match_leaves(root, intact, below)
     shards = {
-        shard.sha256: [place for place in places if place.item is not None and place.record.shard == shard.sha256]
+        shard.sha256: [pair for pair in all_pairs if pair.item is not None and pair.record.shard == shard.sha256]
         for shard in intact.manifest.shards
     }
     # Generators are tried first, on copies: their states are the one thing that only torch itself can judge.
-    for sha256, held in shards.items():
+    for sha256, pairs in shards.items():
         _read_shard(
             intact,
             sha256,
-            [place for place in held if isinstance(place.leaf.value, torch.Generator)],
+            [pair for pair in pairs if isinstance(pair.leaf.value, torch.Generator)],
             _try_generator_state,
         )
     # Numbers before arrays: they cannot fail any more, and a read error then leaves as little half done as can be.
-    for place in places:
-        if place.item is None and not _is_immutable(place.leaf.owner):
-            set_scalar_(place.leaf, place.record.value)
-    for sha256, held in shards.items():
-        _read_shard(intact, sha256, held, fill_leaf_)
+    for pair in all_pairs:
+        if pair.item is None and not _is_immutable(pair.leaf.owner):
+            set_scalar_(pair.leaf, pair.record.value)
+    for sha256, pairs in shards.items():
+        _read_shard(intact, sha256, pairs, fill_leaf_)
 
 
 def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -> list[_LeafPair]:
     """Return leaves of the run beside those of the checkpoint, once every one has its counterpart."""
-    under = "" if below is None else f"{below}."
-    now = {under + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
-    items = {path: make_payload(leaf) for path, leaf in now.items()}
-    saved = {record.path: record for record in intact.manifest.leaves if below is None or record.path in now}
+    prefix = "" if below is None else f"{below}."
+    run_leaves = {prefix + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
+    items = {path: make_payload(leaf) for path, leaf in run_leaves.items()}
+    records = {record.path: record for record in intact.manifest.leaves if below is None or record.path in run_leaves}
     # All differences are collected before one error: a user mends a configuration once, not leaf by leaf.
-    found = [f"{path}: {saved[path]} in the checkpoint, absent in this run" for path in saved if path not in now]
-    for path, leaf in now.items():
-        if path not in saved:
-            found.append(f"{path}: absent in the checkpoint, {items[path] or repr(leaf.value)} in this run")
+    differences = [
+        f"{path}: {records[path]} in the checkpoint, absent in this run" for path in records if path not in run_leaves
+    ]
+    for path, leaf in run_leaves.items():
+        if path not in records:
+            differences.append(f"{path}: absent in the checkpoint, {items[path] or repr(leaf.value)} in this run")
         else:
-            found += _leaf_differences(leaf, items[path], saved[path], intact.spans.get(path))
-    if found:
+            differences += _leaf_differences(leaf, items[path], records[path], intact.spans.get(path))
+    if differences:
         raise CheckpointError(
-            f"{intact.manifest.file} does not fit this run: {_list_lines(found)}\n"
+            f"{intact.manifest.file} does not fit this run: {_list_lines(differences)}\n"
             "Resume with the configuration that the run was started with (config.toml in its folder), "
             "or start a new run in another folder."
         )
-    return [_LeafPair(leaf, items[path], saved[path]) for path, leaf in now.items()]
+    return [_LeafPair(leaf, items[path], records[path]) for path, leaf in run_leaves.items()]
 
 
 def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span: LeafSpan | None) -> list[str]:
+    """Return why a saved leaf cannot be written into the run's one, in at most one line; empty where it can."""
     if item is None:
         fits = record.kind in SCALARS and (not _is_immutable(leaf.owner) or _equal_scalars(record.value, leaf.value))
         return [] if fits else [f"{leaf.path}: {record} in the checkpoint, {leaf.value!r} in this run"]
@@ -115,8 +118,8 @@ def _equal_scalars(saved: Scalar, now: object) -> bool:
 
 
 def _list_lines(lines: list[str]) -> str:
-    shown = "".join(f"\n  {line}" for line in lines[:_SHOWN])
-    return shown + (f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
+    listing = "".join(f"\n  {line}" for line in lines[:_SHOWN])
+    return listing + (f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
 
 
 def _read_shard(
@@ -127,12 +130,12 @@ def _read_shard(
     try:
         with open_at_once(path) as file:
             # None first: the mark is asked before the first leaf as well, then before each.
-            for place in [None, *places]:
+            for pair in [None, *places]:
                 if file_mark(os.fstat(file.fileno())) != mark:
                     raise CheckpointError(f"{path} has changed since it was verified. Start again from the checkpoint.")
-                if place is not None and place.item is not None:
-                    file.seek(intact.spans[place.record.path].begin)
-                    take(place.item, lambda room: _read_into(file, room))
+                if pair is not None and pair.item is not None:
+                    file.seek(intact.spans[pair.record.path].begin)
+                    take(pair.item, lambda room: _read_into(file, room))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror or error}). Start again.") from error
 
@@ -150,9 +153,10 @@ def _try_generator_state(item: Payload, read: Read) -> None:
 
 
 def _read_into(file: FileIO, room: memoryview) -> None:
-    at = 0
-    while at < len(room):
-        count = file.readinto(room[at : at + PIECE])  # a read may return less than was asked for
+    """Fill `room` from the file's position on, 4 MiB at a time."""
+    filled = 0
+    while filled < len(room):
+        count = file.readinto(room[filled : filled + PIECE])  # a read may return less than was asked for
         if not count:
             raise CheckpointError(f"{file.name} became shorter while it was read. Start again from the checkpoint.")
-        at += count
+        filled += count

@@ -73,10 +73,10 @@ def manifest_name(manifest: Manifest) -> str:
 def list_stored(objects: StoredObjects) -> tuple[list[str], dict[str, int]]:
     """Return the names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
     entries = objects.entries(f"{FOLDER}/")
-    named = [entry.name for entry in entries if _is_manifest(entry)]
+    names = [entry.name for entry in entries if _is_manifest(entry)]
     shards = {entry.name: entry.bytes for entry in entries if _SHARD.fullmatch(entry.name)}
     # By numbers, not by text: rounds of seven digits come after those of six.
-    return sorted(named, key=lambda name: [int(part) for part in name.split("/")[1].split(".")[:2]]), shards
+    return sorted(names, key=lambda name: [int(number) for number in name.split("/")[1].split(".")[:2]]), shards
 
 
 def _is_manifest(entry: ObjectEntry) -> bool:
@@ -89,9 +89,14 @@ def read_remote(objects: StoredObjects, name: str) -> Manifest:
 
 
 def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
+    """Return a manifest at a URL and its bytes, asked up to three times.
+
+    One that stays wrong says so in `damage`, and comes without bytes where it is gone or too large.
+    """
     file, found = Path(PurePosixPath(name).name), (Manifest(file=Path(name), round=-1, step=-1), b"")
 
     def read(objects: StoredObjects) -> None:
+        """Keep the answer of one try; raise where another try may be better."""
         nonlocal found
         content = objects.read(name)
         manifest = parse_manifest(file, content if content is not None else b"")
@@ -116,11 +121,11 @@ def missing_shards(manifest: Manifest, shards: dict[str, int]) -> str:
     if manifest.damage:
         return manifest.damage
     for shard in manifest.shards:
-        found = shards.get(shard_name(shard.sha256))
-        if found is None:
+        size = shards.get(shard_name(shard.sha256))
+        if size is None:
             return f"{short_shard_name(shard)}: the object is missing"
-        if found != shard.bytes:
-            return f"{short_shard_name(shard)}: {found} bytes where {shard.bytes} were written"
+        if size != shard.bytes:
+            return f"{short_shard_name(shard)}: {size} bytes where {shard.bytes} were written"
     return ""
 
 
@@ -147,7 +152,7 @@ def send_shards(
 
     Raises:
         CheckpointError: a shard is gone from the folder, or is damaged there: this checkpoint cannot be sent.
-        StoreError: it cannot be reached, or what came is not what was sent.
+        StoreError: the store cannot be reached, or what came there is not what was sent.
     """
     for shard in manifest.shards:
         name = shard_name(shard.sha256)
@@ -173,8 +178,8 @@ def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
     # Create-only first: where it succeeds, nothing at the store needs to be read.
     if objects.create(name, content):
         return
-    found = read_remote(objects, name)
-    if replace(found, file=manifest.file, saved=manifest.saved) != manifest:
+    stored_manifest = read_remote(objects, name)
+    if replace(stored_manifest, file=manifest.file, saved=manifest.saved) != manifest:
         objects.put(name, content)
 
 
@@ -199,8 +204,8 @@ def fetch_newest(objects: StoredObjects, folder: Path, *, say: Say) -> Manifest 
             if skipped:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is whole and is used instead.")
             return replace(manifest, file=folder / manifest.file.name)
-        how = "cannot be used" if manifest.unread else "is damaged"
-        say(f"Checkpoint {manifest.file.name} at {objects.url} {how} and is skipped: {problem}.")
+        state = "cannot be used" if manifest.unread else "is damaged"
+        say(f"Checkpoint {manifest.file.name} at {objects.url} {state} and is skipped: {problem}.")
     return None
 
 
@@ -217,8 +222,8 @@ def _fetch_shards(objects: StoredObjects, folder: Path, manifest: Manifest) -> s
 
         try:
             read_with_retries(objects, fetch)
-        except DamagedError as damage:
-            return str(damage)
+        except DamagedError as error:
+            return str(error)
     return ""
 
 
@@ -226,7 +231,7 @@ def _verified_pieces(objects: StoredObjects, shard: ShardRecord, leaves: tuple[L
     """Yield the shard's content; raises after the last piece where it is wrong, so that no file comes to be.
 
     Raises:
-        DamagedError: it is missing, longer or shorter than it must be, or has other content.
+        DamagedError: the object is missing, longer or shorter than it must be, or has other content.
     """
     check = ShardCheck(shard, leaves)
     try:
@@ -249,22 +254,28 @@ def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
     """Return every checkpoint at a URL, newest last, and the problems of each; reads every shard once."""
     names, sizes = list_stored(objects)
     damage = cache(partial(_describe_damage, objects))
-    found = []
+    checkpoints = []
     for name in names:
         manifest = read_remote(objects, name)
         problem = missing_shards(manifest, sizes)
-        wrong = [problem] if problem else [damage(*held) for held in leaves_by_shard(manifest).items()]
-        found.append((manifest, [each for each in wrong if each]))
-    return found
+        problems = (
+            [problem]
+            if problem
+            else [damage(*shard_and_leaves) for shard_and_leaves in leaves_by_shard(manifest).items()]
+        )
+        checkpoints.append((manifest, [each for each in problems if each]))
+    return checkpoints
 
 
 def _describe_damage(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> str:
+    """Return what is wrong with a shard at a URL, which is read up to three times; empty where it is whole."""
+
     def read(objects: StoredObjects) -> None:
         for _ in _verified_pieces(objects, shard, leaves):
             pass
 
     try:
         read_with_retries(objects, read)
-    except DamagedError as damage:
-        return str(damage)
+    except DamagedError as error:
+        return str(error)
     return ""

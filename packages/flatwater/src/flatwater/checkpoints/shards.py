@@ -93,11 +93,11 @@ def shard_header(group: Mapping[str, TensorEntry]) -> bytes:
 
     Items must come with the larger ones first, so that each lies at a multiple of its size: readers map the file.
     """
-    places, at = {}, 0
-    for name, stored in group.items():
-        offsets = [at, at + stored.nbytes]
-        places[name] = {"dtype": stored.dtype, "shape": list(stored.shape), "data_offsets": offsets}
-        at += stored.nbytes
+    places, position = {}, 0
+    for name, entry in group.items():
+        offsets = [position, position + entry.nbytes]
+        places[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": offsets}
+        position += entry.nbytes
     text = json.dumps(places, separators=(",", ":")).encode()
     # Padded, so that the first leaf's bytes begin at a multiple of 8 and can be mapped as they are.
     text += b" " * (-len(text) % _ALIGNMENT)
@@ -108,6 +108,6 @@ def parse_header(raw: bytes) -> dict[str, HeaderEntry]:
     """Return where each leaf's bytes lie in a shard, counted from the end of its header, by the header `raw`.
 
     Raises:
-        ValueError: it is no header.
+        ValueError: `raw` is no header.
     """
     return convert_to(parse_json(raw), Header)

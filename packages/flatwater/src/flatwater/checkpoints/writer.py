@@ -85,18 +85,19 @@ def save_checkpoint(
 def _write_leaves(
     folder: Path, root: object, shard_bytes: int
 ) -> tuple[tuple[LeafRecord, ...], tuple[ShardRecord, ...]]:
-    saved = [leaf for leaf in leaves(root) if not leaf.derived]  # derived leaves are computed from others again
-    stored = [item for leaf in saved if (item := make_payload(leaf)) is not None]
-    in_shards = {item.leaf.path for item in stored}
-    records = {leaf.path: _scalar_record(leaf) for leaf in saved if leaf.path not in in_shards}
-    if len(records) + len(stored) != len(saved) or len(in_shards) != len(stored):
+    """Write the leaves that are not derived into shards; return their records, in the tree's order, and the shards'."""
+    kept_leaves = [leaf for leaf in leaves(root) if not leaf.derived]  # derived leaves are computed from others again
+    payloads = [item for leaf in kept_leaves if (item := make_payload(leaf)) is not None]
+    in_shards = {item.leaf.path for item in payloads}
+    records = {leaf.path: _scalar_record(leaf) for leaf in kept_leaves if leaf.path not in in_shards}
+    if len(records) + len(payloads) != len(kept_leaves) or len(in_shards) != len(payloads):
         raise TypeError("two leaves of the state tree have the same path: rename the dict keys that hold dots")
     shards: dict[str, ShardRecord] = {}
-    for group in group_into_shards(stored, shard_bytes):
-        shard, found = _write_shard(folder, group)
+    for group in group_into_shards(payloads, shard_bytes):
+        shard, shard_records = _write_shard(folder, group)
         shards[shard.sha256] = shard
-        records |= found
-    return tuple(records[leaf.path] for leaf in saved), tuple(shards.values())
+        records |= shard_records
+    return tuple(records[leaf.path] for leaf in kept_leaves), tuple(shards.values())
 
 
 def _scalar_record(leaf: Leaf) -> LeafRecord:
@@ -114,14 +115,14 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
     start = shard_header({item.leaf.path: item.stored for item in ordered})
     # Views of the run's own memory: nothing may change it before the file is written.
     blobs = [payload_bytes(item) for item in ordered]
-    whole, parts = hashlib.sha256(start), [hashlib.sha256() for _ in blobs]
-    for blob, part in zip(blobs, parts, strict=True):
+    shard_digest, leaf_digests = hashlib.sha256(start), [hashlib.sha256() for _ in blobs]
+    for blob, leaf_digest in zip(blobs, leaf_digests, strict=True):
         # Piece by piece, so that both hashes go over the memory together.
-        for at in range(0, len(blob), PIECE):
-            piece = blob[at : at + PIECE]
-            whole.update(piece)
-            part.update(piece)
-    shard = ShardRecord(sha256=whole.hexdigest(), bytes=len(start) + sum(len(blob) for blob in blobs))
+        for begin in range(0, len(blob), PIECE):
+            piece = blob[begin : begin + PIECE]
+            shard_digest.update(piece)
+            leaf_digest.update(piece)
+    shard = ShardRecord(sha256=shard_digest.hexdigest(), bytes=len(start) + sum(len(blob) for blob in blobs))
     path = shard_path(folder, shard.sha256)
     # Leaves that did not change have the same hash, and their file is there from the save before.
     if not _is_there(path, (start, *blobs)):
@@ -130,12 +131,12 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
         item.leaf.path: LeafRecord(
             path=item.leaf.path,
             kind=item.kind,
-            sha256=part.hexdigest(),
+            sha256=leaf_digest.hexdigest(),
             dtype=item.dtype,
             shape=item.shape,
             shard=shard.sha256,
         )
-        for item, part in zip(ordered, parts, strict=True)
+        for item, leaf_digest in zip(ordered, leaf_digests, strict=True)
     }
 
 
@@ -147,8 +148,8 @@ def _is_there(path: Path, content: Iterable[Piece]) -> bool:
     with explain_os_errors(path), open_regular(path, follow=False) as file:
         for blob in content:
             view = memoryview(blob)
-            for at in range(0, len(view), PIECE):
-                wanted = view[at : at + PIECE]
-                if file.readinto(room[: len(wanted)]) != len(wanted) or room[: len(wanted)] != wanted:
+            for begin in range(0, len(view), PIECE):
+                piece = view[begin : begin + PIECE]
+                if file.readinto(room[: len(piece)]) != len(piece) or room[: len(piece)] != piece:
                     return False
         return file.read(1) == b""  # nothing may follow

@@ -31,15 +31,16 @@ class Checkpoints:
         from flatwater_watch.terminal import terminal
 
         with terminal(errors=True).status(f"reading the checkpoints of {self.run} …"):
-            found = _at_url(self.run) if is_url(self.run) else _in_folder(Path(self.run))
+            checkpoints = _at_url(self.run) if is_url(self.run) else _in_folder(Path(self.run))
         if self.json:
-            print(json_format.dumps({"checkpoints": [_entry(*each) for each in found]}, indent=1))
+            print(json_format.dumps({"checkpoints": [_entry(*entry) for entry in checkpoints]}, indent=1))
         else:
-            _show(self.run, found)
+            _show(self.run, checkpoints)
         return 0
 
 
 def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
+    """Return the checkpoints of a run folder, each with its problems; reads every shard."""
     from flatwater.checkpoints.catalogue import list_verified
     from flatwater_watch.errors import RunError
 
@@ -50,17 +51,19 @@ def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
 
 
 def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
+    """Return the checkpoints of a run at a URL, each with its problems; reads every shard."""
     from flatwater.checkpoints.remote import list_remote
     from flatwater.mirror.download import no_run_error
     from flatwater.storage.objects import open_objects
 
     objects = open_objects(url)
-    if not (found := list_remote(objects)):
+    if not (checkpoints := list_remote(objects)):
         raise no_run_error(objects)
-    return found
+    return checkpoints
 
 
 def _entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
+    """Return a checkpoint as an object of `--json`; sizes are in bytes, hashes by the path of the leaf."""
     return {
         "round": manifest.round,
         "step": manifest.step,
@@ -74,6 +77,7 @@ def _entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
 
 
 def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
+    """Print the checkpoints as a table, their size in all, and a line for each problem."""
     from rich.text import Text
 
     from flatwater_watch.terminal import terminal
@@ -93,6 +97,7 @@ def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
 
 
 def _table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
+    """Return a table with a row for each checkpoint."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -136,10 +141,10 @@ class Prune:
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
 
-        done = prune_run(self.run, self.keep)
-        say(f"{self.run}  {done.kept} kept, {done.removed} removed, {format_bytes(done.bytes)} freed")
-        if done.unread:
-            say(f"{done.unread} more cannot be read now, and stay with every file: flatwater checkpoints {self.run}")
+        outcome = prune_run(self.run, self.keep)
+        say(f"{self.run}  {outcome.kept} kept, {outcome.removed} removed, {format_bytes(outcome.bytes)} freed")
+        if outcome.unread:
+            say(f"{outcome.unread} more cannot be read now, and stay with every file: flatwater checkpoints {self.run}")
         return 0
 
 

@@ -24,19 +24,27 @@ class ClusterCheck:
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
 
-        ray, refused = import_ray_module(), 0
+        ray, refused_nodes = import_ray_module(), 0
         ray.connect(self.address)
-        mine, nodes = version_facts(), ray.nodes()
-        for node, theirs in zip(nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts"), strict=True):
+        own_facts, nodes = version_facts(), ray.nodes()
+        for node, node_facts in zip(
+            nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts"), strict=True
+        ):
             # Names of this machine: a fact that only the other one has says nothing about the numbers.
-            others = [f"{name} {theirs[name]} there, {mine[name]} here" for name in mine if theirs[name] != mine[name]]
-            refused += bool(others)
+            differences = [
+                f"{name} {node_facts[name]} there, {own_facts[name]} here"
+                for name in own_facts
+                if node_facts[name] != own_facts[name]
+            ]
+            refused_nodes += bool(differences)
             say(
                 f"{node.name}  {node.cores:g} cores, {format_bytes(node.memory)} for workers, object store "
-                f"{format_bytes(node.store)}: {'; '.join(others) or 'computes the same'}"
+                f"{format_bytes(node.store)}: {'; '.join(differences) or 'computes the same'}"
             )
         machines = f"{len(nodes)} machine{'s' if len(nodes) > 1 else ''}"
-        if refused:
-            raise RunError(f"{machines}, of which {refused} would be refused. Install there what is installed here.")
+        if refused_nodes:
+            raise RunError(
+                f"{machines}, of which {refused_nodes} would be refused. Install there what is installed here."
+            )
         say(f"{machines}, all compute what this one computes")
         return 0

@@ -46,13 +46,13 @@ class Compare:
         errors = terminal(errors=True)
         runs = read_named(self.runs, errors.print)
         # The page first: where it cannot be written, no table suggests that all went well.
-        written = None if self.page is None else write_page(runs, self.page)
+        page_file = None if self.page is None else write_page(runs, self.page)
         if self.json:
             sys.stdout.write(json.dumps(as_json(runs), indent=1) + "\n")
         else:
             show(runs, terminal())
-        if written is not None:
-            errors.print(f"page  {written}", soft_wrap=True)
+        if page_file is not None:
+            errors.print(f"page  {page_file}", soft_wrap=True)
         return 0
 
 
@@ -69,16 +69,16 @@ def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  
     """Print the letters, the settings that differ, the numbers, and a sentence for each difference."""
     from flatwater.comparisons.side_by_side import differences_from_first, number_rows, setting_rows
 
-    for each in runs:
-        console.print(f"{each.letter}  {each.named}", soft_wrap=True)
+    for run in runs:
+        console.print(f"{run.letter}  {run.named}", soft_wrap=True)
     settings = setting_rows(runs)
     if settings:
         show_rows("settings that differ", runs, settings, console)
     else:
         console.print("\nAll settings are the same.")
     show_rows("numbers", runs, number_rows(runs), console)
-    for found in differences_from_first(runs):
-        console.print(found.sentence)
+    for difference in differences_from_first(runs):
+        console.print(difference.sentence)
 
 
 def show_rows(title: str, runs: "Sequence[ComparedRun]", rows: "Rows", console: Any) -> None:  # noqa: ANN401
@@ -89,8 +89,8 @@ def show_rows(title: str, runs: "Sequence[ComparedRun]", rows: "Rows", console: 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(title, max_width=FIRST_COLUMN, overflow="fold")
     width = max(6, (console.width - FIRST_COLUMN) // len(runs) - 2)  # two for the space between columns
-    for each in runs:
-        table.add_column(each.letter, justify="right", max_width=width, overflow="fold")
+    for run in runs:
+        table.add_column(run.letter, justify="right", max_width=width, overflow="fold")
     for name, cells in rows:
         table.add_row(name, *cells)
     console.print(table)

@@ -64,11 +64,11 @@ def read_help(command: Sequence[str]) -> str:
     """Return the help text of a command."""
     from flatwater.cli.main import main
 
-    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):  # help ends with an exit
+    output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):  # help ends with an exit
         main([*command, "--help"])
-    said.seek(0)
-    return said.read()
+    output.seek(0)
+    return output.read()
 
 
 def find_options(text: str) -> list[str]:
@@ -85,18 +85,18 @@ def first_words(options: Options) -> list[str]:
 
 def second_words(options: Options) -> dict[str, list[str]]:
     """Return the words that may follow a first word, for commands of two words."""
-    found: dict[str, list[str]] = {}
+    words: dict[str, list[str]] = {}
     for command in options:
         if len(command) > 1:
-            found.setdefault(command[0], []).append(command[1])
-    return found
+            words.setdefault(command[0], []).append(command[1])
+    return words
 
 
 def bash_script(options: Options, shell: str) -> str:
     """Return the script for bash, and for zsh, which can do as bash does."""
     pairs = second_words(options)
     cases = [f'        "") known="{" ".join(first_words(options))} --help --version" ;;']
-    cases += [f'        "{first}") known="{" ".join(after)} --help" ;;' for first, after in pairs.items()]
+    cases += [f'        "{first}") known="{" ".join(second)} --help" ;;' for first, second in pairs.items()]
     cases += [
         f'        "{" ".join(command)}"|"{" ".join(command)} "*) known="{" ".join(names)}" ;;'
         for command, names in options.items()
@@ -109,10 +109,10 @@ def fish_script(options: Options) -> str:
     """Return the script for fish."""
     lines = [f"# Completion of flatwater for fish. Load it with: {LOAD['fish']}"]
     lines.append(f"complete -c flatwater -n __fish_use_subcommand -f -a '{' '.join(first_words(options))}'")
-    for first, after in second_words(options).items():
-        none_yet = f"__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {' '.join(after)}"
-        lines.append(f"complete -c flatwater -n '{none_yet}' -f -a '{' '.join(after)}'")
+    for first, second in second_words(options).items():
+        none_yet = f"__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {' '.join(second)}"
+        lines.append(f"complete -c flatwater -n '{none_yet}' -f -a '{' '.join(second)}'")
     for command, names in options.items():
-        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command)
-        lines += [f"complete -c flatwater -n '{seen}' -l {name.removeprefix('--')}" for name in names]
+        condition = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command)
+        lines += [f"complete -c flatwater -n '{condition}' -l {name.removeprefix('--')}" for name in names]
     return "\n".join(lines) + "\n"

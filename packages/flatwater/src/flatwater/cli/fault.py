@@ -18,31 +18,32 @@ FAULT_EXIT = 70
 
 def describe_fault(fault: BaseException, words: list[str]) -> str:
     """Write the traceback to a file, and return a sentence that says what to do with it."""
-    where = keep_traceback(fault, words, "What is known about it")
+    place_sentence = keep_traceback(fault, words, "What is known about it")
     return (
-        f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {where} "
+        f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {place_sentence} "
         "A run goes on with `flatwater resume`."
     )
 
 
 def describe_own_fault(fault: BaseException, place: CodeLine, words: list[str]) -> str:
     """Write the traceback to a file, and return a sentence about an error in the user's code."""
-    said = str(fault).strip().partition("\n")[0]
-    raised = f"{type(fault).__name__}{f': {said}' if said else ''}"
-    return f"your {place}: {raised}. {keep_traceback(fault, words)}"
+    message = str(fault).strip().partition("\n")[0]
+    error_text = f"{type(fault).__name__}{f': {message}' if message else ''}"
+    return f"your {place}: {error_text}. {keep_traceback(fault, words)}"
 
 
 def keep_traceback(fault: BaseException, words: list[str], what: str = "The traceback") -> str:
     """Write the traceback to a file, and return a sentence that says where it is."""
     head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
     command = f"command: {mask_words(words)!r}\n\n"  # a URL or a key on the command line must not go into a report
-    kept = _save_traceback(head + command + mask_secrets("".join(traceback.format_exception(fault))))
-    return f"{what} stands in {kept}." if kept else "It stands above."
+    file = _save_traceback(head + command + mask_secrets("".join(traceback.format_exception(fault))))
+    return f"{what} stands in {file}." if file else "It stands above."
 
 
 def _save_traceback(text: str) -> Path | None:
+    """Write a traceback to a file in the current folder, or to stderr if that cannot be; return the path, or None."""
     name = f"fault-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    place = keep_result(name, text.encode(errors="backslashreplace"))
-    if place is None:
+    file = keep_result(name, text.encode(errors="backslashreplace"))
+    if file is None:
         sys.stderr.write(text)  # nowhere to write: it is not lost
-    return None if place is None else place.absolute()
+    return None if file is None else file.absolute()

@@ -46,17 +46,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             code = run_and_report(words, errors)
         except Exception as fault:  # noqa: BLE001  (the edge of the process)
-            refused = output_error(fault)
-            code = last_resort(errors, fault, words) if refused is None else say_unprinted(errors, refused)
-        except SystemExit as ended:  # tyro has printed help, or what is wrong; or code of the user's ends the program
-            refused = output_error()
-            if own_place(ended) is not None:
-                return last_resort(errors, ended, words)
-            if refused is None or ended.code:
+            stdout_fault = output_error(fault)
+            code = last_resort(errors, fault, words) if stdout_fault is None else say_unprinted(errors, stdout_fault)
+        except (
+            SystemExit
+        ) as exit_request:  # tyro has printed help, or what is wrong; or code of the user's ends the program
+            stdout_fault = output_error()
+            if own_place(exit_request) is not None:
+                return last_resort(errors, exit_request, words)
+            if stdout_fault is None or exit_request.code:
                 raise
-            return say_unprinted(errors, refused)
-        refused = output_error()
-    return code if refused is None or code else say_unprinted(errors, refused)
+            return say_unprinted(errors, stdout_fault)
+        stdout_fault = output_error()
+    return code if stdout_fault is None or code else say_unprinted(errors, stdout_fault)
 
 
 def run_and_report(words: list[str], errors: TextIO) -> int:
@@ -69,9 +71,9 @@ def run_and_report(words: list[str], errors: TextIO) -> int:
     except FlatwaterError as error:
         print_error(errors, with_traceback(error, words))
         return error.exit_code
-    except Terminated as ended:
-        print_error(errors, "interrupted" if ended.number == SIGINT else f"ended by {ended}", label="")
-        return SIGNALLED + ended.number
+    except Terminated as error:
+        print_error(errors, "interrupted" if error.number == SIGINT else f"ended by {error}", label="")
+        return SIGNALLED + error.number
     except KeyboardInterrupt:  # of a handler that the program which calls has set
         print_error(errors, "interrupted", label="")
         return INTERRUPTED
@@ -107,12 +109,12 @@ def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
 
 def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
     """Say what nothing else has caught. Returns the exit code."""
-    place = own_place(fault)
+    user_line = own_place(fault)
     # A user's error before all others: the traceback alone tells in whose code it was raised.
-    if place is not None and not isinstance(fault, MemoryError):
+    if user_line is not None and not isinstance(fault, MemoryError):
         from flatwater.cli.fault import describe_own_fault
 
-        print_error(errors, describe_own_fault(fault, place, words))
+        print_error(errors, describe_own_fault(fault, user_line, words))
         return UserCodeError.exit_code
     if isinstance(fault, ModuleNotFoundError):
         print_error(errors, f"the package {fault.name} is missing. Install it with: pip install {fault.name}")
@@ -121,8 +123,8 @@ def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
         print_error(errors, "the system has no more memory for this. Ask for less, or close other programs.")
         return MemoryLimitError.exit_code
     if isinstance(fault, OSError) and fault.errno in MACHINE:
-        where = f"{fault.filename}: " if fault.filename is not None else ""
-        print_error(errors, f"{where}{fault.strerror}. The system refuses it; Flatwater can do nothing more.")
+        file_part = f"{fault.filename}: " if fault.filename is not None else ""
+        print_error(errors, f"{file_part}{fault.strerror}. The system refuses it; Flatwater can do nothing more.")
         return FlatwaterError.exit_code
     from flatwater.cli.fault import FAULT_EXIT, describe_fault
 
@@ -137,12 +139,12 @@ def dispatch(words: Sequence[str], errors: TextIO) -> int:
         return 0
     if words[0] == "--version":
         words = ["version", *words[1:]]
-    found = find_command(words)
-    if found is not None:
-        return run_command(found, words[len(found) :])
-    below = [command for command in commands() if command[0] == words[0]]
-    if below and (len(words) == 1 or words[1] in HELP):
-        sys.stdout.write(help_overview(below))
+    named = find_command(words)
+    if named is not None:
+        return run_command(named, words[len(named) :])
+    group = [command for command in commands() if command[0] == words[0]]
+    if group and (len(words) == 1 or words[1] in HELP):
+        sys.stdout.write(help_overview(group))
         return 0
     return _unknown(words, errors)
 
@@ -180,9 +182,9 @@ def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
     command, options = redirect_command(command, options)
     interface: object = command_class(command)
     program = " ".join(("flatwater", *command))
-    read = interface.read if isinstance(interface, _SelfParsing) else _reader(interface)
+    read_options = interface.read if isinstance(interface, _SelfParsing) else _reader(interface)
     with trust_code(TRUST in options):  # settings in a folder are read before the options are
-        return read(program, options)()
+        return read_options(program, options)()
 
 
 def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
@@ -195,9 +197,9 @@ def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[
         return command, options
     from flatwater.cli.settings import environment_option
 
-    env, others = environment_option(options)
-    found = recipe_in_env(command[1], env).name
-    return (command, others) if found == command[1] else ((command[0], found), options)
+    env, other_options = environment_option(options)
+    recipe_name = recipe_in_env(command[1], env).name
+    return (command, other_options) if recipe_name == command[1] else ((command[0], recipe_name), options)
 
 
 @runtime_checkable
@@ -251,6 +253,7 @@ def _nearest(given: str, known: Iterable[str]) -> str:
 
 
 def _unknown(words: Sequence[str], errors: TextIO) -> int:
+    """Say that there is no such command or recipe, and which name is near. Returns the exit code."""
     if words[0] in OVER_RECIPES and words[1:]:
         from flatwater.recipe import recipe_names
 
@@ -258,9 +261,9 @@ def _unknown(words: Sequence[str], errors: TextIO) -> int:
         line = f"no recipe {short_repr(words[1])}: expected {', '.join(recipes)}, or package.module:NAME of your own."
         print_error(errors, f"{line}{_nearest(words[1], recipes)}{group_faults('recipes')}")
         return FlatwaterError.exit_code
-    same = [" ".join(command) for command in commands() if command[0] == words[0]]
-    known = same or sorted(" ".join(command) for command in commands())
-    given = " ".join(words[:2] if same else words[:1])
-    near = _nearest(given, [*known, *(command[0] for command in commands())])
-    print_error(errors, f"no command {short_repr(given)}: expected {', '.join(known)}.{near}{group_faults('commands')}")
+    siblings = [" ".join(command) for command in commands() if command[0] == words[0]]
+    names = siblings or sorted(" ".join(command) for command in commands())
+    typed = " ".join(words[:2] if siblings else words[:1])
+    near = _nearest(typed, [*names, *(command[0] for command in commands())])
+    print_error(errors, f"no command {short_repr(typed)}: expected {', '.join(names)}.{near}{group_faults('commands')}")
     return FlatwaterError.exit_code

@@ -61,19 +61,19 @@ def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Descr
     """Print the score of the trained policy beside the baselines."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
-    measured = measured_numbers(recipe, result)
-    shown = WIDE if console.width >= WIDTH else NARROW
-    numbers, others = measured[:shown], [number.title for number in measured[shown:]]
+    all_numbers = measured_numbers(recipe, result)
+    column_count = WIDE if console.width >= WIDTH else NARROW
+    numbers, left_out = all_numbers[:column_count], [number.title for number in all_numbers[column_count:]]
     for number in numbers:
         table.add_column(number.title, justify="right", no_wrap=True)
-    for who, row in result[recipe.players].items():
+    for player, row in result[recipe.players].items():
         cells = [_cell(row.get(number.key, ""), number.form) for number in numbers]
-        table.add_row(who, *cells, style="bold" if who == recipe.trained else "")
+        table.add_row(player, *cells, style="bold" if player == recipe.trained else "")
     # Without markup: a run's words may hold brackets.
     console.print(f"\n{fill_form(recipe.title, result)}", markup=False, highlight=False, style="italic", soft_wrap=True)
     console.print(table)
-    if others:
-        console.print(f"Also in the report and in result.json: {', '.join(others)}.", style="dim")
+    if left_out:
+        console.print(f"Also in the report and in result.json: {', '.join(left_out)}.", style="dim")
     if verdict := result.get("verdict"):
         console.print(verdict)
     console.print(f"Note: {result['note']}.", style="dim")
@@ -82,9 +82,9 @@ def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Descr
 def show_table(shown: ShownTable, console: Console) -> None:
     """Print a table of words and numbers."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    first, *others = shown.titles
-    table.add_column(first, no_wrap=True)
-    for title in others:
+    first_title, *other_titles = shown.titles
+    table.add_column(first_title, no_wrap=True)
+    for title in other_titles:
         table.add_column(title, justify="right", no_wrap=True)
     for row in shown.rows:
         table.add_row(*row)

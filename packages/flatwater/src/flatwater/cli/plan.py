@@ -72,11 +72,11 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     table.add_column("", no_wrap=True, style="cyan", min_width=BAR)
     # Two parts of a path: deeper, an optimizer's states would be dozens of lines.
     owners = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])
-    shown = [(name, size) for name, size in owners if size >= LEAST_SHARE * plan.total_bytes]
-    rest = owners[len(shown) :]
-    if rest:
-        shown.append((f"{len(rest)} smaller owners", sum(size for _, size in rest)))
-    for name, size in shown:
+    rows = [(name, size) for name, size in owners if size >= LEAST_SHARE * plan.total_bytes]
+    small_owners = owners[len(rows) :]
+    if small_owners:
+        rows.append((f"{len(small_owners)} smaller owners", sum(size for _, size in small_owners)))
+    for name, size in rows:
         table.add_row(name, *_cells(size, plan.needed_bytes))
     table.add_row("state, exactly", *_cells(plan.total_bytes, plan.needed_bytes), style="bold", end_section=True)
     if plan.mapped:
@@ -88,9 +88,11 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
     if plan.workers:
         state = max(sum(owners.values()) for owners in plan.worker_owners)
-        each = f"{count_phrase(len(plan.workers), 'worker')}, {format_bytes(max(plan.workers))} each"
+        worker_text = f"{count_phrase(len(plan.workers), 'worker')}, {format_bytes(max(plan.workers))} each"
         row = _cells(sum(plan.workers), plan.needed_bytes)
-        table.add_row(*([f"{each}, set aside in the cluster"] if plan.apart else [each, *row]), style="dim")
+        table.add_row(
+            *([f"{worker_text}, set aside in the cluster"] if plan.apart else [worker_text, *row]), style="dim"
+        )
         table.add_row("  the state in each, exactly", *_cells(state, plan.needed_bytes)[:2], style="dim")
     table.add_row(
         f"the {plan.what} at {WHOSE.get(plan.what, 'its')} highest",

@@ -44,6 +44,7 @@ class Report:
         return 0
 
     def _trains(self) -> bool:
+        """Whether a process trains the run now. ConfigError where this is no run folder, which `--every` needs."""
         from flatwater.rundir.layout import open_folder
         from flatwater.rundir.listing import run_state
         from flatwater_watch.errors import ConfigError
@@ -53,6 +54,7 @@ class Report:
         return run_state(open_folder(Path(self.run)), 0, 0) == "training"
 
     def _draw(self) -> None:
+        """Write the page of `run`, a run, a file of a watch or another package's folder, and say where it is."""
         from flatwater.plugins import group_rows, load_row
         from flatwater.rundir.layout import RunFolder
         from flatwater_watch.terminal import say
@@ -60,16 +62,21 @@ class Report:
 
         path = Path(self.run)
         # Pages of other packages are found by a file in the folder: a study is not known here.
-        others = [(kind, where) for kind, (mark, where) in group_rows("pages").items() if (path / mark).is_file()]
+        plugin_pages = [
+            (kind, import_path)
+            for kind, (marker, import_path) in group_rows("pages").items()
+            if (path / marker).is_file()
+        ]
         if path.is_file():
-            written, size = self._write_watch_page()
-        elif others and not RunFolder(path).config.is_file():
-            written, size = self._write_page(*load_row("pages", *others[0])(path))
+            page_file, size = self._write_watch_page()
+        elif plugin_pages and not RunFolder(path).config.is_file():
+            page_file, size = self._write_page(*load_row("pages", *plugin_pages[0])(path))
         else:
-            written, size = self._write_run_page()
-        say(f"{written}  {format_bytes(size)}")
+            page_file, size = self._write_run_page()
+        say(f"{page_file}  {format_bytes(size)}")
 
     def _write_run_page(self) -> tuple[WrittenResult, int]:
+        """Write the page of a run into its folder or, for one at a URL, into the current folder."""
         from flatwater.mirror.download import open_run_folder
         from flatwater.reports.page import run_page
         from flatwater.reports.records import read_run
@@ -78,18 +85,19 @@ class Report:
 
         with open_run_folder(self.run, say, shards=False) as folder:
             run = read_run(folder.path)
-            beside = Path(f"{folder.path.name}.html") if is_url(self.run) else folder.report
-            return self._write_page(beside, lambda: run_page(run))
+            page_file = Path(f"{folder.path.name}.html") if is_url(self.run) else folder.report
+            return self._write_page(page_file, lambda: run_page(run))
 
     def _write_watch_page(self) -> tuple[WrittenResult, int]:
+        """Write the page of a watch beside its file. Returns file and bytes."""
         from datetime import datetime
 
         from flatwater_watch.faces.page import watch_page
         from flatwater_watch.faces.records import read_watch
 
-        told = Path(self.run)
-        seen = read_watch(told)
-        return self._write_page(told.with_suffix(".html"), lambda: watch_page(seen, datetime.now().astimezone()))
+        file = Path(self.run)
+        watch = read_watch(file)
+        return self._write_page(file.with_suffix(".html"), lambda: watch_page(watch, datetime.now().astimezone()))
 
     def _write_page(self, beside: Path, page: Callable[[], str]) -> tuple[WrittenResult, int]:
         """Write the page to the place that --out names, or to `beside`."""

@@ -56,19 +56,19 @@ class Runs:
                 raise ConfigError(
                     f"--page {self.page}: runs at a URL have no reports to link to. Give a folder of runs."
                 )
-        found = list_runs_at(self.folder) if remote else list_runs(Path(self.folder))
-        found = found if self.tag is None else filter_by_tag(found, self.tag)
-        found = found if self.sort is None else rank_runs(found, self.sort)
+        runs = list_runs_at(self.folder) if remote else list_runs(Path(self.folder))
+        runs = runs if self.tag is None else filter_by_tag(runs, self.tag)
+        runs = runs if self.sort is None else rank_runs(runs, self.sort)
         if self.json:
-            sys.stdout.write(json.dumps({"runs": [asdict(run) for run in found]}, indent=1) + "\n")
+            sys.stdout.write(json.dumps({"runs": [asdict(run) for run in runs]}, indent=1) + "\n")
         else:
-            self.show(found)
+            self.show(runs)
         if self.page is not None:
             from flatwater.reports.index_page import index_page
 
-            content = index_page(found, Path(self.folder), self.page.resolve().parent, self.sort)
-            written = write_output(self.page, content.encode(errors="replace"), PAGE)
-            terminal(errors=True).print(f"page  {written}", soft_wrap=True)
+            content = index_page(runs, Path(self.folder), self.page.resolve().parent, self.sort)
+            page_file = write_output(self.page, content.encode(errors="replace"), PAGE)
+            terminal(errors=True).print(f"page  {page_file}", soft_wrap=True)
         return 0
 
     def show(self, found: "Sequence[RunLine]") -> None:
@@ -88,9 +88,9 @@ class Runs:
             return
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         console = terminal()
-        more = max(0, console.width - COLUMNS)
-        table.add_column("run", overflow="fold", max_width=WIDE_NAME + more)
-        crowded = max(len(run.name) for run in found) > NARROW_NAME + more
+        spare_columns = max(0, console.width - COLUMNS)
+        table.add_column("run", overflow="fold", max_width=WIDE_NAME + spare_columns)
+        crowded = max(len(run.name) for run in found) > NARROW_NAME + spare_columns
         for title in ("recipe", "state"):
             table.add_column(title, no_wrap=True)
         table.add_column("rounds", justify="right", no_wrap=True)
@@ -99,9 +99,11 @@ class Runs:
         for title in ("size", "last change"):
             table.add_column(title, justify="right", no_wrap=True)
         for run in found:
-            done, score = f"{run.done}/{run.rounds}", shown_score(run, self.sort)
+            progress, score = f"{run.done}/{run.rounds}", shown_score(run, self.sort)
             state = f"{run.state}*" if run.doubt else run.state
-            table.add_row(run.name, run.trainer, state, done, score, short_bytes(run.bytes), _short_date(run.changed))
+            table.add_row(
+                run.name, run.trainer, state, progress, score, short_bytes(run.bytes), _short_date(run.changed)
+            )
         console.print(table)
         for run in found:
             if run.problem:

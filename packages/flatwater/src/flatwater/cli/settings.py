@@ -47,11 +47,12 @@ class FileSettings:
 
 
 def _load(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
+    """Return the settings of a file that `--config` names, as `load_settings` permits, with the options known."""
     from flatwater.runs.trust import load_settings
 
     # Options that are given replace the file's code, so the file is not asked about it.
-    given = {word[2:].partition("=")[0].replace("-", "_") for word in options if word.startswith("--")}
-    return load_settings(cls, file, given=given)
+    replaced_names = {word[2:].partition("=")[0].replace("-", "_") for word in options if word.startswith("--")}
+    return load_settings(cls, file, given=replaced_names)
 
 
 class RecipeSettings(FileSettings):
@@ -77,9 +78,9 @@ def config_option(options: Sequence[str]) -> Path | None:
 
 def option_value(name: str, options: Sequence[str]) -> str | None:
     """Return the value of `--name VALUE` or `--name=VALUE`, found before the options are read as a whole."""
-    for at, word in enumerate(options):
-        if word == name and at + 1 < len(options):
-            return options[at + 1]
+    for index, word in enumerate(options):
+        if word == name and index + 1 < len(options):
+            return options[index + 1]
         if word.startswith(f"{name}="):
             return word.removeprefix(f"{name}=")
     return None
@@ -95,11 +96,11 @@ def over_folder(options: Sequence[str], begun: str) -> list[str]:
 
 def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
     """Return the value of `--env`, or of `env` in the file of --config, and the options without the former."""
-    given, file = option_value("--env", options), config_option(options)
-    if given is None:
+    env, file = option_value("--env", options), config_option(options)
+    if env is None:
         return (None if file is None else read_toml(file).get("env")), [*options]
-    at = next(n for n, word in enumerate(options) if word == "--env" or word.startswith("--env="))
-    return given, [*options[:at], *options[at + (2 if options[at] == "--env" else 1) :]]
+    index = next(n for n, word in enumerate(options) if word == "--env" or word.startswith("--env="))
+    return env, [*options[:index], *options[index + (2 if options[index] == "--env" else 1) :]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,11 +67,11 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
     try:
         from flatwater.sweeps.opening import SweepOrder
         from flatwater.sweeps.sweep import train_sweep
-    except ModuleNotFoundError as missing:
+    except ModuleNotFoundError as error:
         raise ConfigError(
-            f"sweeps need the package {missing.name}, which is not installed. Install it with: "
+            f"sweeps need the package {error.name}, which is not installed. Install it with: "
             "pip install 'flatwater[sweep]'"
-        ) from missing
+        ) from error
 
     # With --json stdout has the result alone.
     console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
@@ -94,8 +94,8 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
         console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
         return outcome.stop.exit_code
     if outcome.best_trial is None:
-        where = "in its folder" if command.quiet else "above"
-        errors.print(f"no trial of {outcome.folder.path} has finished; the reasons stand {where}", style="red")
+        place_text = "in its folder" if command.quiet else "above"
+        errors.print(f"no trial of {outcome.folder.path} has finished; the reasons stand {place_text}", style="red")
         return FlatwaterError.exit_code
     best = f"flatwater train {outcome.trainer} --config {shlex.quote(str(outcome.folder.best))}"
     console.print(f"\nsweep folder  {outcome.folder.path}\nbest          {best}", markup=False, soft_wrap=True)

@@ -31,8 +31,8 @@ def shipped_commands() -> Mapping[tuple[str, ...], Row]:
 
 def match_command(words: Sequence[str]) -> tuple[str, ...] | None:
     """The command that the first words name. Installed packages are searched where none that ships has this name."""
-    known = (command for table in (shipped_commands, commands) for command in table())
-    return next((command for command in known if tuple(words[: len(command)]) == command), None)
+    candidates = (command for table in (shipped_commands, commands) for command in table())
+    return next((command for command in candidates if tuple(words[: len(command)]) == command), None)
 
 
 def row_of(command: tuple[str, ...]) -> Row:
@@ -50,8 +50,8 @@ def commands() -> Mapping[tuple[str, ...], Row]:
         ConfigError: two installed packages have a command of the same name.
     """
     over_recipes = {
-        (verb, name): (where, line.format(f"`train {name}`") or does)
-        for verb, (where, line) in OVER_RECIPES.items()
+        (verb, name): (import_path, line.format(f"`train {name}`") or does)
+        for verb, (import_path, line) in OVER_RECIPES.items()
         for name, (_, does) in group_rows("recipes").items()
     }
     return over_recipes | {tuple(words.split()): row for words, row in group_rows("commands").items()}

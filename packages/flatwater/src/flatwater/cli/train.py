@@ -87,6 +87,6 @@ class Resume(WithTrust, WithDisplay):
         names = ["rounds", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
         names += ["workers", "cluster", "any_machine", "allow_nan"]
         changes = {name: getattr(self, name) for name in names}
-        more = () if self.rounds is None else ("finished",)
-        run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run
+        further_states = () if self.rounds is None else ("finished",)
+        run = newest_run(Path("runs"), "stopped", *further_states) if self.run is None else self.run
         return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)

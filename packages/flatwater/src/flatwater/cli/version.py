@@ -20,12 +20,12 @@ class Version:
         import json
         import sys
 
-        found = installation_facts()
+        facts = installation_facts()
         if self.json:
-            sys.stdout.write(json.dumps(found, indent=1) + "\n")
+            sys.stdout.write(json.dumps(facts, indent=1) + "\n")
             return 0
-        width = max(map(len, found))
-        sys.stdout.write("".join(f"{name:<{width}}  {value}\n" for name, value in found.items()))
+        width = max(map(len, facts))
+        sys.stdout.write("".join(f"{name:<{width}}  {value}\n" for name, value in facts.items()))
         return 0
 
 
@@ -39,12 +39,12 @@ def installation_facts() -> dict[str, str]:
     try:
         from flatwater.runs.fingerprint import version_facts
         from flatwater.runs.machine import cuda_devices
-    except ModuleNotFoundError as missing:
-        lacking = f"not installed ({missing.name} is missing)"
-        found = {"flatwater": __version__, "torch": lacking, "python": platform.python_version()}
+    except ModuleNotFoundError as error:
+        lacking = f"not installed ({error.name} is missing)"
+        facts = {"flatwater": __version__, "torch": lacking, "python": platform.python_version()}
         devices = "none"
     else:
-        found, devices = version_facts(), ", ".join(cuda_devices()) or "none"
+        facts, devices = version_facts(), ", ".join(cuda_devices()) or "none"
     count = len(allowed_cores())
     machine = {"cpu": f"{cpu_model()}, {count} core{'s' if count != 1 else ''}", "gpu": devices}
-    return found | machine | {"system": platform.platform()}
+    return facts | machine | {"system": platform.platform()}

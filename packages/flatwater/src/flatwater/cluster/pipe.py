@@ -14,7 +14,7 @@ class Pipe:
         """Take the end over.
 
         Args:
-            end: it is closed with the pipe.
+            end: one end of a socket pair; closed with the pipe.
             look: called as often as nothing came or went for `seconds`; left out, the pipe waits for the other end.
             seconds: time between two calls of `look`.
         """
@@ -47,19 +47,20 @@ class Pipe:
         self._end.close()
 
     def _write(self, message: bytes) -> None:
-        left = memoryview(message)
-        while left:
-            left = left[self._transfer_piece(self._end.send, left) :]
+        remaining = memoryview(message)
+        while remaining:
+            remaining = remaining[self._transfer_piece(self._end.send, remaining) :]
 
     def _read(self, count: int) -> bytearray:
-        found = bytearray(count)  # filled in place: a message of a gigabyte is not joined from pieces
-        left = memoryview(found)
-        while left:
-            came = self._transfer_piece(self._end.recv_into, left)
-            if not came:
+        """Return exactly `count` bytes; raise EOFError where the other end closes before."""
+        buffer = bytearray(count)  # filled in place: a message of a gigabyte is not joined from pieces
+        remaining = memoryview(buffer)
+        while remaining:
+            received = self._transfer_piece(self._end.recv_into, remaining)
+            if not received:
                 raise EOFError
-            left = left[came:]
-        return found
+            remaining = remaining[received:]
+        return buffer
 
     def _transfer_piece(self, move: Callable[[memoryview], int], piece: memoryview) -> int:
         """Move as many bytes as go at once, waiting for the first."""

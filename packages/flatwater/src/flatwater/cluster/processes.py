@@ -31,14 +31,14 @@ class Process:
 
     def __init__(self) -> None:
         """Start the process, without waiting for it."""
-        mine, other = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         # Not with the folder of the command first on the search path (-P), where a file may be called like a library.
-        command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(other.fileno()), *_modules_of_user()]
+        command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(child_end.fileno()), *_modules_of_user()]
         # The child alone keeps its end: only then does its death, or this process's, close the connection.
-        with other:
+        with child_end:
             # A worker that read stdin would take it from the run.
-            self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
-        self._pipe = Pipe(mine, self._check_alive, _LOOK_SECONDS)
+            self._process = subprocess.Popen(command, pass_fds=[child_end.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
+        self._pipe = Pipe(own_end, self._check_alive, _LOOK_SECONDS)
         self._still = 0.0
 
     @property

@@ -49,26 +49,26 @@ def join_cluster(address: str) -> None:
     """Join a cluster, once in each process.
 
     Raises:
-        RunError: there is none at that address.
+        RunError: no cluster answers at that address.
     """
     if ray.is_initialized():
         return
-    main = threading.current_thread() is threading.main_thread()
+    is_main = threading.current_thread() is threading.main_thread()
     # Handlers can be set in the main thread alone.
-    kept = signal.getsignal(signal.SIGTERM)
+    handler_before = signal.getsignal(signal.SIGTERM)
     try:
         if address != AUTO:  # Ray itself asks for minutes where nobody answers
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
         ray.init(address=address, log_to_driver=False, configure_logging=False)
-    except (OSError, ValueError, RuntimeError, RaySystemError) as wrong:
+    except (OSError, ValueError, RuntimeError, RaySystemError) as error:
         raise RunError(
-            f"cluster = {address!r}: no Ray cluster answers there: {str(wrong).splitlines()[0]} "
+            f"cluster = {address!r}: no Ray cluster answers there: {str(error).splitlines()[0]} "
             "Start one with `ray start --head`, or use --workers without --cluster."
-        ) from wrong
+        ) from error
     finally:
-        if main:  # Ray puts a handler of its own there, which would end the run without a checkpoint
-            signal.signal(signal.SIGTERM, kept)
+        if is_main:  # Ray puts a handler of its own there, which would end the run without a checkpoint
+            signal.signal(signal.SIGTERM, handler_before)
 
 
 @dataclass(frozen=True)
@@ -86,25 +86,25 @@ class RayNode:
 
 def list_nodes() -> list[RayNode]:
     """Return the machines that are there now, in the order of their names."""
-    found = [
+    nodes = [
         RayNode(
-            name=each["NodeManagerHostname"],
-            identity=each["NodeID"],
-            cores=each["Resources"].get("CPU", 0.0),
-            memory=int(each["Resources"].get("memory", 0)),
-            store=int(each["Resources"].get("object_store_memory", 0)),
+            name=facts["NodeManagerHostname"],
+            identity=facts["NodeID"],
+            cores=facts["Resources"].get("CPU", 0.0),
+            memory=int(facts["Resources"].get("memory", 0)),
+            store=int(facts["Resources"].get("object_store_memory", 0)),
         )
-        for each in ray.nodes()
-        if each["Alive"]
+        for facts in ray.nodes()
+        if facts["Alive"]
     ]
-    return sorted(found, key=lambda node: (node.name, node.identity))
+    return sorted(nodes, key=lambda node: (node.name, node.identity))
 
 
 def object_store_bytes() -> int:
     """Return the bytes that the object stores of all nodes hold, each node's once."""
-    there, left = ray.cluster_resources(), ray.available_resources()
+    total, available = ray.cluster_resources(), ray.available_resources()
     name = "object_store_memory"
-    return int(there.get(name, 0.0) - left.get(name, 0.0))
+    return int(total.get(name, 0.0) - available.get(name, 0.0))
 
 
 def ask_nodes(asked: Sequence[RayNode], target: str, *given: object) -> list[Any]:
@@ -116,9 +116,9 @@ def ask_nodes(asked: Sequence[RayNode], target: str, *given: object) -> list[Any
         given: arguments of the function.
     """
     # Not soft: another node's answer would be of other memory.
-    at = (NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False) for node in asked)
-    said = [_call_there.options(scheduling_strategy=strategy).remote(target, *given) for strategy in at]
-    answers: list[Any] = ray.get(said, timeout=PLACED_SECONDS)
+    strategies = (NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False) for node in asked)
+    references = [_call_there.options(scheduling_strategy=strategy).remote(target, *given) for strategy in strategies]
+    answers: list[Any] = ray.get(references, timeout=PLACED_SECONDS)
     return answers
 
 
@@ -139,10 +139,10 @@ class _RayHost:
 
     def answer(self, message: bytes) -> bytes:
         """Return the answer to one question."""
-        answer = self._answers.answer_message(message)
-        if len(answer) > self._most:
-            raise ValueError(too_large(len(answer), self._most))
-        return answer
+        content = self._answers.answer_message(message)
+        if len(content) > self._most:
+            raise ValueError(too_large(len(content), self._most))
+        return content
 
     def node_and_process(self) -> tuple[str, int]:
         """Return the identity of the node, and the process id there."""
@@ -178,8 +178,10 @@ class RayActor:
         # The smallest, as a worker may come to any node.
         self._most = min(node.store for node in list_nodes()) // STORE_SHARE
         # Soft: a node that is gone is replaced.
-        at = NodeAffinitySchedulingStrategy(node_id=node, soft=True) if node else None
-        self._host = _HostThere.options(num_cpus=threads, memory=memory, scheduling_strategy=at).remote(self._most)
+        strategy = NodeAffinitySchedulingStrategy(node_id=node, soft=True) if node else None
+        self._host = _HostThere.options(num_cpus=threads, memory=memory, scheduling_strategy=strategy).remote(
+            self._most
+        )
         self._where = self._host.node_and_process.remote()
         self._asked: deque[Any] = deque()
         self._placed: tuple[str, int] | None = None
@@ -201,7 +203,7 @@ class RayActor:
         """Post a question.
 
         Raises:
-            RunError: it is larger than a node's object store can take.
+            RunError: the message is larger than a node's object store can take.
         """
         if len(message) > self._most:
             raise RunError(too_large(len(message), self._most))
@@ -213,19 +215,19 @@ class RayActor:
             if self._placed is None:
                 # With the first answer: until then it may wait for room.
                 self._placed = ray.get(self._where, timeout=PLACED_SECONDS)
-            asked = self._asked.popleft()
+            reference = self._asked.popleft()
             still = False
-            while not ray.wait([asked], timeout=LOOK_SECONDS)[0]:
+            while not ray.wait([reference], timeout=LOOK_SECONDS)[0]:
                 still = self._stands_still(kill=still)
-            answer: bytes = ray.get(asked)
-        except GetTimeoutError as wrong:
+            answer: bytes = ray.get(reference)
+        except GetTimeoutError as error:
             raise RunError(
                 f"the cluster had no place for a worker in {PLACED_SECONDS:.0f} s. What it has: "
                 f"{ray.available_resources()}. Use fewer --workers, or add machines."
-            ) from wrong
-        except _LOST as lost:
-            self.exit_reason = str(lost).splitlines()[0]
-            raise EOFError(self.exit_reason) from lost
+            ) from error
+        except _LOST as error:
+            self.exit_reason = str(error).splitlines()[0]
+            raise EOFError(self.exit_reason) from error
         return answer
 
     def _stands_still(self, *, kill: bool) -> bool:
@@ -233,7 +235,7 @@ class RayActor:
         assert self._placed is not None  # noqa: S101  (it was asked)
         identity, pid = self._placed
         with suppress(RayError):  # its node is gone: Ray says so of the actor as well
-            node = next((each for each in list_nodes() if each.identity == identity), None)
+            node = next((candidate for candidate in list_nodes() if candidate.identity == identity), None)
             # Only its node can see that.
             if node and ask_nodes([node], "flatwater_watch.meters.proc:is_stopped", pid)[0]:
                 if kill:

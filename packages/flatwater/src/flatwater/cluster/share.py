@@ -20,10 +20,10 @@ def worker_shares(tiles: int, workers: int) -> list[tuple[int, int]]:
         workers: number of workers that is asked for.
     """
     count = max(1, min(tiles, workers))
-    even, more = divmod(tiles, count)
-    found, low = [], 0
+    even, remainder = divmod(tiles, count)
+    shares, low = [], 0
     for number in range(count):
-        high = low + even + (number < more)
-        found.append((low, high))
+        high = low + even + (number < remainder)
+        shares.append((low, high))
         low = high
-    return found
+    return shares

@@ -37,9 +37,9 @@ def bound_memory(budget: int) -> None:
 
     The limit is on what is reserved (RLIMIT_DATA), of which less is in RAM: the difference of this moment is granted.
     """
-    now, (_, hard) = read_kib_counters("/proc/self/status"), resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = now["VmData"] + max(0, budget - now["RssAnon"]) + SPARE
-    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    counters, (_, hard) = read_kib_counters("/proc/self/status"), resource.getrlimit(resource.RLIMIT_DATA)
+    limit = counters["VmData"] + max(0, budget - counters["RssAnon"]) + SPARE
+    soft = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
@@ -62,23 +62,23 @@ class WorkerSession:
 
     def answer_message(self, message: bytes | bytearray) -> bytes:
         """Answer one question: its result or fault, and whether this process leaves."""
-        name, given = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
+        name, arguments = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
         try:
             if name == "__init__":
-                target, made_of, budget = given
+                target, made_of, budget = arguments
                 make = import_object(target)
                 # After the imports: what they reserve is granted, what the worker computes is bounded.
                 if budget is not None:
                     bound_memory(budget)
-                self._desk, answer = make(made_of), None
+                self._desk, result = make(made_of), None
                 gc.collect()
                 gc.freeze()  # what is alive now is out of the collector's sight: later collections are cheap
             else:
-                answer = getattr(self._desk, name)(*given)
-            return self._pickle_answer("done", answer)
+                result = getattr(self._desk, name)(*arguments)
+            return self._pickle_answer("done", result)
         # As text: the run may lack the class of the exception.
-        except Exception as fault:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
-            return self._pickle_answer(NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc())
+        except Exception as error:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
+            return self._pickle_answer(NO_MEMORY if refused_memory(error) else FAILED, traceback.format_exc())
 
     def _pickle_answer(self, kind: str, answer: object) -> bytes:
         return pickle.dumps((kind, answer, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)

@@ -43,14 +43,14 @@ class WorkerConnection(Protocol):
         """Post a question.
 
         Raises:
-            OSError: it is lost.
+            OSError: the connection is lost.
         """
 
     def receive(self) -> bytes | bytearray:
         """Return the answer to the oldest question.
 
         Raises:
-            OSError, EOFError: it is lost.
+            OSError, EOFError: the connection is lost.
         """
 
     def close(self) -> None:
@@ -115,30 +115,30 @@ class Worker:
 
         Raises:
             RunError: the worker failed, or died again and again.
-            BudgetError: it came to its budget.
+            BudgetError: the worker came to its budget.
         """
         while True:
             try:
-                kind, answer = self._answer()
+                kind, result = self._answer()
                 break
             except (EOFError, OSError):
                 if self._preparing:  # `_replace_` is at work further up, and counts this death
                     raise
                 self._replace_()
         self._waiting.popleft()
-        self.arrays += array_bytes(answer)
+        self.arrays += array_bytes(result)
         if not self._preparing:
             self._deaths = 0  # deaths count against one question alone
         if kind == NO_MEMORY:
-            allowed = "" if self._budget is None else f" of {format_bytes(self._budget)}"
+            budget = "" if self._budget is None else f" of {format_bytes(self._budget)}"
             raise BudgetError(
-                f"worker {self.number} came to its memory budget{allowed}, and was refused more. The newest checkpoint "
+                f"worker {self.number} came to its memory budget{budget}, and was refused more. The newest checkpoint "
                 "is intact: go on with more memory (--budget), or with fewer workers, which compute the same: "
-                f"flatwater resume RUN --workers 1. Its own words:\n{answer}"
+                f"flatwater resume RUN --workers 1. Its own words:\n{result}"
             )
         if kind == FAILED:
-            raise RunError(f"worker {self.number} failed. Its own words:\n{answer}")
-        return answer
+            raise RunError(f"worker {self.number} failed. Its own words:\n{result}")
+        return result
 
     def ask(self, name: str, *given: object) -> Any:  # noqa: ANN401
         """Ask a method and wait for its answer; no other answer may be outstanding."""
@@ -167,10 +167,10 @@ class Worker:
             self._desk.send(message)
 
     def _answer(self) -> Any:  # noqa: ANN401
-        answer = self._desk.receive()
-        self.wire += len(answer)
-        kind, said, self.is_leaving = pickle.loads(answer)  # noqa: S301  (from our own worker)
-        return kind, said
+        message = self._desk.receive()
+        self.wire += len(message)
+        kind, result, self.is_leaving = pickle.loads(message)  # noqa: S301  (from our own worker)
+        return kind, result
 
     def _replace_(self) -> None:
         """Start another process, tell it what the dead one knew, and ask it the unanswered questions."""

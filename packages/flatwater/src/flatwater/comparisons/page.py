@@ -25,7 +25,7 @@ def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
     ]
     return document(
         f"{len(runs)} runs",
-        subtitle=" · ".join(f"{each.letter}: {each.named}" for each in runs),
+        subtitle=" · ".join(f"{run.letter}: {run.named}" for run in runs),
         tiles=_tiles(runs),
         sections=sections,
         footer=f"Written by Flatwater from the runs' folders, {written:%Y-%m-%d %H:%M %Z}.",
@@ -38,20 +38,23 @@ def run_colour(at: int) -> str:
 
 
 def _tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
-    for each in runs:
-        headline, value = each.run.recipe.headline, each.result_numbers.get(each.run.recipe.headline.key)
-        shown = "-" if value is None else headline.write(value)
-        yield Tile(f"{each.letter}: {headline.title}", shown, f"{each.run.done} of {each.run.rounds} rounds")
+    for run in runs:
+        headline, value = run.run.recipe.headline, run.result_numbers.get(run.run.recipe.headline.key)
+        value_text = "-" if value is None else headline.write(value)
+        yield Tile(f"{run.letter}: {headline.title}", value_text, f"{run.run.done} of {run.run.rounds} rounds")
 
 
 def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
-    found = differences_from_first(runs)
-    for each in found:
-        yield Paragraph(each.sentence)
+    """Yield the differences from the first run, the recipe's own charts, the numbers, and what to beware of."""
+    differences = differences_from_first(runs)
+    for difference in differences:
+        yield Paragraph(difference.sentence)
     yield from _own_charts(runs)
     yield _table(runs, number_rows(runs))
     # Each kind of period once: runs of traders share days, and the warning is the same for all of them.
-    for units in dict.fromkeys(each.difference.units for each in found if each.difference is not None):
+    for units in dict.fromkeys(
+        difference.difference.units for difference in differences if difference.difference is not None
+    ):
         yield Paragraph(
             "An interval that holds 0 does not tell the two apart. Runs that were chosen on the "
             f"{units} that they are compared on look better than they are: these are not the {units} of the holdout.",
@@ -60,22 +63,23 @@ def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
 
 
 def _curves(runs: Sequence[ComparedRun]) -> Iterator[Block]:
-    names = {metric: title for each in runs for title, metric in each.run.recipe.curves.items()}
+    """Yield a chart for each curve of any run's recipe, and one of resident memory."""
+    names = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
     charts = [_over_rounds(runs, metric, title) for metric, title in names.items()]
     charts.append(_over_rounds(runs, "memory/resident", "resident memory, MiB", MIB))
-    drawn = [chart for chart in charts if chart is not None]
-    yield from drawn
-    if not drawn:
+    present = [chart for chart in charts if chart is not None]
+    yield from present
+    if not present:
         yield Paragraph("No run has recorded a round yet.", "missing")
 
 
 def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
     """Return a chart of one number of all runs over the rounds; None where no run has it."""
     marks, rounds = [], list[float]()
-    for at, each in enumerate(runs):
-        x, y = finite_points(each.run.metrics.get("round", []), each.run.metrics.get(metric, []))
+    for index, run in enumerate(runs):
+        x, y = finite_points(run.run.metrics.get("round", []), run.run.metrics.get(metric, []))
         if x:
-            marks.append(Line(name=each.letter, x=x, y=[value / unit for value in y], colour=run_colour(at), width=2))
+            marks.append(Line(name=run.letter, x=x, y=[value / unit for value in y], colour=run_colour(index), width=2))
             rounds += x
     if not marks:
         return None
@@ -92,9 +96,9 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
     low, _, high = quantiles(values, n=4)
     # Tukey's fences are 1.5 quartile distances: five leave a learning curve whole, and a single fine out.
     fence = FENCE * (high - low)
-    kept = [value for value in values if low - fence <= value <= high + fence]
-    margin = MARGIN * (max(kept) - min(kept))
-    return None if len(kept) == len(values) or not margin else (min(kept) - margin, max(kept) + margin)
+    inside = [value for value in values if low - fence <= value <= high + fence]
+    margin = MARGIN * (max(inside) - min(inside))
+    return None if len(inside) == len(values) or not margin else (min(inside) - margin, max(inside) + margin)
 
 
 def _own_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
@@ -102,10 +106,10 @@ def _own_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
     recipe = find_installed(runs[0].run.recipe.name)
     if recipe is None or recipe.comparison is None:
         return []
-    found: Sequence[Chart] = recipe.comparison(
-        {each.letter: each.run for each in runs}, [*map(run_colour, range(len(runs)))]
+    charts: Sequence[Chart] = recipe.comparison(
+        {run.letter: run.run for run in runs}, [*map(run_colour, range(len(runs)))]
     )
-    return found
+    return charts
 
 
 def _settings(runs: Sequence[ComparedRun]) -> Iterator[Block]:
@@ -114,4 +118,4 @@ def _settings(runs: Sequence[ComparedRun]) -> Iterator[Block]:
 
 
 def _table(runs: Sequence[ComparedRun], rows: Rows) -> Table:
-    return Table(("", *(each.letter for each in runs)), [(name, *cells) for name, cells in rows])
+    return Table(("", *(run.letter for run in runs)), [(name, *cells) for name, cells in rows])

@@ -46,8 +46,8 @@ class ComparedRun:
     def result_numbers(self) -> Mapping[str, Any]:
         """Numbers of the trained policy; empty where the run has no result."""
         recipe, result = self.run.recipe, self.run.result
-        found: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
-        return found
+        numbers: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class RunDifference:
         """Sentence about the difference."""
         if self.difference is None:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
-        same = f"the same {self.difference.count} {self.difference.units}"
-        return f"{self.letter} {self.difference.told(self.first)}, over {same}."
+        periods = f"the same {self.difference.count} {self.difference.units}"
+        return f"{self.letter} {self.difference.told(self.first)}, over {periods}."
 
 
 def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[ComparedRun]:
@@ -78,24 +78,24 @@ def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared
         say: gets lines about what is downloaded.
 
     Raises:
-        ConfigError: there are too few, too many, or the same twice.
-        RunError: one of them is no run, or damaged.
+        ConfigError: too few runs are named, too many, or one twice.
+        RunError: what is named is no run, or is damaged.
     """
     check_named(runs)  # before runs at a URL are downloaded
-    with ExitStack() as opened:  # copies of runs at a URL go away when all is read
-        return read_compared({run: opened.enter_context(open_run_folder(run, say, shards=False)).path for run in runs})
+    with ExitStack() as copies:  # copies of runs at a URL go away when all is read
+        return read_compared({run: copies.enter_context(open_run_folder(run, say, shards=False)).path for run in runs})
 
 
 def check_named(runs: Sequence[str]) -> None:
     """Refuse runs that cannot be put beside each other.
 
     Raises:
-        ConfigError: there are too few, too many, or the same twice.
+        ConfigError: too few runs are named, too many, or one twice.
     """
     if not 2 <= len(runs) <= MOST_RUNS:  # noqa: PLR2004  (two sides)
         raise ConfigError(f"compare: expected 2 to {MOST_RUNS} run folders, got {len(runs)}. Name the runs to compare.")
     resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]  # one folder by two paths is one run
-    twice = next((run for at, run in enumerate(runs) if resolved[at] in resolved[:at]), None)
+    twice = next((run for index, run in enumerate(runs) if resolved[index] in resolved[:index]), None)
     if twice is not None:
         raise ConfigError(f"compare: {twice} is given twice. Name each run once.")
 
@@ -103,13 +103,13 @@ def check_named(runs: Sequence[str]) -> None:
 def read_compared(folders: Mapping[str, Path]) -> list[ComparedRun]:
     """Return the runs with their letters, in the order in which they are named."""
     letters = zip(ascii_uppercase, folders.items(), strict=False)
-    return [ComparedRun(letter, named, read_run(path)) for letter, (named, path) in letters]
+    return [ComparedRun(letter, name, read_run(path)) for letter, (name, path) in letters]
 
 
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return rows of the settings that are not the same in all runs, in the order of the file."""
-    flat = [_settings(each.run) for each in runs]
-    names = dict.fromkeys(name for each in runs for name in _flat(each.run.config))
+    flat = [_settings(run.run) for run in runs]
+    names = dict.fromkeys(name for run in runs for name in _flat(run.run.config))
     rows = [(name, [_setting(settings[name]) if name in settings else NOTHING for settings in flat]) for name in names]
     return [(name, cells) for name, cells in rows if len({*cells}) > 1]
 
@@ -124,10 +124,10 @@ def _settings(run: RunRecords) -> dict[str, Any]:
 
 
 def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in settings.items():
-        found |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
-    return found
+        flat |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+    return flat
 
 
 def _setting(value: object) -> str:
@@ -139,30 +139,32 @@ def _setting(value: object) -> str:
 def number_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return rows of how far each run is, the last value of its curves, and the numbers of its result."""
     rows: Rows = [
-        ("state", [each.run.state for each in runs]),
-        ("rounds", [f"{each.run.done}/{each.run.rounds}" for each in runs]),
-        ("time a round", [_pace(each.run) for each in runs]),
-        ("resident", [format_bytes(each.run.ledger[-1].resident) if each.run.ledger else NOTHING for each in runs]),
+        ("state", [run.run.state for run in runs]),
+        ("rounds", [f"{run.run.done}/{run.run.rounds}" for run in runs]),
+        ("time a round", [_pace(run.run) for run in runs]),
+        ("resident", [format_bytes(run.run.ledger[-1].resident) if run.run.ledger else NOTHING for run in runs]),
     ]
     # By metric: runs of several recipes may name one curve in different ways.
-    curves = {metric: title for each in runs for title, metric in each.run.recipe.curves.items()}
+    curves = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
     rows += [
-        (title, [_format_last(each.run.metrics.get(metric, [])) for each in runs]) for metric, title in curves.items()
+        (title, [_format_last(run.run.metrics.get(metric, [])) for run in runs]) for metric, title in curves.items()
     ]
-    numbers = {number.key: number for each in runs for number in each.run.recipe.numbers}
+    numbers = {number.key: number for run in runs for number in run.run.recipe.numbers}
     for key, number in numbers.items():
-        rows.append((number.title, [_format_value(each.result_numbers.get(key), number.form) for each in runs]))
-    against = {each.run.recipe.headline.against: each.run.recipe.headline for each in runs}
-    for who, headline in against.items():
-        others = [(each.run.result or {}).get(each.run.recipe.players, {}).get(who, {}) for each in runs]
+        rows.append((number.title, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
+    against = {run.run.recipe.headline.against: run.run.recipe.headline for run in runs}
+    for baseline, headline in against.items():
+        baseline_numbers = [(run.run.result or {}).get(run.run.recipe.players, {}).get(baseline, {}) for run in runs]
         title = numbers[headline.key].title if headline.key in numbers else headline.title
-        rows.append((f"{who}: {title}", [_format_value(row.get(headline.key), headline.form) for row in others]))
+        rows.append(
+            (f"{baseline}: {title}", [_format_value(row.get(headline.key), headline.form) for row in baseline_numbers])
+        )
     return [(name, cells) for name, cells in rows if {*cells} != {NOTHING}]
 
 
 def _format_last(values: Iterable[float]) -> str:
-    known = [value for value in values if isfinite(value)]
-    return f"{known[-1]:.4g}" if known else NOTHING
+    finite_values = [value for value in values if isfinite(value)]
+    return f"{finite_values[-1]:.4g}" if finite_values else NOTHING
 
 
 def _format_value(value: float | None, form: str) -> str:
@@ -177,47 +179,48 @@ def _pace(run: RunRecords) -> str:
 
 def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
     """Return the difference of each run from the first."""
-    first, *others = runs
-    return [_compare_to_first(each, first) for each in others]
+    first, *later_runs = runs
+    return [_compare_to_first(run, first) for run in later_runs]
 
 
 def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
+    """Return the difference of a run from the first by its recipe's rule, or the reason why there is none."""
     recipe = find_installed(first.run.recipe.name)
     if recipe is None or recipe.difference is None:
         return RunDifference(own.letter, first.letter, None, f"the recipe {first.run.recipe.name} has no rule for one")
     try:
-        found: Difference = recipe.difference({each.letter: each.run for each in (own, first)})
-    except NoDifferenceError as fault:
-        return RunDifference(own.letter, first.letter, None, str(fault))
-    return RunDifference(own.letter, first.letter, found)
+        difference: Difference = recipe.difference({run.letter: run.run for run in (own, first)})
+    except NoDifferenceError as error:
+        return RunDifference(own.letter, first.letter, None, str(error))
+    return RunDifference(own.letter, first.letter, difference)
 
 
 def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
     """Return the whole comparison as plain values."""
-    flat, differing = [_settings(each.run) for each in runs], [name for name, _ in setting_rows(runs)]
-    found = {
+    flat, differing = [_settings(run.run) for run in runs], [name for name, _ in setting_rows(runs)]
+    comparison = {
         "runs": [
             {
-                "letter": each.letter,
-                "run": each.named,
-                "state": each.run.state,
-                "done": each.run.done,
-                "rounds": each.run.rounds,
+                "letter": run.letter,
+                "run": run.named,
+                "state": run.run.state,
+                "done": run.run.done,
+                "rounds": run.run.rounds,
                 "settings": {name: settings.get(name) for name in differing},
-                "metrics": {name: column[-1] for name, column in each.run.metrics.items() if column},
-                "result": dict(each.result_numbers) or None,
+                "metrics": {name: column[-1] for name, column in run.run.metrics.items() if column},
+                "result": dict(run.result_numbers) or None,
             }
-            for each, settings in zip(runs, flat, strict=True)
+            for run, settings in zip(runs, flat, strict=True)
         ],
         "differences": [
             {
-                "run": one.letter,
-                "against": one.first,
-                "days": 0 if one.difference is None else one.difference.count,
-                "reason": one.reason or None,
-                "interval": None if one.difference is None else one.difference.values,
+                "run": difference.letter,
+                "against": difference.first,
+                "days": 0 if difference.difference is None else difference.difference.count,
+                "reason": difference.reason or None,
+                "interval": None if difference.difference is None else difference.difference.values,
             }
-            for one in differences_from_first(runs)
+            for difference in differences_from_first(runs)
         ],
     }
-    return cast("dict[str, Any]", plain_json_value(found))  # JSON has no NaN
+    return cast("dict[str, Any]", plain_json_value(comparison))  # JSON has no NaN

@@ -192,8 +192,8 @@ def write_config(config: object, path: Path) -> None:
 def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
     """Keep other processes from writing the same run; the system frees the lock when this process ends.
 
-    The held folder: whoever renames it or puts another in its place takes its files along, those to come as well.
-        The folder, held: who renames it or puts another in its place takes its files along, those to come as well.
+    Yields the folder, held: whoever renames it or puts another in its place takes its files along, those to come as
+    well.
 
     Raises:
         RunError: another process trains this run now.
