@@ -159,8 +159,8 @@ def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -
             # Written to in the meantime: the bytes that were hashed are not those that a restore would read.
             if file_mark(os.fstat(file.fileno())) != file_mark(status_before):
                 return f"{short_shard_name(shard)}: it changed while it was read"
-    except DamagedError as error:
-        return str(error)
+    except DamagedError as damage:
+        return str(damage)
     except OSError as error:
         return f"{short_shard_name(shard)}: it cannot be read ({error.strerror or error})"
     return ShardReading(spans, file_mark(status_before))

@@ -313,15 +313,15 @@ def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> 
         saved: a manifest's `facts`.
         current: the same facts of the run that wants to go on. Nested mappings are compared name by name, lists whole.
     """
-    saved_values, current_values = (
+    earlier, present = (
         dict(_flatten_facts(to_plain_json(saved), "")),
         dict(_flatten_facts(to_plain_json(current), "")),
     )
-    names = [*saved_values, *(name for name in current_values if name not in saved_values)]
+    names = [*earlier, *(name for name in present if name not in earlier)]
     return [
-        f"{name}: {saved_values.get(name, _ABSENT)} in the checkpoint, {current_values.get(name, _ABSENT)} now"
+        f"{name}: {earlier.get(name, _ABSENT)} in the checkpoint, {present.get(name, _ABSENT)} now"
         for name in names
-        if saved_values.get(name, _ABSENT) != current_values.get(name, _ABSENT)
+        if earlier.get(name, _ABSENT) != present.get(name, _ABSENT)
     ]
 
 

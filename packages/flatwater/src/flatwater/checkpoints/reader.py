@@ -71,26 +71,30 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
 
 def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -> list[_LeafPair]:
     """Return leaves of the run beside those of the checkpoint, once every one has its counterpart."""
-    prefix = "" if below is None else f"{below}."
-    run_leaves = {prefix + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
+    scope = "" if below is None else f"{below}."
+    run_leaves = {scope + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
     items = {path: make_payload(leaf) for path, leaf in run_leaves.items()}
-    records = {record.path: record for record in intact.manifest.leaves if below is None or record.path in run_leaves}
+    saved_records = {
+        record.path: record for record in intact.manifest.leaves if below is None or record.path in run_leaves
+    }
     # All differences are collected before one error: a user mends a configuration once, not leaf by leaf.
     differences = [
-        f"{path}: {records[path]} in the checkpoint, absent in this run" for path in records if path not in run_leaves
+        f"{path}: {saved_records[path]} in the checkpoint, absent in this run"
+        for path in saved_records
+        if path not in run_leaves
     ]
     for path, leaf in run_leaves.items():
-        if path not in records:
+        if path not in saved_records:
             differences.append(f"{path}: absent in the checkpoint, {items[path] or repr(leaf.value)} in this run")
         else:
-            differences += _leaf_differences(leaf, items[path], records[path], intact.spans.get(path))
+            differences += _leaf_differences(leaf, items[path], saved_records[path], intact.spans.get(path))
     if differences:
         raise CheckpointError(
             f"{intact.manifest.file} does not fit this run: {_list_lines(differences)}\n"
             "Resume with the configuration that the run was started with (config.toml in its folder), "
             "or start a new run in another folder."
         )
-    return [_LeafPair(leaf, items[path], records[path]) for path, leaf in run_leaves.items()]
+    return [_LeafPair(leaf, items[path], saved_records[path]) for path, leaf in run_leaves.items()]
 
 
 def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span: LeafSpan | None) -> list[str]:

@@ -27,14 +27,14 @@ class ClusterCheck:
         ray, refused_nodes = import_ray_module(), 0
         ray.connect(self.address)
         own_facts, nodes = version_facts(), ray.nodes()
-        for node, node_facts in zip(
+        for node, their_facts in zip(
             nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts"), strict=True
         ):
             # Names of this machine: a fact that only the other one has says nothing about the numbers.
             differences = [
-                f"{name} {node_facts[name]} there, {own_facts[name]} here"
+                f"{name} {their_facts[name]} there, {own_facts[name]} here"
                 for name in own_facts
-                if node_facts[name] != own_facts[name]
+                if their_facts[name] != own_facts[name]
             ]
             refused_nodes += bool(differences)
             say(

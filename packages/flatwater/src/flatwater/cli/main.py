@@ -71,9 +71,9 @@ def run_and_report(words: list[str], errors: TextIO) -> int:
     except FlatwaterError as error:
         print_error(errors, with_traceback(error, words))
         return error.exit_code
-    except Terminated as error:
-        print_error(errors, "interrupted" if error.number == SIGINT else f"ended by {error}", label="")
-        return SIGNALLED + error.number
+    except Terminated as ending:
+        print_error(errors, "interrupted" if ending.number == SIGINT else f"ended by {ending}", label="")
+        return SIGNALLED + ending.number
     except KeyboardInterrupt:  # of a handler that the program which calls has set
         print_error(errors, "interrupted", label="")
         return INTERRUPTED

@@ -225,9 +225,9 @@ class RayActor:
                 f"the cluster had no place for a worker in {PLACED_SECONDS:.0f} s. What it has: "
                 f"{ray.available_resources()}. Use fewer --workers, or add machines."
             ) from error
-        except _LOST as error:
-            self.exit_reason = str(error).splitlines()[0]
-            raise EOFError(self.exit_reason) from error
+        except _LOST as loss:
+            self.exit_reason = str(loss).splitlines()[0]
+            raise EOFError(self.exit_reason) from loss
         return answer
 
     def _stands_still(self, *, kill: bool) -> bool:

@@ -153,11 +153,14 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
     for key, number in numbers.items():
         rows.append((number.title, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
     against = {run.run.recipe.headline.against: run.run.recipe.headline for run in runs}
-    for baseline, headline in against.items():
-        baseline_numbers = [(run.run.result or {}).get(run.run.recipe.players, {}).get(baseline, {}) for run in runs]
+    for reference, headline in against.items():
+        reference_numbers = [(run.run.result or {}).get(run.run.recipe.players, {}).get(reference, {}) for run in runs]
         title = numbers[headline.key].title if headline.key in numbers else headline.title
         rows.append(
-            (f"{baseline}: {title}", [_format_value(row.get(headline.key), headline.form) for row in baseline_numbers])
+            (
+                f"{reference}: {title}",
+                [_format_value(row.get(headline.key), headline.form) for row in reference_numbers],
+            )
         )
     return [(name, cells) for name, cells in rows if {*cells} != {NOTHING}]
 

@@ -31,8 +31,8 @@ class Code:
 
     def is_foreign(self, value: str) -> bool:
         """Return whether the value names code that may be somebody else's."""
-        kind, colon, rest = value.partition(":")
-        return bool(value.strip()) if self.whole else bool(colon) and not (kind in self.kinds and ":" not in rest)
+        kind, colon, name = value.partition(":")
+        return bool(value.strip()) if self.whole else bool(colon) and not (kind in self.kinds and ":" not in name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +68,29 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: s
     """
     declared = {} if cls is None else code_fields(cls)
     tables: dict[str, Any] = {} if cls is None else _tables(cls)
-    known = set() if cls is None else {field.name for field in fields(cls)}
+    field_names = set() if cls is None else {field.name for field in fields(cls)}
     for name, value in settings.items():
         path = f"{above}.{name}" if above else name
         # By its name and not by its class: which class it is follows from this very setting.
         if name == "trainer" and not above:
-            marked: Code | None = TRAINER
+            code: Code | None = TRAINER
         elif name in declared:
-            marked = declared[name]
+            code = declared[name]
         elif isinstance(value, Mapping):
             yield from find_named_code(tables.get(name), value, path)
             continue
         else:
-            marked = None
+            code = None
         # A text in a place that no class knows counts where it looks like code: better one question too many.
         for text in _texts(value):
-            if marked.is_foreign(text) if marked else name not in known and _NAME.match(text):
-                yield NamedCode(path, text, marked or TRAINER)
+            if code.is_foreign(text) if code else name not in field_names and _NAME.match(text):
+                yield NamedCode(path, text, code or TRAINER)
 
 
 def code_fields(cls: type[Any]) -> Mapping[str, Code]:
     """Return the fields of a configuration's class that name code."""
-    found = ((f.name, declared_extras(f.type, Code)) for f in fields(cls))
-    return {name: extras[0] for name, extras in found if extras}
+    declared = ((f.name, declared_extras(f.type, Code)) for f in fields(cls))
+    return {name: extras[0] for name, extras in declared if extras}
 
 
 def _tables(cls: type[Any]) -> dict[str, Any]:
@@ -98,6 +98,7 @@ def _tables(cls: type[Any]) -> dict[str, Any]:
 
 
 def _texts(value: object) -> Iterator[str]:
+    """Yield every text in a value of a configuration file, however deep, keys of tables left out."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

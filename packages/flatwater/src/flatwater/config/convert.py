@@ -38,7 +38,7 @@ def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object: 
     """Return `given` as a value of the `declared` type.
 
     Raises:
-        ConfigError: it does not fit; the message names `path`, what was given and what is wanted.
+        ConfigError: the value does not fit; the message names `path`, what was given and what is wanted.
     """
     options = [option for option in get_args(declared) if option is not types.NoneType]
     if _is_union(declared) and len(options) == 1 and given is not None:
@@ -47,13 +47,13 @@ def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object: 
         return nested(declared, given, path)
     try:
         return msgspec.convert(given, declared, strict=True, dec_hook=_path)  # strict: "1" is no number
-    except msgspec.ValidationError as fault:
+    except msgspec.ValidationError as error:
         # msgspec names the place in a list alone, so that the message can quote the entry and not the whole list.
-        entry = re.search(r"at `\$\[(\d+)\]", str(fault))
+        entry = re.search(r"at `\$\[(\d+)\]", str(error))
         if entry is None:
             raise _conversion_error(declared, given, path) from None
-        at = int(entry[1])  # asked for alone, it is refused by its own path
-        return from_plain(options[0 if options[-1] is Ellipsis else at], given[at], f"{path}[{at}]", nested)
+        index = int(entry[1])  # asked for alone, it is refused by its own path
+        return from_plain(options[0 if options[-1] is Ellipsis else index], given[index], f"{path}[{index}]", nested)
 
 
 def _is_union(declared: object) -> bool:
@@ -67,9 +67,10 @@ def _path(declared: type, given: object) -> Path:
 
 
 def _conversion_error(declared: object, given: object, path: str) -> ConfigError:
+    """Return the error of a value that is not of the declared type, in words for the user."""
     if get_origin(declared) is Literal:
-        known = [option for option in get_args(declared) if isinstance(option, str)]
-        hint = did_you_mean(given, known) if isinstance(given, str) else ""
+        literals = [option for option in get_args(declared) if isinstance(option, str)]
+        hint = did_you_mean(given, literals) if isinstance(given, str) else ""
         return ConfigError(f"{path} = {short_repr(given)}: must be {type_in_words(declared)}.{hint}")
     if isinstance(given, list | tuple) and get_origin(declared) is tuple:
         items = get_args(declared)

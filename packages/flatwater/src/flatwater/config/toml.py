@@ -49,16 +49,16 @@ def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dic
         text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
         _require_short_keys(text)  # before tomllib sees it
         return tomllib.loads(text)
-    except RecursionError as fault:
+    except RecursionError as error:
         raise ConfigError(
             f"{path}: its values are nested too deeply. Settings are at most three tables deep."
-        ) from fault
-    except UnicodeDecodeError as fault:
-        raise ConfigError(f"{path}: not a text file in UTF-8 (byte {fault.start}). Save it as UTF-8.") from fault
-    except ValueError as fault:  # also a number of more digits than Python converts, of which tomllib does not speak
-        raise ConfigError(f"{path}: not valid TOML: {fault}.{_faulty_line(text, str(fault))} {_WRITTEN}") from fault
-    except OSError as fault:
-        raise ConfigError(f"{path}: cannot be read: {fault.strerror}. Give the path of a TOML file.") from fault
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file in UTF-8 (byte {error.start}). Save it as UTF-8.") from error
+    except ValueError as error:  # also a number of more digits than Python converts, of which tomllib does not speak
+        raise ConfigError(f"{path}: not valid TOML: {error}.{_faulty_line(text, str(error))} {_WRITTEN}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}. Give the path of a TOML file.") from error
 
 
 _OTHERS = {
@@ -79,14 +79,14 @@ def _require_short_keys(text: str) -> None:
     Raises:
         ValueError: a key has more parts.
     """
-    for part in re.finditer(r"[^,=\[\]{}\n#]+", text):
-        if part[0].count(".") > MOST_DOTS:
-            raise ValueError(f"{short_repr(part[0])}: more than {MOST_DOTS} dots")
+    for text_part in re.finditer(r"[^,=\[\]{}\n#]+", text):
+        if text_part[0].count(".") > MOST_DOTS:
+            raise ValueError(f"{short_repr(text_part[0])}: more than {MOST_DOTS} dots")
 
 
 def _faulty_line(text: str, fault: str) -> str:
-    found, lines = re.search(r"at line (\d+)", fault), text.split("\n")
-    return f" That line is {short_repr(lines[int(found[1]) - 1])}." if found else ""
+    match, lines = re.search(r"at line (\d+)", fault), text.split("\n")
+    return f" That line is {short_repr(lines[int(match[1]) - 1])}." if match else ""
 
 
 _WRITTEN = "Write NAME = VALUE, each name once, texts in quotes, and tables as [NAME]."
@@ -105,33 +105,36 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
             value, or a value that the class itself refuses.
     """
     try:
-        built = _build(cls, mapping, "")
-    except ConfigError as fault:
-        raise ConfigError(f"{where}: {fault}") from fault
-    assert isinstance(built, cls)  # noqa: S101  (for the type checker: `_build` calls `cls`)
-    return built
+        config = _build(cls, mapping, "")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    assert isinstance(config, cls)  # noqa: S101  (for the type checker: `_build` calls `cls`)
+    return config
 
 
 def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
+    """Return the `cls` of a table of settings; `path` is the table's dotted name, empty for the whole file."""
     cls = variant_class(cls, mapping)  # which class it is may follow from one of its settings
-    known = {f.name: f for f in fields(cls)}
+    fields_by_name = {f.name: f for f in fields(cls)}
     hints = get_type_hints(cls)
     values: dict[str, object] = {}
-    for name, given in mapping.items():
+    for name, value in mapping.items():
         dotted = f"{path}.{name}" if path else name
         # Removed before unknown: an old file says what to write now.
         if name in removed_settings(cls):
             raise ConfigError(f"{dotted}: is no longer a setting. {removed_settings(cls)[name]}")
-        if name not in known:
+        if name not in fields_by_name:
             if reason := absent_settings(cls).get(name):
                 raise ConfigError(f"{dotted}: {reason}")
             # A setting in the wrong table is a likelier slip than a misspelt one.
-            below = ", ".join(f"{path}.{table}.{name}".lstrip(".") for table in known if name in _names(hints[table]))
-            hint = f" There is {below}." if below else did_you_mean(name, list(known))
-            hint = hint or f" Expected one of {', '.join(known)}."
+            elsewhere = ", ".join(
+                f"{path}.{table}.{name}".lstrip(".") for table in fields_by_name if name in _names(hints[table])
+            )
+            hint = f" There is {elsewhere}." if elsewhere else did_you_mean(name, list(fields_by_name))
+            hint = hint or f" Expected one of {', '.join(fields_by_name)}."
             raise ConfigError(f"{dotted}: there is no such setting.{hint}")
-        values[name] = from_plain(hints[name], given, dotted, _build)
-    for name, declared in known.items():
+        values[name] = from_plain(hints[name], value, dotted, _build)
+    for name, declared in fields_by_name.items():
         if name not in values and _has_no_default(declared):
             raise ConfigError(
                 f"{f'{path}.{name}' if path else name}: is missing and has no default. "
@@ -171,6 +174,7 @@ def dumps_config(config: object) -> str:
 
 
 def _lines(config: object, table: str) -> Iterator[str]:
+    """Yield the lines of a configuration as TOML, each setting below its documentation; `table` is its dotted name."""
     cls: Any = type(config)
     documented = field_docs(cls)
     nested: list[tuple[str, object]] = []
@@ -195,6 +199,7 @@ def _comment(text: str) -> Iterator[str]:
 
 
 def _literal(value: object) -> str:
+    """Return a plain value as TOML. TypeError for a value that no setting has."""
     if isinstance(value, bool):  # before int: True is one
         return "true" if value else "false"
     if isinstance(value, int | float):

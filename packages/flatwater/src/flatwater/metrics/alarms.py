@@ -42,13 +42,13 @@ def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alar
         arrays: one number a member (a norm or a mean is enough: it is not finite where one of its terms is not),
             under `inputs/*`, `losses/*`, `gradients/*` or `weights/*`.
     """
-    found = []
-    for where, values in arrays.items():
+    alarms = []
+    for name, values in arrays.items():
         bad = [str(member) for member, value in enumerate(values) if not isfinite(value)]
         if bad:
-            message = f"{where} is NaN or infinite for member {', '.join(bad)}. {_remedy(where)}"
-            found.append(Alarm("not finite", where, message, round))
-    return found
+            message = f"{name} is NaN or infinite for member {', '.join(bad)}. {_remedy(name)}"
+            alarms.append(Alarm("not finite", name, message, round))
+    return alarms
 
 
 def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
@@ -58,6 +58,7 @@ def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
 
 
 def _remedy(where: str) -> str:
+    """Return what to do about a number that is not finite in an array under `inputs/*`, `losses/*` and so on."""
     remedies = {
         "inputs": "Look at the panel with `flatwater panel show`: a price or a feature is not a number there.",
         "losses": "Lower the learning rates, or bound the rewards; the checkpoint before this round is sound.",
@@ -80,12 +81,12 @@ def skipped_steps(round: int, skipped: Mapping[str, int], taken: int) -> list[Al
     return [
         Alarm(
             "skipped steps",
-            who,
-            f"{who.capitalize()} skipped {count} of {taken} optimizer steps, so it learned less than the others. "
+            learner,
+            f"{learner.capitalize()} skipped {count} of {taken} optimizer steps, so it learned less than the others. "
             "A few after a start in bf16 are harmless; lower the learning rates if they go on.",
             round,
         )
-        for who, count in skipped.items()
+        for learner, count in skipped.items()
         if count
     ]
 
@@ -116,10 +117,11 @@ def constant_policies(round: int, deviation: Mapping[str, float]) -> list[Alarm]
             acts (`member 3`, `champion`).
     """
     # `not >`, so that NaN is found as well.
-    return [_constant(round, who, value) for who, value in deviation.items() if not value > CONSTANT]
+    return [_constant(round, agent, value) for agent, value in deviation.items() if not value > CONSTANT]
 
 
 def _constant(round: int, who: str, deviation: float) -> Alarm:
+    """Return the alarm of a policy whose actions deviate by less than `CONSTANT`, or by NaN."""
     if isnan(deviation):
         return Alarm("not finite", who, f"The actions of {who} are NaN or infinite. {_remedy('weights')}", round)
     message = (
@@ -139,12 +141,12 @@ def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
     return [
         Alarm(
             "never trades",
-            who,
-            f"The policy of {who} opened no position in any episode of the round. "
+            agent,
+            f"The policy of {agent} opened no position in any episode of the round. "
             "Early in a run, learning and selection mend this; later, nothing that it sees may be worth its costs.",
             round,
         )
-        for who, count in trades.items()
+        for agent, count in trades.items()
         if count == 0
     ]
 
@@ -205,13 +207,20 @@ def above_formula(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
     """
     if "lost" not in exchange or exchange["moved"] <= exchange["formula"]:
         return []
-    moved, formula = format_bytes(exchange["moved"]), format_bytes(exchange["formula"])
-    why = (
+    moved_bytes, formula_bytes = format_bytes(exchange["moved"]), format_bytes(exchange["formula"])
+    cause = (
         f"Workers lost: {exchange['lost']}. New ones were sent the state of these: look at their machines."
         if exchange["lost"]
         else "No worker was lost. A checkpoint within the round (SIGUSR2) takes more; the formula misses anything else."
     )
-    return [Alarm("wire", "workers", f"{moved} of numbers went to workers and came back, not {formula}. {why}", round)]
+    return [
+        Alarm(
+            "wire",
+            "workers",
+            f"{moved_bytes} of numbers went to workers and came back, not {formula_bytes}. {cause}",
+            round,
+        )
+    ]
 
 
 MANY = 1 / 3
@@ -228,13 +237,13 @@ def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
         members: number of members.
     """
     few = [alarm for alarm in alarms if alarm.where.startswith(MEMBER) and alarm.kind != NOT_FINITE]
-    kept = [alarm for alarm in alarms if alarm not in few]
+    lasting = [alarm for alarm in alarms if alarm not in few]
     for kind in dict.fromkeys(alarm.kind for alarm in few):
-        found = [alarm for alarm in few if alarm.kind == kind]
-        if found and len(found) >= MANY * members:
-            message = f"{len(found)} of {members} members, {found[0].where} among them: {found[0].message}"
-            kept.append(replace(found[0], where="members", message=message))
-    return kept
+        same_kind = [alarm for alarm in few if alarm.kind == kind]
+        if same_kind and len(same_kind) >= MANY * members:
+            message = f"{len(same_kind)} of {members} members, {same_kind[0].where} among them: {same_kind[0].message}"
+            lasting.append(replace(same_kind[0], where="members", message=message))
+    return lasting
 
 
 MEMBER, NOT_FINITE = "member ", "not finite"
@@ -242,8 +251,8 @@ MEMBER, NOT_FINITE = "member ", "not finite"
 
 def name_by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
     """Return one number a member as `member 0`, `member 1`, ...; the champion's under `champion` where there is one."""
-    named = {f"{MEMBER}{member}": value for member, value in enumerate(values)}
-    return named if champion is None else named | {"champion": champion}
+    numbers = {f"{MEMBER}{member}": value for member, value in enumerate(values)}
+    return numbers if champion is None else numbers | {"champion": champion}
 
 
 def take_new_alarms_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
@@ -265,15 +274,15 @@ def group_by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
 def alarm_lines(alarms: Sequence[Alarm]) -> list[str]:
     """Return one line for each kind of alarm: the first of its kind in full, then where else the same was found."""
     lines = []
-    for first, *others in group_by_kind(alarms):
-        more = f" The same holds for {', '.join(other.where for other in others)}." if others else ""
-        lines.append(f"round {first.round}: {first.message}{more}")
+    for first, *repeats in group_by_kind(alarms):
+        places = f" The same holds for {', '.join(alarm.where for alarm in repeats)}." if repeats else ""
+        lines.append(f"round {first.round}: {first.message}{places}")
     return lines
 
 
 def repeat_lines(seen: Counter[tuple[str, str]]) -> list[str]:
     """Return one line for each alarm that came more than once, the most frequent first, for the end of a run."""
-    return [f"{kind}: {where}, in {count} rounds" for (kind, where), count in seen.most_common() if count > 1]
+    return [f"{kind}: {place}, in {count} rounds" for (kind, place), count in seen.most_common() if count > 1]
 
 
 def _kind(alarm: Alarm) -> str:

@@ -169,19 +169,19 @@ class ConsoleTable:
 
     def phase(self, name: str, done: int, total: int) -> None:
         """Move the bar: `done` of `total` parts of the phase `name` of this round. Cheap enough for any loop."""
-        now = self._clock()
+        time_now = self._clock()
         self._steps = (done, total)
         if name != self._phase:
-            self._phase, self._phase_began = name, now
-        elif now - self._shown_at < REFRESH_SECONDS and done < total:
+            self._phase, self._phase_began = name, time_now
+        elif time_now - self._shown_at < REFRESH_SECONDS and done < total:
             return
-        self._shown_at = now
+        self._shown_at = time_now
         self._bar.update(
             self._task,
             description=name,
             completed=done,
             total=total,
-            left=self._forecast(now, done, total),
+            left=self._forecast(time_now, done, total),
             round=f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}",
         )
         if not self._bar.disable:
@@ -190,28 +190,30 @@ class ConsoleTable:
     def report_progress_(self) -> None:
         """Say how far a round has come that has said nothing for 10 seconds: a step may take longer than that."""
         # In the ticker's thread; the bar of rich has a lock of its own.
-        now, (done, total) = self._clock(), self._steps
-        if not is_due(now, self._round_began, self._told_at):
+        time_now, (done_steps, total) = self._clock(), self._steps
+        if not is_due(time_now, self._round_began, self._told_at):
             return
-        self._told_at = now
-        within = self._course.line() if self._course is not None else ""
+        self._told_at = time_now
+        step_progress = self._course.line() if self._course is not None else ""
         if not self._bar.disable:
-            self._bar.update(self._task, description=f"{self._phase} ({within})" if within else self._phase)
+            self._bar.update(
+                self._task, description=f"{self._phase} ({step_progress})" if step_progress else self._phase
+            )
             self._bar.refresh()
             return
-        at = f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}"
-        parts = [f"{format_duration(now - self._round_began)} so far"]
+        round_text = f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}"
+        parts = [f"{format_duration(time_now - self._round_began)} so far"]
         if self._phase:  # once a phase is done, what is at work is the next one, of which no step is done yet
-            parts += [f"{self._phase} {done}/{total}" if done < total else f"{self._phase} done"]
-        left = self._forecast(now, done, total) if done < total or self._took else ""
-        parts += [within, left]
-        self._print(f"{'':>{FIRST}} {at}: {', '.join(filter(None, parts))}", "dim")
+            parts += [f"{self._phase} {done_steps}/{total}" if done_steps < total else f"{self._phase} done"]
+        forecast = self._forecast(time_now, done_steps, total) if done_steps < total or self._took else ""
+        parts += [step_progress, forecast]
+        self._print(f"{'':>{FIRST}} {round_text}: {', '.join(filter(None, parts))}", "dim")
 
     def round(self, metrics: Metrics, memory: str = "") -> None:
         """Print the row of the round that just ended, and a line about its memory where that has changed."""
-        now = self._clock()
-        self._took.append(now - self._round_began)
-        self._round_began = self._told_at = now
+        time_now = self._clock()
+        self._took.append(time_now - self._round_began)
+        self._round_began = self._told_at = time_now
         self._phase, self._steps = "", (0, 0)
         self._done += 1
         if self._rows % ROWS_PER_HEADER == 0:
@@ -220,8 +222,11 @@ class ConsoleTable:
         self._rows += 1
         timed = {**metrics, WHOLE.name: self._took[-1]}
         self._print(row_line(f"{self._done}/{self._total}", timed, self.remaining_seconds(), self._columns))
-        if missing := metrics.get(MISSING, 0.0):
-            self._print(f"{'':>{FIRST}} the replay fills: learning begins {missing:,.0f} transitions from here", "dim")
+        if missing_transitions := metrics.get(MISSING, 0.0):
+            self._print(
+                f"{'':>{FIRST}} the replay fills: learning begins {missing_transitions:,.0f} transitions from here",
+                "dim",
+            )
         resident = metrics.get(RESIDENT.name, 0.0)
         if memory and abs(resident - self._told_of) >= WORTH_TELLING * self._told_of:
             self._told_of = resident
@@ -232,8 +237,8 @@ class ConsoleTable:
         rounds, seconds = self._done - self._behind, self._round_began - self._began
         if not rounds:
             return ""
-        named = self._layout.round if rounds == 1 else self._layout.rounds
-        return f"{rounds} {named} in {format_duration(seconds)}, {format_duration(seconds / rounds)} each on average"
+        noun = self._layout.round if rounds == 1 else self._layout.rounds
+        return f"{rounds} {noun} in {format_duration(seconds)}, {format_duration(seconds / rounds)} each on average"
 
     @property
     def round_seconds(self) -> float:
@@ -263,6 +268,7 @@ class ConsoleTable:
 
 
 def _bar(console: Console) -> tuple[Progress, TaskID]:
+    """Return a bar that stands below the table and is redrawn by `phase` alone, and its one task."""
     # No refreshing thread: it would take time from the cores that compute; `phase` refreshes.
     bar = Progress(
         TextColumn("{task.fields[round]}"),
@@ -281,10 +287,10 @@ def _bar(console: Console) -> tuple[Progress, TaskID]:
 def group_line(columns: Sequence[Column]) -> str:
     """Return the header's upper line: each group's name above the first of its columns."""
     line = " " * FIRST
-    for at, column in enumerate(columns):
-        starts = column.group and (at == 0 or columns[at - 1].group != column.group)
+    for index, column in enumerate(columns):
+        starts = column.group and (index == 0 or columns[index - 1].group != column.group)
         if starts:
-            width = sum(other.width for other in columns if other.group == column.group)
+            width = sum(same_group.width for same_group in columns if same_group.group == column.group)
             name = f" {column.group} "
             line += " " + (name.center(width - 1, "-") if len(name) + 1 < width - 1 else name.strip().rjust(width - 1))
         elif not column.group:

@@ -92,8 +92,8 @@ def _drop_later_rounds_(path: Path, resume_at: int) -> None:
 
 def survives_resume(line: bytes, resume_at: int) -> bool:
     """Whether a line is whole, and of a round that the resumed run remembers."""
-    found = parse_round(line)
-    return found is not None and found <= resume_at
+    round_ = parse_round(line)
+    return round_ is not None and round_ <= resume_at
 
 
 def parse_record(line: bytes) -> Record | None:
@@ -104,8 +104,8 @@ def parse_record(line: bytes) -> Record | None:
         record = parse_json(line)
     except ValueError:
         return None
-    found = record.get("round") if isinstance(record, dict) else None
-    return record if type(found) is int and 0 <= found <= MOST_ROUNDS else None  # `type`: true is no round
+    round_ = record.get("round") if isinstance(record, dict) else None
+    return record if type(round_) is int and 0 <= round_ <= MOST_ROUNDS else None  # `type`: true is no round
 
 
 def parse_round(line: bytes) -> int | None:
@@ -126,8 +126,8 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
     try:
         with open_regular(path, follow=False) as file:
             lines = [*bounded_lines(file)]
-    except OSError as fault:
-        raise RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?") from fault
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror}. Is this a run folder?") from error
     records = [_record(path, number, line) for number, line in enumerate(lines, 1) if not _is_torn(lines, number)]
     return records_to_columns(path, records)
 
@@ -148,7 +148,7 @@ def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
     """Yield the lines from where the file stands, whoever has written them.
 
     Raises:
-        OSError: one is longer than a line can be.
+        OSError: a line is longer than a line can be.
     """
     while line := file.readline(MOST_LINE):
         if len(line) == MOST_LINE and not line.endswith(b"\n"):
@@ -158,8 +158,8 @@ def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
 
 def finite_points(rounds: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return the rounds that have a number, and their numbers."""
-    points = [(at, value) for at, value in zip(rounds, values, strict=False) if isfinite(value)]
-    return [at for at, _ in points], [value for _, value in points]
+    points = [(round_, value) for round_, value in zip(rounds, values, strict=False) if isfinite(value)]
+    return [round_ for round_, _ in points], [value for _, value in points]
 
 
 def _is_torn(lines: list[bytes], number: int) -> bool:
@@ -167,17 +167,17 @@ def _is_torn(lines: list[bytes], number: int) -> bool:
 
 
 def _record(path: Path, number: int, line: bytes) -> Record:
-    found = parse_record(line)
-    if found is None:
+    record = parse_record(line)
+    if record is None:
         raise RunError(f"{path}: line {number} is not a record of a round. Restore the file, or delete that line.")
-    return found
+    return record
 
 
 def require_numbers(path: Path, record: Record) -> None:
     """Refuse a line of `metrics.jsonl` that holds something else than numbers.
 
     Raises:
-        RunError: it holds something else.
+        RunError: the record holds something else.
     """
     odd = next((name for name, value in record.items() if value is not None and not is_number(value)), None)
     if odd is not None:

@@ -20,7 +20,7 @@ def spread_indexes(count: int, most: int) -> list[int]:
     """Return at most `most` of the indexes 0 .. count - 1, evenly spread, the first and the last among them."""
     if count <= most:
         return list(range(count))
-    return [at * (count - 1) // (most - 1) for at in range(most)]
+    return [step * (count - 1) // (most - 1) for step in range(most)]
 
 
 def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
@@ -38,18 +38,18 @@ def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
         with open_regular(path, follow=False) as file:
             # Twice through the file: what is wanted depends on how many lines there are, and they do not fit into
             # memory.
-            count, last = 0, b""
+            count, last_line = 0, b""
             for line in _lines_with_mark(file, mark):
-                count, last = count + 1, line
-            count -= count > 0 and parse_record(last) is None  # half-written
-            wanted = {*spread_indexes(count, most)}
+                count, last_line = count + 1, line
+            count -= count > 0 and parse_record(last_line) is None  # half-written
+            wanted_lines = {*spread_indexes(count, most)}
             file.seek(0)
             # Line by line: the whole file of a long run has gigabytes.
-            lines = [line for at, line in enumerate(_lines_with_mark(file, mark)) if at in wanted]
+            lines = [line for index, line in enumerate(_lines_with_mark(file, mark)) if index in wanted_lines]
     except FileNotFoundError:
         return []
-    except OSError as fault:
-        raise _unreadable(path, fault) from fault
+    except OSError as error:
+        raise _unreadable(path, error) from error
     return [_record(path, line) for line in lines]
 
 
@@ -73,13 +73,13 @@ class FollowedFile:
 def rewind_if_replaced_(tail: FollowedFile) -> bool:
     """Return whether the file was replaced or cut; `read_appended_` then begins again at its first line."""
     try:
-        found = tail.path.stat()
+        status = tail.path.stat()
     except FileNotFoundError:
-        found = os.stat_result((0,) * 10)
-    again = tail.read > 0 and (found.st_ino != tail.file or found.st_size < tail.read)
+        status = os.stat_result((0,) * 10)
+    again = tail.read > 0 and (status.st_ino != tail.file or status.st_size < tail.read)
     if again:
         tail.read = 0
-    tail.file = found.st_ino
+    tail.file = status.st_ino
     return again
 
 
@@ -107,14 +107,14 @@ def read_appended_(tail: FollowedFile) -> Iterator[Record]:
                 yield record
     except FileNotFoundError:
         return
-    except OSError as fault:
-        raise _unreadable(tail.path, fault) from fault
+    except OSError as error:
+        raise _unreadable(tail.path, error) from error
 
 
 def _record(path: Path, line: bytes) -> Record:
-    if (found := parse_record(line)) is None:
+    if (record := parse_record(line)) is None:
         raise _bad_line_error(path)
-    return found
+    return record
 
 
 def _bad_line_error(path: Path) -> RunError:

@@ -38,33 +38,33 @@ def read_last(path: Path, wanted: str) -> tuple[Record | None, float | None]:
             return record, _last_number(file, wanted, end)
     except FileNotFoundError:
         return None, None
-    except OSError as fault:
-        raise RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?") from fault
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror}. Is this a run folder?") from error
 
 
 def start_of_last(file: BufferedReader, lines: int) -> int:
     """Return where the last so many whole lines begin; text behind the last line break counts as none.
 
     Raises:
-        OSError: they are longer than lines can be.
+        OSError: a line is longer than a line can be.
     """
-    size = at = file.seek(0, os.SEEK_END)
-    left = lines + 1  # the line break before them
-    while at > 0:
-        if size - at > left * MOST_LINE:  # without a line break in sight it is no file of ours
+    size = position = file.seek(0, os.SEEK_END)
+    breaks_left = lines + 1  # the line break before them
+    while position > 0:
+        if size - position > breaks_left * MOST_LINE:  # without a line break in sight it is no file of ours
             raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MOST_LINE)}")
-        step = min(FIRST_BLOCK if at == size else BLOCK, at)
-        at -= step
-        file.seek(at)
+        step = min(FIRST_BLOCK if position == size else BLOCK, position)
+        position -= step
+        file.seek(position)
         block = file.read(step)
-        found = block.count(b"\n")
-        if found < left:
-            left -= found
+        breaks = block.count(b"\n")
+        if breaks < breaks_left:
+            breaks_left -= breaks
             continue
         end = len(block)
-        for _ in range(left):
+        for _ in range(breaks_left):
             end = block.rindex(b"\n", 0, end)
-        return at + end + 1
+        return position + end + 1
     return 0
 
 
@@ -83,18 +83,19 @@ def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
 
 
 def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
+    """Return the last finite number under a name before `end`; None where none is within `MOST_BACK` bytes."""
     # By the text of its name, from the end of the last record on: most lines are never parsed.
     key = json.dumps(name).encode()
     # Bounded repetitions: on a hostile line the expression takes no more than a fixed time for each byte.
-    written = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
+    pattern = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
     room = len(key) + MOST_DIGITS  # blocks overlap, so that none cuts a number in two
-    at = size = end
-    while at > 0 and size - at < MOST_BACK:
-        step = min(FIRST_BLOCK if at == size else BLOCK, at)
-        at -= step
-        file.seek(at)
-        block = file.read(min(step + room, size - at))
-        found = [float(number) for number in written.findall(block)] if key in block else []
-        if known := [number for number in found if isfinite(number)]:
-            return known[-1]
+    position = size = end
+    while position > 0 and size - position < MOST_BACK:
+        step = min(FIRST_BLOCK if position == size else BLOCK, position)
+        position -= step
+        file.seek(position)
+        block = file.read(min(step + room, size - position))
+        numbers = [float(number) for number in pattern.findall(block)] if key in block else []
+        if finite := [number for number in numbers if isfinite(number)]:
+            return finite[-1]
     return None

@@ -39,9 +39,9 @@ class TensorBoardSink:
             folder.mkdir(parents=True, exist_ok=True)
             # TensorBoard reads the files of a folder in the order of their names: the newest must be the last one, also
             # where the clock was set back since the others were written.
-            numbers = (int(found[1]) for path in folder.iterdir() if (found := _NUMBER.match(path.name)))
-            at = max(time.time_ns(), max(numbers, default=0) + 1)
-            self.path = folder / f"events.out.tfevents.{at:019d}.{socket.gethostname()}.{os.getpid()}"
+            numbers = (int(match[1]) for path in folder.iterdir() if (match := _NUMBER.match(path.name)))
+            file_number = max(time.time_ns(), max(numbers, default=0) + 1)
+            self.path = folder / f"events.out.tfevents.{file_number:019d}.{socket.gethostname()}.{os.getpid()}"
             self._file = self.path.open("xb", buffering=0)
         try:
             self._append_(Event(file_version="brain.Event:2"))
@@ -65,6 +65,7 @@ class TensorBoardSink:
         self._file.close()
 
     def _append_(self, event: Event) -> None:
+        """Append one event, with the time of now, as a whole record. RunError where the disk is full."""
         event.wall_time = time.time()
         record = BytesIO()
         RecordWriter(record).write(event.SerializeToString())

@@ -49,35 +49,36 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
     config.toml is written last: a folder that has it has everything. A fetch that was cut off goes on.
 
     Raises:
-        RunError: there is no run, another process goes on with it now, or the folder holds something else.
-        CheckpointError: no checkpoint there is whole.
+        RunError: there is no run at the URL, another process goes on with it now, or the folder holds something else.
+        CheckpointError: no checkpoint at the URL is whole.
     """
-    objects, found = _list_run_objects(url, say)
+    objects, entries = _list_run_objects(url, say)
     folder = RunFolder(into if into is not None else RUNS / url.rstrip("/").rpartition("/")[2])
-    _require_room(folder, found)
+    _require_room(folder, entries)
     # The store's lock: a process that still trains the run there would go on beside this one.
     lock, _ = take_lock(objects)
     try:
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{url}: there is no whole checkpoint, so the run cannot go on from there.")
-        _fetch_files(objects, folder, found)
+        _fetch_files(objects, folder, entries)
         write_place(folder, objects.url, _identity(objects) or secrets.token_hex(16))
-        _fetch(objects, folder, found[CONFIG])  # last: a folder that has it has everything
+        _fetch(objects, folder, entries[CONFIG])  # last: a folder that has it has everything
     finally:
         lock.release_()
     return folder
 
 
 def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
+    """Refuse a folder for a fetched run that holds a run, or files that no fetch of this run has put there."""
     if folder.config.is_file():
         raise RunError(
             f"{folder.path}: there is a run here already. Go on with it by `flatwater resume {folder.path}`, or give "
             "another folder with --into."
         )
-    brought = {PurePosixPath(name).parts[0] for name in found} | {FOLDER, CLAIM}
-    here = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
+    brought_names = {PurePosixPath(name).parts[0] for name in found} | {FOLDER, CLAIM}
+    existing_names = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
     # What a fetch that was cut off has left is no other thing: it is written over.
-    if strange := [name for name in here if name not in brought and not name.startswith(BEGINNINGS)]:
+    if strange := [name for name in existing_names if name not in brought_names and not name.startswith(BEGINNINGS)]:
         raise RunError(f"{folder.path}: it holds other things ({strange[0]}). Give another folder with --into.")
 
 
@@ -91,13 +92,13 @@ def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[Ru
         shards: bring the newest checkpoint whole; else the manifests alone.
 
     Raises:
-        RunError: there is no run.
-        CheckpointError: no checkpoint there is whole.
+        RunError: there is no run at `place`.
+        CheckpointError: no checkpoint of the run is whole.
     """
     if not is_url(place):
         yield open_folder(Path(place))
         return
-    objects, found = _list_run_objects(str(place), say)
+    objects, entries = _list_run_objects(str(place), say)
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
         folder = RunFolder(Path(scratch) / objects.url.rpartition("/")[2])
         if shards and fetch_newest(objects, folder.checkpoints, say=say) is None:
@@ -106,8 +107,8 @@ def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[Ru
         if not shards:
             for name in list_stored(objects)[0]:
                 write_object(folder.path / name, objects.read(name) or b"")
-        _fetch_files(objects, folder, found)
-        _fetch(objects, folder, found[CONFIG])
+        _fetch_files(objects, folder, entries)
+        _fetch(objects, folder, entries[CONFIG])
         yield folder
 
 
@@ -115,21 +116,21 @@ def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, Obje
     """Return the objects of a run, and its small files by name: only those that a run has."""
     objects = open_objects(url)
     entries = small_entries(objects, say)
-    found = {entry.name: entry for entry in entries if is_record(entry.name)}
-    if CONFIG not in found:
+    entries_by_name = {entry.name: entry for entry in entries if is_record(entry.name)}
+    if CONFIG not in entries_by_name:
         raise no_run_error(objects)
-    strange = [e.name for e in entries if e.name not in found and e.name != CLAIM and not is_lock(e.name)]
+    strange = [e.name for e in entries if e.name not in entries_by_name and e.name != CLAIM and not is_lock(e.name)]
     if strange:
         say(f"{objects.url}: {len(strange)} object(s) are none of a run and stay there: {', '.join(strange[:5])}.")
-    return objects, found
+    return objects, entries_by_name
 
 
 def small_entries(objects: StoredObjects, say: Say) -> list[ObjectEntry]:
     """Return the objects of a run without its checkpoints; where the list has an odd name, those that runs have."""
     try:
         return [entry for entry in objects.entries() if not entry.name.startswith(f"{FOLDER}/")]
-    except OddNameError as odd:
-        say(f"{odd} The run is brought without it, and without TensorBoard's files.")
+    except OddNameError as error:
+        say(f"{error} The run is brought without it, and without TensorBoard's files.")
         return objects.find_entries((*RECORDS, CLAIM, LOCK))
 
 
@@ -151,6 +152,7 @@ def _identity(objects: StoredObjects) -> str:
     """
 
     def read(objects: StoredObjects) -> str:
+        """Return the run's identity; empty where the place is not claimed."""
         raw = objects.read(CLAIM)
         try:
             return "" if raw is None else convert_to(parse_json(raw), dict[str, str]).get("run", "")
@@ -172,11 +174,12 @@ def _fetch(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -> Non
     """Copy a file as long as the store says that it is; ask again where it came shorter or longer.
 
     Raises:
-        DamagedError: it came shorter three times.
-        StoreError: it came longer three times, or the store cannot be reached.
+        DamagedError: the file came shorter three times.
+        StoreError: the file came longer three times, or the store cannot be reached.
     """
 
     def read(objects: StoredObjects) -> None:
+        """Copy the file once; where its size was another, ask the store for the size, for the next try."""
         nonlocal entry
         try:
             write_object(folder.path / entry.name, _exact_pieces(objects, entry))
@@ -188,15 +191,21 @@ def _fetch(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -> Non
 
 
 def _exact_pieces(objects: StoredObjects, entry: ObjectEntry) -> Iterator[bytes]:
-    seen = 0
+    """Yield an object's content.
+
+    Raises:
+        DamagedError: the object is missing, or is shorter than it was listed with.
+        OversizeError: the object is longer.
+    """
+    received_bytes = 0
     try:
         for piece in objects.pieces(entry.name, entry.bytes):
-            seen += len(piece)
+            received_bytes += len(piece)
             yield piece
     except FileNotFoundError:
         raise DamagedError(f"{objects.url}/{entry.name}: the object is missing") from None
-    if seen != entry.bytes:
-        raise DamagedError(f"{objects.url}/{entry.name}: {seen} bytes came where there are {entry.bytes}")
+    if received_bytes != entry.bytes:
+        raise DamagedError(f"{objects.url}/{entry.name}: {received_bytes} bytes came where there are {entry.bytes}")
 
 
 def send_back(url: str, folder: RunFolder, path: Path) -> None:

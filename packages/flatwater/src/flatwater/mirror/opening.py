@@ -65,31 +65,31 @@ def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
     The place stays what it was when the folder is renamed, and the identity when the run is mirrored elsewhere.
     """
     base = url.rstrip("/")
-    known = read_place(folder)
-    place = known.get("url", "")
-    if place.rpartition("/")[0] != base:
-        place = f"{base}/{folder.path.absolute().name}"
-    identity = known.get("run") or secrets.token_hex(16)
+    saved_place = read_place(folder)
+    run_url = saved_place.get("url", "")
+    if run_url.rpartition("/")[0] != base:
+        run_url = f"{base}/{folder.path.absolute().name}"
+    identity = saved_place.get("run") or secrets.token_hex(16)
     # Before anything is sent there: a run that is killed now comes back to the same place.
-    write_place(folder, place, identity)
-    return place, identity
+    write_place(folder, run_url, identity)
+    return run_url, identity
 
 
 def read_place(folder: RunFolder) -> dict[str, str]:
     """Return `url` and `run` of mirror.json; empty where there is none.
 
     Raises:
-        RunError: it is damaged.
+        RunError: mirror.json is damaged.
     """
     try:
         return convert_to(parse_json(read_whole(folder.mirror, MOST_BYTES)), dict[str, str])
     except FileNotFoundError:
         return {}
-    except ValueError as fault:
+    except ValueError as error:
         raise RunError(
-            f"{folder.with_current_name.mirror}: is damaged ({fault}). "
+            f"{folder.with_current_name.mirror}: is damaged ({error}). "
             "Delete it: the run then gets a new place below --mirror."
-        ) from fault
+        ) from error
 
 
 def write_place(folder: RunFolder, url: str, identity: str) -> None:
@@ -127,8 +127,8 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
     # In the caller's thread, once: a place that another run holds must end this one before its first round.
     try:
         mirror.sender.connect_()
-    except StoreError as fault:
-        mirror.state.record_failure_(str(fault), "The run starts all the same")
+    except StoreError as error:
+        mirror.state.record_failure_(str(error), "The run starts all the same")
     mirror.start()  # from here on only the mirror's thread asks the store
     _tell(mirror, voice)
     interrupted = False
@@ -147,16 +147,16 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
 def finish_mirror(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurried: bool) -> None:
     """Send the rest, as far as the store takes it, and say whether everything is there."""
     url = mirror.sender.objects.url
-    done = False
+    all_sent = False
     with until_interrupted(), voice.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
-        done = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
+        all_sent = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
     _tell(mirror, voice)
-    if done:
+    if all_sent:
         voice.show_line(f"mirror: everything is at {url}", style="")
     elif not mirror.state.lost:
-        why = f" ({mirror.state.trouble})" if mirror.state.trouble else ""
+        reason = f" ({mirror.state.trouble})" if mirror.state.trouble else ""
         voice.show_line(
-            f"{mirror.status_line()}{why}. Send the rest with: flatwater mirror {folder.with_current_name.path}"
+            f"{mirror.status_line()}{reason}. Send the rest with: flatwater mirror {folder.with_current_name.path}"
         )
 
 

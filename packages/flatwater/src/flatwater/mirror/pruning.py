@@ -51,33 +51,38 @@ def choose_newest_good(
     Raises:
         CheckpointError: none is good.
     """
-    left = [one for one in newest_last if whole(one)]
+    candidates = [checkpoint for checkpoint in newest_last if whole(checkpoint)]
     # `good` reads every byte, so it is asked of as few as can be; those before the newest are held to be `whole`
     # only.
-    while left and not good(left[-1]):
-        left.pop()
-    if not left:
+    while candidates and not good(candidates[-1]):
+        candidates.pop()
+    if not candidates:
         raise CheckpointError(
             f"none of the {len(newest_last)} checkpoint(s) is good, so nothing was removed. Look at them with: "
             "flatwater checkpoints RUN"
         )
-    return left[-keep:]
+    return candidates[-keep:]
 
 
 def _prune_folder(path: Path, keep: int) -> PruneResult:
+    """Prune the checkpoints of a run folder under its lock, as `prune_run` does."""
     run = open_folder(path)
     folder = run.checkpoints
     with hold_lock(run):  # a run in training removes by itself, and would read while files go
-        found = list_checkpoints(folder)
+        manifests = list_checkpoints(folder)
         stay = choose_newest_good(
-            found, keep, whole=lambda m: not find_quick_problems(folder, m), good=lambda m: not find_damage(folder, m)
+            manifests,
+            keep,
+            whole=lambda m: not find_quick_problems(folder, m),
+            good=lambda m: not find_damage(folder, m),
         )
-        gone = [m for m in found if m not in stay and not m.unread]
-        freed = remove_checkpoints(folder, gone)
-    return PruneResult(len(stay), len(gone), freed, len(found) - len(stay) - len(gone))
+        unwanted = [m for m in manifests if m not in stay and not m.unread]
+        freed = remove_checkpoints(folder, unwanted)
+    return PruneResult(len(stay), len(unwanted), freed, len(manifests) - len(stay) - len(unwanted))
 
 
 def _prune_url(url: str, keep: int) -> PruneResult:
+    """Prune the checkpoints of a run at a URL under the store's lock, as `prune_run` does."""
     objects = open_objects(url)
     if not list_stored(objects)[0]:
         raise no_run_error(objects)
@@ -86,10 +91,10 @@ def _prune_url(url: str, keep: int) -> PruneResult:
     try:
         # Listed again under the lock: the list before was only to see whether there is a run.
         names, sizes = list_stored(objects)
-        found = {name: read_remote(objects, name) for name in names}
+        manifests = {name: read_remote(objects, name) for name in names}
 
         def manifest(name: str) -> Manifest:
-            return found[name]
+            return manifests[name]
 
         stay = choose_newest_good(
             names,
@@ -98,13 +103,13 @@ def _prune_url(url: str, keep: int) -> PruneResult:
             good=lambda name: is_intact(objects, manifest(name)),
         )
         needed = {shard_name(shard.sha256) for name in stay for shard in manifest(name).shards}
-        gone = [name for name in names if name not in stay and not found[name].unread]
-        unread = len(names) - len(stay) - len(gone)
+        unwanted = [name for name in names if name not in stay and not manifests[name].unread]
+        unread = len(names) - len(stay) - len(unwanted)
         # A manifest that cannot be read may need any shard.
         unneeded = [] if unread else [name for name in sizes if name not in needed]
-        objects.remove(gone)  # manifests before shards, so that none is left without its shards
+        objects.remove(unwanted)  # manifests before shards, so that none is left without its shards
         objects.remove(unneeded)
     finally:
         with suppress(FlatwaterError):  # what went wrong before is what matters
             lock.release_()
-    return PruneResult(len(stay), len(gone), sum(sizes[name] for name in unneeded), unread)
+    return PruneResult(len(stay), len(unwanted), sum(sizes[name] for name in unneeded), unread)

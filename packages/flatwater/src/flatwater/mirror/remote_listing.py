@@ -26,28 +26,28 @@ def list_runs_at(url: str) -> list[RunLine]:
     objects = open_objects(url)
     if objects.folder is not None and not objects.folder.is_dir():
         raise ConfigError(f"{objects.url}: there is no such folder. Give the URL that holds your runs.")
-    found = [line for name in objects.folders() for line in _list_run_at(objects, name)]
-    return [line for _, line in sorted(found, key=lambda each: each[0])]
+    dated_lines = [line for name in objects.folders() for line in _list_run_at(objects, name)]
+    return [line for _, line in sorted(dated_lines, key=lambda each: each[0])]
 
 
 def _list_run_at(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """Return the line of a run; one that cannot be read does not keep the others from being shown."""
     try:
         return _read_run_line(objects.below(name), name)
-    except (FlatwaterError, OSError) as fault:
-        if isinstance(fault, StoreError):
+    except (FlatwaterError, OSError) as error:
+        if isinstance(error, StoreError):
             objects.folders()  # or else each run is waited for, at a store that has gone away
-        return [(datetime.min.replace(tzinfo=UTC), unreadable_line(name, "", str(fault)))]
+        return [(datetime.min.replace(tzinfo=UTC), unreadable_line(name, "", str(error)))]
 
 
 def _check_size(file: str, size: int) -> int:
     """Return the size of a file, where a list may read that much.
 
     Raises:
-        RunError: it is larger than any that a run has.
+        RunError: the file is larger than any that a run has.
     """
-    if size > (most := MOST.get(file, 1 << 20)):
-        raise RunError(f"{file}: a list brings at most {format_bytes(most)} of it, and it has {format_bytes(size)}")
+    if size > (limit := MOST.get(file, 1 << 20)):
+        raise RunError(f"{file}: a list brings at most {format_bytes(limit)} of it, and it has {format_bytes(size)}")
     return size
 
 
@@ -69,16 +69,16 @@ def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime
         line = read_run_line(folder)
     training = LOCK in names and has_writer(objects)
     # Without the lock: it is renewed each minute, whether anything happens or not.
-    changed = max(entry.modified for entry in entries if not is_lock(entry.name))
+    last_change = max(entry.modified for entry in entries if not is_lock(entry.name))
     return [
         (
-            changed,
+            last_change,
             replace(
                 line,
                 state="training" if training else line.state,
                 bytes=sum(entry.bytes for entry in entries),
                 problem=line.problem.replace(str(folder.path), objects.url),
-                changed=f"{changed.astimezone():%Y-%m-%d %H:%M}",
+                changed=f"{last_change.astimezone():%Y-%m-%d %H:%M}",
             ),
         )
     ]

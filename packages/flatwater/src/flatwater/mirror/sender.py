@@ -105,26 +105,26 @@ class MirrorSender:
         for folder in ("", FOLDER, f"{FOLDER}/objects", "tensorboard"):
             self.objects.remove_unfinished(folder)
         names, sizes = list_stored(self.objects)
-        found = {name: read_remote(self.objects, name) for name in names}
-        problems = {name: problem for name, m in found.items() if (problem := missing_shards(m, sizes))}
-        whole = {name: m for name, m in found.items() if name not in problems}
+        manifests = {name: read_remote(self.objects, name) for name in names}
+        problems = {name: problem for name, m in manifests.items() if (problem := missing_shards(m, sizes))}
+        whole_ones = {name: m for name, m in manifests.items() if name not in problems}
         # Leaves are thousands of records, and never asked here.
-        self.manifests = {name: replace(m, leaves=()) for name, m in whole.items()}
-        self.shards = {shard_name(shard.sha256) for m in whole.values() for shard in m.shards}
-        self.spared = {shard_name(shard.sha256) for name in problems for shard in found[name].shards}
-        known = not any(m.damage for m in found.values())
-        self.loose = {*sizes} - self.shards - self.spared if known else set()
+        self.manifests = {name: replace(m, leaves=()) for name, m in whole_ones.items()}
+        self.shards = {shard_name(shard.sha256) for m in whole_ones.values() for shard in m.shards}
+        self.spared = {shard_name(shard.sha256) for name in problems for shard in manifests[name].shards}
+        all_read = not any(m.damage for m in manifests.values())
+        self.loose = {*sizes} - self.shards - self.spared if all_read else set()
         for name, problem in problems.items():
             self.say(f"mirror: {name} at {self.objects.url} is damaged and stays there: {problem}")
 
     def _require_not_ahead(self) -> None:
         """Refuse to write over what the run did elsewhere since it left this folder."""
-        here = max((_round_and_step(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
-        there = max((_round_and_step(m) for m in self.manifests.values()), default=(0, 0))
-        if there > here:
+        own_state = max((_round_and_step(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
+        mirror_state = max((_round_and_step(m) for m in self.manifests.values()), default=(0, 0))
+        if mirror_state > own_state:
             raise LockedError(
-                f"{self.objects.url}: the mirror is at round {there[0]}, "
-                f"{self.folder.with_current_name.path} at round {here[0]}: "
+                f"{self.objects.url}: the mirror is at round {mirror_state[0]}, "
+                f"{self.folder.with_current_name.path} at round {own_state[0]}: "
                 f"the run went on elsewhere. Go on from there: flatwater resume {self.objects.url} --into FOLDER"
             )
 
@@ -188,17 +188,17 @@ class MirrorSender:
         """Remove what the policy does not keep: manifests, then shards."""
         order = sorted(self.manifests.values(), key=_round_and_step)
         stay = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
-        gone = [name for name in self.manifests if name not in stay]
-        named = {shard_name(shard.sha256) for m in stay.values() for shard in m.shards}
+        removed_names = [name for name in self.manifests if name not in stay]
+        needed_shards = {shard_name(shard.sha256) for m in stay.values() for shard in m.shards}
         try:
             # In this order: a kill in between leaves shards that nobody needs, never a manifest without its shards.
-            self.objects.remove(gone)
-            self.objects.remove(sorted((self.shards | self.loose) - named - self.spared))
-        except ConfigError as refused:  # who may only write keeps everything
+            self.objects.remove(removed_names)
+            self.objects.remove(sorted((self.shards | self.loose) - needed_shards - self.spared))
+        except ConfigError as error:  # who may only write keeps everything
             if self.removes:
-                self.say(f"mirror: old checkpoints stay there: {refused}")
+                self.say(f"mirror: old checkpoints stay there: {error}")
             self.removes = False
-        self.manifests, self.shards, self.loose = stay, named, set()
+        self.manifests, self.shards, self.loose = stay, needed_shards, set()
 
     def release_(self) -> None:
         """Release the lock, so that others may write there."""

@@ -73,6 +73,7 @@ class UploadState:
             self.turn.notify_all()
 
     def _drop_older_(self, manifest: Manifest, newer: Manifest) -> None:
+        """Count a checkpoint that gives way to a newer one before it was sent; the first is told. Under `turn`."""
         # Told once, counted afterwards: at a slow store every checkpoint would be a line.
         self.dropped += 1
         if self.dropped == 1:
@@ -150,7 +151,7 @@ class UploadState:
             self.sending, self.left = None, 0
 
     def skip_current_(self, why: str) -> None:
-        """Drop the checkpoint that was being sent: it can never be sent."""
+        """Drop the checkpoint that is being sent, as it can never be sent."""
         with self.turn:
             self.dropped += 1
             self.news.append(f"mirror: {why}")
@@ -167,9 +168,9 @@ class UploadState:
     def take_news_(self) -> list[str]:
         """Return what happened since the last call."""
         with self.turn:
-            told = [*self.news]
+            news = [*self.news]
             self.news.clear()
-        return told
+        return news
 
     def metrics(self) -> dict[str, float]:
         """Return checkpoints and bytes that wait, were sent and were dropped; and seconds since the last success."""

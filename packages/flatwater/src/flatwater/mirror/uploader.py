@@ -120,26 +120,27 @@ class Mirror:
             raise UploadAbandoned
 
     def _run_thread(self) -> None:
+        """Send what is waiting until the run has ended or the lock is lost: the body of the mirror's thread."""
         # The body of the mirror's thread. No exception leaves it but a defect: the run goes on without its mirror.
         state, pause = self.state, FIRST_PAUSE
         while state.wait_for_work_():
             try:
-                ended = self._send()
-            except LockedError as fault:
-                state.stop_sending_(str(fault))
+                has_ended = self._send()
+            except LockedError as error:
+                state.stop_sending_(str(error))
                 return  # without releasing: the lock is another's
             except UploadAbandoned:
                 state.put_back_()
-            except (FlatwaterError, OSError) as fault:
+            except (FlatwaterError, OSError) as error:
                 # Damaged in the folder: no try can send it, while a store that fails may be better in a minute.
-                if isinstance(fault, CheckpointError) and state.sending is not None:
-                    state.skip_current_(str(fault))
+                if isinstance(error, CheckpointError) and state.sending is not None:
+                    state.skip_current_(str(error))
                 else:
-                    state.requeue_after_failure_(str(fault), pause)
+                    state.requeue_after_failure_(str(error), pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 pause = FIRST_PAUSE
-                state.record_success_(ended=ended)
+                state.record_success_(ended=has_ended)
         with suppress(FlatwaterError):  # a lock that cannot be released is found to be left behind
             self.sender.release_()
 

@@ -32,7 +32,7 @@ def read_settings(folder: RunFolder) -> dict[str, Any]:
     """Return the tables and values of the run's config.toml, unchecked.
 
     Raises:
-        ConfigError: it is missing, too large, a link, or no TOML.
+        ConfigError: config.toml is missing, too large, a link, or no TOML.
     """
     return read_toml(folder.config, MOST_SETTINGS, follow=False)
 
@@ -56,16 +56,16 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
         found = parse_description(read_regular(folder.description, MOST_BYTES, follow=False))
         if found.name != name:
             raise ValueError(f"name = {short_repr(found.name)}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301
-    except FileNotFoundError as missing:
+    except FileNotFoundError as absence:
         raise RunError(
             f"{folder.config}: trainer = {short_repr(name)}: this recipe is not installed, and the folder has "
             f"no {folder.description.name}, which says how to show its runs. `flatwater resume` of the run writes it, "
             "with the recipe at hand."
-        ) from missing
-    except (OSError, ValueError) as fault:
-        said = fault.strerror if isinstance(fault, OSError) else fault
+        ) from absence
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise RunError(
-            f"{folder.description}: cannot be read as the description of a recipe: {said}. Restore the file, or have "
+            f"{folder.description}: cannot be read as the description of a recipe: {reason}. Restore the file, or have "
             "`flatwater resume` of the run write it anew."
-        ) from fault
+        ) from error
     return found

@@ -19,17 +19,17 @@ def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
     Raises:
         RunError: the disk is full or the folder read-only.
     """
-    kept = [line[:_SHOWN] for line in doubts[:20]]  # as many as `MOST` bytes hold
-    write_object(folder.doubts, json.dumps({"exact": False, "why": kept}, indent=1).encode() + b"\n")
+    lines = [line[:_SHOWN] for line in doubts[:20]]  # as many as `MOST` bytes hold
+    write_object(folder.doubts, json.dumps({"exact": False, "why": lines}, indent=1).encode() + b"\n")
 
 
 def read_doubts(folder: RunFolder) -> list[str]:
     """Return why the run is not exact; empty where it is. A file that cannot be read leaves a doubt as well."""
     try:
-        found = json.loads(read_regular(folder.doubts, MOST, follow=False))
-        why = [line[:_SHOWN] for line in found["why"] if isinstance(line, str)]
+        content = json.loads(read_regular(folder.doubts, MOST, follow=False))
+        reasons = [line[:_SHOWN] for line in content["why"] if isinstance(line, str)]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a folder may come from anybody
         return [f"{folder.doubts.name} cannot be read"]
-    return why or ["it was marked so"]
+    return reasons or ["it was marked so"]

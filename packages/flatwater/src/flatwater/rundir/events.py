@@ -50,10 +50,10 @@ class RunEvents:
         """Tell listeners of a fault that ends the run; close them in any case."""
         try:
             yield
-        except BaseException as fault:  # Ctrl-C and signals as well
-            code = fault.exit_code if isinstance(fault, FlatwaterError) else None
+        except BaseException as error:  # Ctrl-C and signals as well
+            code = error.exit_code if isinstance(error, FlatwaterError) else None
             self.notify_listeners(
-                "failure", str(fault) or type(fault).__name__, error=type(fault).__name__, exit_code=code
+                "failure", str(error) or type(error).__name__, error=type(error).__name__, exit_code=code
             )
             raise
         finally:
@@ -74,7 +74,7 @@ class JsonLines:
         self._stream.flush()  # a reader at the other end of a pipe waits for whole lines
 
     def close(self) -> None:
-        """Leave the stream open: it is the program's."""
+        """Leave the stream open, as it is the program's."""
 
 
 class RunLog:
@@ -103,12 +103,12 @@ class RunLog:
         line = f"{gap}{event.stamp} {event.kind:<{KIND_WIDTH}} {text}\n".encode(errors="replace")
         try:
             # One `write` for the line and what precedes it, so that another reader never sees a part of it.
-            written = 0 if self._file is None else self._file.write(b"\n" + line if self._torn else line)
+            written_bytes = 0 if self._file is None else self._file.write(b"\n" + line if self._torn else line)
         except (OSError, ValueError):  # the disk is full, the share is gone: what is said is on the console too
             self._missing += 1
             return
-        whole = written == len(line) + self._torn
-        self._torn, self._missing = not whole, 0 if whole else self._missing + 1
+        is_whole = written_bytes == len(line) + self._torn
+        self._torn, self._missing = not is_whole, 0 if is_whole else self._missing + 1
 
     def close(self) -> None:
         """Close the file."""

@@ -100,9 +100,9 @@ class RunFolder(Folder):
         """Folder by the name that it has now, for messages, and for when it is no longer held."""
         if self.held is None:
             return self
-        now = current_path(self.held)
+        path_now = current_path(self.held)
         # The user's own spelling as long as it leads there; else the system's name for the descriptor.
-        return RunFolder(self.path if same_folder(self.path, self.held) else now)
+        return RunFolder(self.path if same_folder(self.path, self.held) else path_now)
 
     def journal(self, name: str) -> Path:
         """Return the recipe's own file with a line for each round: `lineage`, `episodes`."""
@@ -122,7 +122,7 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
         taken: names that other runs have at the place where this one will be mirrored.
 
     Raises:
-        RunError: it has files in it already, or cannot be written.
+        RunError: the folder has files in it already, or cannot be written.
     """
     folder = path if path is not None else RUNS
     try:
@@ -130,10 +130,10 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
             return RunFolder(_make_unused(kind, taken))
         folder.mkdir(parents=True, exist_ok=True)
         # Files of a run that never began do not count: the same command can be given again.
-        found = [entry.name for entry in folder.iterdir() if not entry.name.startswith(BEGINNINGS)]
+        entries = [entry.name for entry in folder.iterdir() if not entry.name.startswith(BEGINNINGS)]
     except OSError as error:
         raise RunError(f"--run {folder}: cannot be made ({error.strerror}). Choose another folder.") from error
-    if found:
+    if entries:
         run = (folder / "config.toml").is_file()
         remedy = f"Go on with `flatwater resume {folder}`, or choose" if run else "It holds other things: choose"
         raise RunError(f"--run {folder}: this folder is not empty. {remedy} another folder for a new run.")
@@ -148,6 +148,7 @@ def _make_unused(kind: str, taken: Collection[str]) -> Path:
 
 
 def _make_folder(path: Path) -> bool:
+    """Make a folder; False where there is something of that name already."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -159,15 +160,15 @@ def open_folder(path: Path) -> RunFolder:
     """Return the folder of a run that was started before.
 
     Raises:
-        RunError: there is no run in it.
+        RunError: there is no run in the folder.
     """
     folder = RunFolder(path)
     if not folder.config.is_file():
-        other = "It is no folder." if path.exists() else "There is no such folder."
+        reason = "It is no folder." if path.exists() else "There is no such folder."
         if path.is_file() and path.suffix == ".json":
-            other = "Two results of a watch are compared by `flatwater watch --against FILE FILE`."
-        here = _without_settings(path) if path.is_dir() else other
-        raise RunError(f"{path}: there is no run here. {here} See `flatwater runs` for the runs in ./runs.")
+            reason = "Two results of a watch are compared by `flatwater watch --against FILE FILE`."
+        what_is_there = _without_settings(path) if path.is_dir() else reason
+        raise RunError(f"{path}: there is no run here. {what_is_there} See `flatwater runs` for the runs in ./runs.")
     return folder
 
 
@@ -204,8 +205,8 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
         handles.callback(os.close, holding)
         with explain_os_errors(folder.lock):
             handle = handles.enter_context(append_regular(Path(folder.lock.name), within=holding))
-        opened = handles.pop_all()
-    with opened:
+        open_handles = handles.pop_all()
+    with open_handles:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not waiting: a run takes hours
         except OSError as error:

@@ -79,10 +79,10 @@ def list_runs(folder: Path) -> list[RunLine]:
     if not folder.is_dir():
         raise RunError(f"{folder}: there is no such folder. Give the folder that holds your runs.")
     try:
-        found = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
-    except OSError as fault:
-        raise RunError(f"{folder}: cannot be read: {fault.strerror}. Make the folder readable.") from fault
-    return [read_run_line(RunFolder(path)) for path in sorted(found, key=_last_change)]
+        folders = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be read: {error.strerror}. Make the folder readable.") from error
+    return [read_run_line(RunFolder(path)) for path in sorted(folders, key=_last_change)]
 
 
 def filter_by_tag(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
@@ -103,9 +103,9 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
     Raises:
         ConfigError: no run has such a number.
     """
-    known = sorted({"score"}.union(*(line.metrics.keys() | line.result.keys() for line in lines)))
+    names = sorted({"score"}.union(*(line.metrics.keys() | line.result.keys() for line in lines)))
     if lines and all(named_number(line, name) is None for line in lines):
-        near = get_close_matches(name, known, 3, 0.5) or known[:8]
+        near = get_close_matches(name, names, 3, 0.5) or names[:8]
         raise ConfigError(
             f"--sort {short_repr(name)}: no run here has such a number. Give a metric, such as {', '.join(near)}."
         )
@@ -133,11 +133,11 @@ def newest_run(folder: Path, *states: str) -> Path:
     """
     lines = list_runs(folder) if folder.is_dir() else []
     for state in states:
-        if found := [line.name for line in lines if line.state == state]:
-            return folder / found[-1]
-    listed = " or ".join(states)
+        if names := [line.name for line in lines if line.state == state]:
+            return folder / names[-1]
+    wanted = " or ".join(states)
     raise RunError(
-        f"{folder}: there is no run here that is {listed}. Give a run's folder; `flatwater runs FOLDER` lists runs."
+        f"{folder}: there is no run here that is {wanted}. Give a run's folder; `flatwater runs FOLDER` lists runs."
     )
 
 
@@ -155,10 +155,10 @@ def read_run_line(folder: RunFolder) -> RunLine:
     try:
         with importing_only_ours():  # a list never runs the code that a folder names
             return describe_run(folder)
-    except (FlatwaterError, OSError) as fault:
-        return unreadable_line(folder.path.name, _date(_last_change(folder.path)), str(fault))
-    except Exception as fault:  # noqa: BLE001  (the edge to files of anybody's making: one bad run costs its own row)
-        return unreadable_line(folder.path.name, _date(_last_change(folder.path)), f"{type(fault).__name__}: {fault}")
+    except (FlatwaterError, OSError) as error:
+        return unreadable_line(folder.path.name, _date(_last_change(folder.path)), str(error))
+    except Exception as error:  # noqa: BLE001  (the edge to files of anybody's making: one bad run costs its own row)
+        return unreadable_line(folder.path.name, _date(_last_change(folder.path)), f"{type(error).__name__}: {error}")
 
 
 def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
@@ -185,20 +185,20 @@ def describe_run(folder: RunFolder) -> RunLine:
     recipe, rounds = read_description(folder, settings), read_rounds(settings, str(folder.config))
     record, watched = read_last(folder.metrics, recipe.judged_curve[1])
     numbers: Mapping[str, float] = {} if record is None else record
-    done = int(numbers.get("round", 0))
+    rounds_done = int(numbers.get("round", 0))
     # Before its result: a run that is resumed has the result of its earlier end.
-    state = run_state(folder, done, rounds)
+    state = run_state(folder, rounds_done, rounds)
     result = _result(folder, recipe) if state == "finished" else {}
-    measured, score, shown = _headline_result(recipe, result, watched)
+    headline, score, score_text = _headline_result(recipe, result, watched)
     return RunLine(
         name=folder.path.name,
         state=state,
         trainer=recipe.name,
-        done=done,
+        done=rounds_done,
         rounds=rounds,
-        measured=measured,
+        measured=headline,
         score=score,
-        shown=shown,
+        shown=score_text,
         bytes=sum(islice(_sizes(folder.path), MOST_FILES)),  # a lower bound where there are more
         changed=_date(_last_change(folder.path)),
         tag=_tag(settings, folder),
@@ -210,22 +210,22 @@ def describe_run(folder: RunFolder) -> RunLine:
 
 def _sizes(path: Path) -> Iterator[int]:
     """Yield the size of each file below a folder; no link is followed, so no loop is entered."""
-    below = [os.fspath(path)]
-    while below:
-        with suppress(OSError), os.scandir(below.pop()) as entries:
+    folders = [os.fspath(path)]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
                 with suppress(OSError):  # gone since it was listed, as in a run that trains
                     if entry.is_dir(follow_symlinks=False):
-                        below.append(entry.path)
+                        folders.append(entry.path)
                     elif entry.is_file(follow_symlinks=False):
                         yield entry.stat(follow_symlinks=False).st_size
 
 
 def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
-    found = settings.get("tag", [])
-    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-        raise ConfigError(f"{folder.config}: tag = {short_repr(found)}: must be a list of words")
-    return tuple(found)
+    tag = settings.get("tag", [])
+    if not isinstance(tag, list) or not all(isinstance(word, str) for word in tag):
+        raise ConfigError(f"{folder.config}: tag = {short_repr(tag)}: must be a list of words")
+    return tuple(tag)
 
 
 def _headline_result(
@@ -263,9 +263,10 @@ def _date(seconds: float) -> str:
 
 
 def _last_change(path: Path) -> float:
+    """Return the time of the last change of a folder's files, in seconds since 1970; 0 where none can be read."""
     try:
-        found = [each for file in islice(path.iterdir(), MOST_FILES) if (each := _stat(file))]
-        return max((each.st_mtime for each in found), default=0.0)
+        statuses = [status for file in islice(path.iterdir(), MOST_FILES) if (status := _stat(file))]
+        return max((status.st_mtime for status in statuses), default=0.0)
     except OSError:
         return 0.0
 
@@ -284,10 +285,10 @@ def _is_locked(folder: RunFolder) -> bool:
         lock = open_regular(folder.lock, follow=False)
     except FileNotFoundError:  # a copy of a run
         return False
-    except OSError as fault:
+    except OSError as error:
         raise RunError(
-            f"{folder.lock}: cannot be read: {fault.strerror}. Remove it if nothing trains the run."
-        ) from fault
+            f"{folder.lock}: cannot be read: {error.strerror}. Remove it if nothing trains the run."
+        ) from error
     with lock as handle:
         try:
             # Shared and not waiting: a look must not keep a run from starting.

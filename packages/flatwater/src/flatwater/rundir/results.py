@@ -21,20 +21,21 @@ def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYT
         most: largest number of bytes that it may have.
 
     Raises:
-        RunError: it is damaged, or larger.
+        RunError: the file is damaged, or larger.
     """
     try:
-        found = parse_json(read_regular(path, most, follow=False))
-        _require_result(found, recipe)
+        content = parse_json(read_regular(path, most, follow=False))
+        _require_result(content, recipe)
     except FileNotFoundError:
         return None
-    except (OSError, TypeError, ValueError) as fault:
-        raise damaged_file_error(path, fault) from fault
-    result: dict[str, Any] = found
+    except (OSError, TypeError, ValueError) as error:
+        raise damaged_file_error(path, error) from error
+    result: dict[str, Any] = content
     return result
 
 
 def _require_result(found: object, recipe: Recipe | Description) -> None:
+    """Raise TypeError or ValueError where a result lacks what its recipe shows, or has it as something else."""
     if not isinstance(found, dict):
         raise TypeError(f"{short_repr(found)}: must have keys")
     for name in recipe.said:
@@ -51,6 +52,7 @@ def _require_result(found: object, recipe: Recipe | Description) -> None:
 
 
 def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -> None:
+    """Raise TypeError or ValueError where a name of `row` is no number; None counts as absent where `empty`."""
     if not isinstance(row, dict):
         raise TypeError(f"{short_repr(row)}: must have keys")
     for name in names:

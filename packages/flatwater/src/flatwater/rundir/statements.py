@@ -81,14 +81,15 @@ def parse_ledger_line(record: Mapping[str, Any], path: Path) -> LedgerLine:
     """
     try:
         return _line_of(record)
-    except (TypeError, ValueError) as fault:
+    except (TypeError, ValueError) as error:
         raise RunError(
-            f"{path}: the line of round {record['round']} cannot be read: {fault}. Restore the file, or delete that "
+            f"{path}: the line of round {record['round']} cannot be read: {error}. Restore the file, or delete that "
             "line."
-        ) from fault
+        ) from error
 
 
 def _line_of(record: Mapping[str, Any]) -> LedgerLine:
+    """Return a ledger's record with its types, sizes in bytes. TypeError or ValueError where a value does not fit."""
     allocator, cuda = _sub_record(record, "allocator"), _sub_record(record, "cuda")
     owned = {name: _whole(_sub_record(record, "owned"), name) for name in _sub_record(record, "owned")}
     return LedgerLine(
@@ -114,14 +115,15 @@ def _line_of(record: Mapping[str, Any]) -> LedgerLine:
             name: _effort(_sub_record(_sub_record(record, "phases"), name)) for name in _sub_record(record, "phases")
         },
         workers=[
-            _worker(_sub_record({"worker": each}, "worker"))
-            for each in _sub_record(record, "exchange").get("workers") or ()
+            _worker(_sub_record({"worker": worker}, "worker"))
+            for worker in _sub_record(record, "exchange").get("workers") or ()
         ],
         stores=_optional_whole(_sub_record(record, "exchange"), "stores"),
     )
 
 
 def _worker(record: Mapping[str, Any]) -> WorkerLine:
+    """Return a worker's part of a ledger's record, sizes in bytes."""
     return WorkerLine(
         machine=str(record.get("machine", "")),
         planned=_whole(record, "planned"),
@@ -138,11 +140,12 @@ def _effort(record: Mapping[str, Any]) -> Effort:
 
 
 def _number(record: Mapping[str, Any], name: str) -> float:
-    found = record.get(name) or 0.0  # absent, null and 0 are one thing here
+    """Return a number of a record; 0 where it is absent or null, ValueError where it is no number."""
+    value = record.get(name) or 0.0  # absent, null and 0 are one thing here
     # NaN fails both comparisons, and so is refused as well.
-    if not isinstance(found, int | float) or not -MOST_BYTES < found < MOST_BYTES:
-        raise ValueError(f"{short_repr(name)} = {short_repr(found)}: must be a number")
-    return found
+    if not isinstance(value, int | float) or not -MOST_BYTES < value < MOST_BYTES:
+        raise ValueError(f"{short_repr(name)} = {short_repr(value)}: must be a number")
+    return value
 
 
 def _whole(record: Mapping[str, Any], name: str) -> int:
@@ -154,24 +157,24 @@ def _optional_whole(record: Mapping[str, Any], name: str) -> int | None:
 
 
 def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = record.get(name) or {}
-    if not isinstance(found, dict):
-        raise TypeError(f"{short_repr(name)} = {short_repr(found)}: must have keys")
-    return found
+    value = record.get(name) or {}
+    if not isinstance(value, dict):
+        raise TypeError(f"{short_repr(name)} = {short_repr(value)}: must have keys")
+    return value
 
 
 def alarm_texts(record: Mapping[str, Any], path: Path) -> list[str]:
     """Return the texts of a line of `alarms.jsonl`.
 
     Raises:
-        RunError: it is no list of texts.
+        RunError: the record's `alarms` is no list of texts.
     """
-    found = record.get("alarms") or []
-    if not isinstance(found, list) or not all(isinstance(told, str) for told in found):
+    texts = record.get("alarms") or []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise RunError(
             f"{path}: the alarms of round {record['round']} are no texts. Restore the file, or delete that line."
         )
-    return found
+    return texts
 
 
 @dataclass(frozen=True)
@@ -189,13 +192,13 @@ class AlarmKind:
 
 def kinds_of_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[AlarmKind]:
     """Return the alarms of all rounds by kind, the most frequent first: a long run may have one in each round."""
-    found: dict[str, AlarmKind] = {}
+    kinds: dict[str, AlarmKind] = {}
     for record in records:
-        for told in alarm_texts(record, path):
-            kind, _, said = told.partition(": ")
-            before = found.get(kind, AlarmKind(kind, said, 0, record["round"], record["round"]))
-            found[kind] = replace(before, said=said, times=before.times + 1, last=record["round"])
-    return sorted(found.values(), key=lambda each: -each.times)
+        for text in alarm_texts(record, path):
+            kind, _, message = text.partition(": ")
+            earlier = kinds.get(kind, AlarmKind(kind, message, 0, record["round"], record["round"]))
+            kinds[kind] = replace(earlier, said=message, times=earlier.times + 1, last=record["round"])
+    return sorted(kinds.values(), key=lambda each: -each.times)
 
 
 def steps_per_second(effort: Effort) -> float:
@@ -210,20 +213,21 @@ def read_plan(path: Path) -> Plan | None:
         RunError: the file is no plan.
     """
     try:
-        found = parse_json(read_regular(path, follow=False))
-        return _plan_of(_sub_record({"plan": found}, "plan"))
+        content = parse_json(read_regular(path, follow=False))
+        return _plan_of(_sub_record({"plan": content}, "plan"))
     except FileNotFoundError:
         return None
-    except (OSError, TypeError, ValueError) as fault:
-        raise RunError(f"{path}: cannot be read as a plan ({fault}). Restore the file, or delete it.") from fault
+    except (OSError, TypeError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read as a plan ({error}). Restore the file, or delete it.") from error
 
 
 def _plan_of(found: Mapping[str, Any]) -> Plan:
+    """Return the plan of a plan.json of this version or an earlier one. TypeError or ValueError where it is none."""
     limits = _sizes(found, "limits") or {"limit": _whole(found, "limit_bytes")}  # other versions had one limit alone
     suggestions, workers = found.get("suggestions") or [], found.get("workers") or []
     if min(limits.values()) <= 0 or not found.get("owners"):
         raise ValueError("owners, or limits, are missing")
-    if not isinstance(suggestions, list) or not all(isinstance(each, str) for each in suggestions):
+    if not isinstance(suggestions, list) or not all(isinstance(item, str) for item in suggestions):
         raise ValueError("suggestions: must be texts")
     if not isinstance(workers, list):
         raise TypeError("workers: must be numbers")
@@ -234,7 +238,7 @@ def _plan_of(found: Mapping[str, Any]) -> Plan:
         limits=limits,
         budget=_optional_whole(found, "budget_bytes"),
         suggestions=tuple(suggestions),
-        workers=[_whole({"workers": each}, "workers") for each in workers],
+        workers=[_whole({"workers": item}, "workers") for item in workers],
         apart=found.get("apart") is True,
         mapped=_sizes(found, "mapped") if "mapped" in found else {},
     )
@@ -242,7 +246,7 @@ def _plan_of(found: Mapping[str, Any]) -> Plan:
 
 def _sizes(record: Mapping[str, Any], name: str) -> dict[str, int]:
     sizes = _sub_record(record, name)
-    return {each: _whole(sizes, each) for each in sizes}
+    return {owner: _whole(sizes, owner) for owner in sizes}
 
 
 def largest_groups(lines: Iterable[LedgerLine], most: int) -> list[str]:
@@ -257,12 +261,12 @@ def largest_groups(lines: Iterable[LedgerLine], most: int) -> list[str]:
 def resident_parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
     """Return the resident memory in parts that add up: base, files, these groups, other owners, slack, the rest."""
     sizes = group_bytes(line.owned, depth=DEPTH)
-    shown = {name: sizes.get(name, 0) for name in groups}
+    group_sizes = {name: sizes.get(name, 0) for name in groups}
     return {
         BASE: line.base,
         FILES: line.file_mapped,
-        **shown,
-        OTHERS: line.owned_bytes - sum(shown.values()),
+        **group_sizes,
+        OTHERS: line.owned_bytes - sum(group_sizes.values()),
         SLACK: line.slack,
         REST: line.unaccounted,
     }
@@ -275,13 +279,13 @@ def listed_owners(plan: Plan) -> dict[str, int]:
 
 def held_against(plan: Plan, line: LedgerLine) -> list[tuple[str, int, int]]:
     """Return each owner with bytes planned and held, most planned first; single numbers are one owner together."""
-    listed = set(line.owned)
+    held_paths = set(line.owned)
     rows = [(path, plan.owners.get(path, 0), size) for path, size in line.owned.items()]
-    missing = {path: size for path, size in plan.owners.items() if path not in listed}
+    planned_only = {path: size for path, size in plan.owners.items() if path not in held_paths}
     numbers = line.owned_bytes - sum(line.owned.values())
-    if numbers or missing:
-        small = {path: size for path, size in missing.items() if size <= NUMBER_BYTES}
-        rows += [(path, size, 0) for path, size in missing.items() if path not in small]
+    if numbers or planned_only:
+        small = {path: size for path, size in planned_only.items() if size <= NUMBER_BYTES}
+        rows += [(path, size, 0) for path, size in planned_only.items() if path not in small]
         rows.append((f"{NUMBERS} ({len(small)})", sum(small.values()), numbers))
     return sorted(rows, key=lambda row: (-row[1], -row[2], row[0]))
 
@@ -298,11 +302,11 @@ def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
     """
     try:
         return record["round"], Finding.from_json({name: record[name] for name in record if name != "round"})
-    except (KeyError, TypeError, ValueError, OverflowError) as fault:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RunError(
-            f"{path}: the line of round {record.get('round')} cannot be read ({fault!r}). "
+            f"{path}: the line of round {record.get('round')} cannot be read ({error!r}). "
             "Show the run with the version of Flatwater that trained it."
-        ) from fault
+        ) from error
 
 
 def latest_findings(found: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
