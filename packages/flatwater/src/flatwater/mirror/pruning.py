@@ -91,10 +91,10 @@ def _prune_url(url: str, keep: int) -> PruneResult:
     try:
         # Listed again under the lock: the list before was only to see whether there is a run.
         names, sizes = list_stored(objects)
-        manifests = {name: read_remote(objects, name) for name in names}
+        checkpoints = {name: read_remote(objects, name) for name in names}
 
         def manifest(name: str) -> Manifest:
-            return manifests[name]
+            return checkpoints[name]
 
         stay = choose_newest_good(
             names,
@@ -103,7 +103,7 @@ def _prune_url(url: str, keep: int) -> PruneResult:
             good=lambda name: is_intact(objects, manifest(name)),
         )
         needed = {shard_name(shard.sha256) for name in stay for shard in manifest(name).shards}
-        unwanted = [name for name in names if name not in stay and not manifests[name].unread]
+        unwanted = [name for name in names if name not in stay and not checkpoints[name].unread]
         unread = len(names) - len(stay) - len(unwanted)
         # A manifest that cannot be read may need any shard.
         unneeded = [] if unread else [name for name in sizes if name not in needed]

@@ -29,6 +29,7 @@ def course_picture(run: RunRecords) -> Picture:
 
 
 def _learning(run: RunRecords) -> Iterator[Block]:
+    """Yield the curves, the result and what was played on the holdout; a part that is not there yet says why."""
     if not run.metrics.get("round"):
         yield missing_paragraph(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
         return
@@ -56,12 +57,12 @@ def course_chart(run: RunRecords) -> Chart:
         metric_line(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED else 1.6)
         for (title, metric), colour in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
     ]
-    drawn = [curve for curve in curves if curve.x]
-    judged = "The last curve is the one by which the run is judged."
+    nonempty = [curve for curve in curves if curve.x]
+    sentence = "The last curve is the one by which the run is judged."
     return Chart(
         title="What was learned",
-        reading=judged if curves[-1:] == drawn[-1:] else "",
-        marks=drawn,
+        reading=sentence if curves[-1:] == nonempty[-1:] else "",
+        marks=nonempty,
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         height=360,
     )
@@ -110,17 +111,17 @@ def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> 
         trained: name of the player that learns.
         levels: the other players, each with its colour: level lines, as held-out episodes are always the same.
     """
-    rounds, found = metrics["round"], list[Line]()
+    rounds, lines = metrics["round"], list[Line]()
     if "return/mean" in metrics:
-        found.append(metric_line(metrics, "return/mean", "training, mean", "--quiet", width=1.4))
+        lines.append(metric_line(metrics, "return/mean", "training, mean", "--quiet", width=1.4))
     for name, colour in levels.items():
         _, level = finite_points(rounds, metrics.get(f"evaluation/{name}", []))
         if level:
             y = [level[-1]] * len(rounds)  # over all rounds, also those before the first evaluation
-            found.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
+            lines.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
     if finite_points(rounds, metrics.get(f"evaluation/{trained}", []))[0]:
-        found.append(metric_line(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED, width=2.4))
-    return found
+        lines.append(metric_line(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED, width=2.4))
+    return lines
 
 
 def share_lines(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[Line]:
@@ -133,6 +134,7 @@ def share_lines(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[
 
 
 def _colours(recipe: Description) -> Sequence[str]:
-    judged = len(recipe.curves) - 1  # the last curve is the one by which the run is judged
-    others = iter(OTHERS)
-    return [JUDGED if at == judged else next(others, OTHERS[0]) for at in range(len(recipe.curves))]
+    """Return a colour for each curve of the recipe: `JUDGED` for the last, the others' in turn."""
+    judged_index = len(recipe.curves) - 1  # the last curve is the one by which the run is judged
+    other_colours = iter(OTHERS)
+    return [JUDGED if index == judged_index else next(other_colours, OTHERS[0]) for index in range(len(recipe.curves))]

@@ -30,10 +30,10 @@ def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | 
     problems = [f"{run.name}: {run.problem}" for run in runs if run.problem]
     if problems:
         sections.append(Section(title="Unreadable", blocks=[Paragraph(problem) for problem in problems]))
-    said = f"{folder.resolve()}{'' if sort is None else f' · sorted by {sort}, the highest first'}"
+    subtitle = f"{folder.resolve()}{'' if sort is None else f' · sorted by {sort}, the highest first'}"
     return document(
         f"{len(runs)} runs",
-        subtitle=said,
+        subtitle=subtitle,
         tiles=_tiles(runs),
         sections=sections,
         footer=f"Written by Flatwater from the runs' folders, {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}.",
@@ -41,6 +41,7 @@ def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | 
 
 
 def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
+    """Yield the number of runs in each state, and the bytes of all."""
     count = Counter(run.state for run in runs)
     for state in STATES:
         if count[state]:
@@ -49,18 +50,20 @@ def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
 
 
 def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Block]:
+    """Yield the table of the runs, and how to write the reports that are not there."""
     tags = ["tags"] if any(run.tag for run in runs) else []
     titles = ("run", "recipe", "state", *tags, "rounds", sort or "score", "size", "last change")
     yield Table(titles, [_row(run, folder, beside, sort, tags=bool(tags)) for run in runs], words=3 + len(tags))
-    without = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
-    if without:
-        command = f"flatwater report {shell_quoted(str(folder / without[0]))}"
-        runs_said = "1 run has" if len(without) == 1 else f"{len(without)} runs have"
-        said = f"{runs_said} no report yet, and so no link. It is written by: "
-        yield Paragraph((said, Piece(command)), "reading")
+    without_report = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
+    if without_report:
+        command = f"flatwater report {shell_quoted(str(folder / without_report[0]))}"
+        subject = "1 run has" if len(without_report) == 1 else f"{len(without_report)} runs have"
+        sentence = f"{subject} no report yet, and so no link. It is written by: "
+        yield Paragraph((sentence, Piece(command)), "reading")
 
 
 def _row(run: RunLine, folder: Path, beside: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
+    """Return a run's cells in the order of the titles in `_runs`, its name linked to its report where there is one."""
     report = RunFolder(folder / run.name).report
     # Relative, so that links hold where both folders are moved together; quoted, as names may hold spaces and more.
     href = quote(os.path.relpath(report.resolve(), beside)) if report.is_file() else ""

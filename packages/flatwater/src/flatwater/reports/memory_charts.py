@@ -43,28 +43,30 @@ PHASES = {
 def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
     """Return resident memory by owner, stacked, against the plan and the budget."""
     groups = largest_groups(ledger, MOST_GROUPS)
-    most = max(line.resident for line in ledger)
-    unit, size = byte_unit([most])
+    highest = max(line.resident for line in ledger)
+    unit, size = byte_unit([highest])
     # An area below a thousandth has no pixel.
-    others = any(resident_parts(line, groups)[OTHERS] / most > 1 / 1000 for line in ledger)
-    names = [FILES, BASE, *groups, *([OTHERS] if others else []), SLACK, REST]
+    has_others = any(resident_parts(line, groups)[OTHERS] / highest > 1 / 1000 for line in ledger)
+    names = [FILES, BASE, *groups, *([OTHERS] if has_others else []), SLACK, REST]
     levels = _levels(plan, ledger[-1])
-    top = max([most, *(level for _, level, _ in levels if level <= BUDGET_IN_VIEW * most)])
+    top = max([highest, *(level for _, level, _ in levels if level <= BUDGET_IN_VIEW * highest)])
     rounds = [line.round for line in ledger]
     lines = [
         Line(name=name, x=axis_ends(rounds), y=[level / size] * 2, colour=colour, width=1.5, dashed=True)
         for name, level, colour in levels
         if level <= top
     ]
-    above = [f"The {name} of {format_bytes(level)} is above the picture." for name, level, _ in levels if level > top]
-    said = (
+    above_picture = [
+        f"The {name} of {format_bytes(level)} is above the picture." for name, level, _ in levels if level > top
+    ]
+    explanation = (
         "Each band is what one owner has in RAM after a round; all bands together are what the system counts. "
         "A flat run is a set of level bands; a red band that widens to the right is a leak. A step is where the run "
         "was resumed: the new process has libraries of its own size."
     )
     return Chart(
         title="Memory by owner",
-        reading=" ".join((said, *above)),
+        reading=" ".join((explanation, *above_picture)),
         marks=[*_areas(ledger, groups, names, size), *lines],
         x=round_axis(rounds),
         # A margin of 6 %, so that the highest line does not lie on the edge.
@@ -88,12 +90,19 @@ def owned_chart(ledger: Sequence[LedgerLine]) -> Chart:
 
 
 def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str], size: int) -> list[Line]:
-    stacked = [resident_parts(line, groups) for line in ledger]
-    colours = COLOURS | {name: f"--owner-{at}" for at, name in enumerate(groups, 1)}
+    """Return a stacked band for each name, in units of `size` bytes."""
+    parts_by_round = [resident_parts(line, groups) for line in ledger]
+    colours = COLOURS | {name: f"--owner-{index}" for index, name in enumerate(groups, 1)}
     rounds = [line.round for line in ledger]
     return [
         # Never below 0: a stack with a negative part would cover the one below it.
-        Line(name=name, x=rounds, y=[max(0, part[name]) / size for part in stacked], colour=colours[name], stacked=True)
+        Line(
+            name=name,
+            x=rounds,
+            y=[max(0, part[name]) / size for part in parts_by_round],
+            colour=colours[name],
+            stacked=True,
+        )
         for name in names
     ]
 
@@ -150,7 +159,9 @@ def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
     }
     # Without zeros, which stand for rounds in which nothing was measured, and which no logarithm has.
     means = [
-        sum(known) / len(known) for pace in paces.values() if (known := [v for v in pace.values() if isfinite(v) and v])
+        sum(measured) / len(measured)
+        for pace in paces.values()
+        if (measured := [v for v in pace.values() if isfinite(v) and v])
     ]
     logarithmic = bool(means) and max(means) > LOGARITHMIC * min(means)
     scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
@@ -158,8 +169,14 @@ def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
         title="Steps per second by phase",
         reading=f"A line that sinks is a phase whose steps take longer from round to round.{scale}",
         marks=[
-            Line(name=name, x=[*at], y=[*at.values()], colour=PHASES.get(name, "--others"), dots=len(at) < len(ledger))
-            for name, at in paces.items()
+            Line(
+                name=name,
+                x=[*pace_],
+                y=[*pace_.values()],
+                colour=PHASES.get(name, "--others"),
+                dots=len(pace_) < len(ledger),
+            )
+            for name, pace_ in paces.items()
         ],
         x=round_axis([line.round for line in ledger]),
         y=Axis(kind="log") if logarithmic else Axis(from_zero=True),
@@ -186,14 +203,14 @@ def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]]) 
 
 def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
     """Return the bytes that a phase makes and frees again: planned, and the highest measured."""
-    measured = {
+    highest = {
         name: max(peaks)
         for name in phase_names(ledger)
         if (peaks := [line.phases[name].peak or 0 for line in ledger if name in line.phases])
     }
-    names = list(reversed([*plan.transients, *(name for name in measured if name not in plan.transients)]))
-    unit, size = byte_unit([*plan.transients.values(), *measured.values()])
-    sides = (("measured, highest", measured, "--owner-1"), ("planned", plan.transients, "--base"))
+    names = list(reversed([*plan.transients, *(name for name in highest if name not in plan.transients)]))
+    unit, size = byte_unit([*plan.transients.values(), *highest.values()])
+    sides = (("measured, highest", highest, "--owner-1"), ("planned", plan.transients, "--base"))
     return Chart(
         title="What phases take and give back",
         reading="Memory above the resting level while a phase works. Planned is an estimate; a measured bar that is "
@@ -210,7 +227,7 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
 
 def seconds_by_phase(ledger: Sequence[LedgerLine], most: int) -> tuple[list[float], dict[str, list[float]]]:
     """Return rounds and each phase's seconds, of at most `most` rounds: columns narrower than a pixel show nothing."""
-    lines = [ledger[at] for at in spread_indexes(len(ledger), most)]
+    lines = [ledger[index] for index in spread_indexes(len(ledger), most)]
     seconds = {
         name: [line.phases[name].seconds if name in line.phases else 0.0 for line in lines]
         for name in phase_names(ledger)

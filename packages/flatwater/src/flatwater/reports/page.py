@@ -63,8 +63,8 @@ def run_page(run: RunRecords) -> str:
 
 def page_sections(run: RunRecords) -> list[Section]:
     """Return all parts of the page, of the recipe and of installed packages first; an empty part says why."""
-    own = {title: list(blocks) for title, blocks in (own_parts(run) | installed_parts(run)).items()}
-    return [Section(title=title, blocks=blocks) for title, blocks in own.items()] + [
+    sections = {title: list(blocks) for title, blocks in (own_parts(run) | installed_parts(run)).items()}
+    return [Section(title=title, blocks=blocks) for title, blocks in sections.items()] + [
         Section(title=title, blocks=list(part(run))) for title, part in PARTS.items()
     ]
 
@@ -73,30 +73,30 @@ def _subtitle(run: RunRecords) -> str:
     """Return data, device, seed and versions, as far as the folder says."""
     facts = run.checkpoints[-1].facts if run.checkpoints else {}
     data, versions = facts.get("data"), facts.get("versions")
-    said = [run.recipe.trained_on]
+    phrases = [run.recipe.trained_on]
     if isinstance(data, dict) and "days" in data:
-        said.append(fill_form("{instruments} {instruments:instrument}, {days} {days:row} of prices", data))
-        said.append(f"{data.get('first_day')} to {data.get('last_day')}")
-    said.append(f"on {run.config.get('device', 'an unknown device')}")
+        phrases.append(fill_form("{instruments} {instruments:instrument}, {days} {days:row} of prices", data))
+        phrases.append(f"{data.get('first_day')} to {data.get('last_day')}")
+    phrases.append(f"on {run.config.get('device', 'an unknown device')}")
     if run.config.get("threads"):
-        said.append(fill_form("{threads} {threads:thread}", run.config))
-    said.append(f"seed {run.config.get('seed', '?')}")
+        phrases.append(fill_form("{threads} {threads:thread}", run.config))
+    phrases.append(f"seed {run.config.get('seed', '?')}")
     if isinstance(versions, dict):
-        said.append(", ".join(f"{name} {version}" for name, version in versions.items()))
+        phrases.append(", ".join(f"{name} {version}" for name, version in versions.items()))
     if isinstance(machines := facts.get("machines"), list):
-        said.append(
+        phrases.append(
             f"computed with several arithmetics ({', '.join(map(str, machines))}): not bit-equal to one machine"
         )
-    return " · ".join(said)
+    return " · ".join(phrases)
 
 
 def _tiles(run: RunRecords) -> list[Tile]:
     """Return tiles, at most six."""
     tiles: list[Tile] = [] if run.result is None else [_headline(run.recipe, run.result)]
-    measured, metric = run.recipe.judged_curve
-    known = [value for value in run.metrics.get(metric, []) if isfinite(value)]
-    if known:
-        tiles.append(Tile(measured, f"{known[-1]:.4g}", f"{known[0]:.4g} at first", ""))
+    title, metric = run.recipe.judged_curve
+    finite = [value for value in run.metrics.get(metric, []) if isfinite(value)]
+    if finite:
+        tiles.append(Tile(title, f"{finite[-1]:.4g}", f"{finite[0]:.4g} at first", ""))
     tiles.append(Tile("rounds", f"{run.done} of {run.rounds}", _left(run), ""))
     if run.ledger:
         line = run.ledger[-1]
@@ -108,8 +108,8 @@ def _tiles(run: RunRecords) -> list[Tile]:
         tiles.append(Tile("unaccounted", short_bytes(line.unaccounted), f"{share:.1%} have an owner", ""))
     grave = sum(finding.verdict in GRAVE for _, finding in run.findings)
     if run.findings or run.ledger:
-        said = "memory is flat" if not run.findings else f"{grave} to act on"
-        tiles.append(Tile("findings", str(len(run.findings)), said, "bad" if grave else "good"))
+        judgement = "memory is flat" if not run.findings else f"{grave} to act on"
+        tiles.append(Tile("findings", str(len(run.findings)), judgement, "bad" if grave else "good"))
     return tiles
 
 
@@ -117,11 +117,11 @@ def _headline(recipe: Description, result: Mapping[str, Any]) -> Tile:
     """Return the most important number of the trained policy, and the baseline that it is compared with."""
     headline, rows = recipe.headline, result[recipe.players]
     numbers = {name: row.get(headline.key) for name, row in rows.items()}
-    own, other = (
+    own_text, baseline_text = (
         "-" if (number := numbers.get(name)) is None else headline.write(number)
         for name in (recipe.trained, headline.against)
     )
-    return Tile(headline.title, own, write_value(headline.said, other))
+    return Tile(headline.title, own_text, write_value(headline.said, baseline_text))
 
 
 def _left(run: RunRecords) -> str:
@@ -131,8 +131,8 @@ def _left(run: RunRecords) -> str:
     if not sums:
         return "none has ended"
     pace, spent = median(sums[-ROUNDS_OF_PACE:]), fmean(sums) * run.done  # of thinned rounds
-    left = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
-    return f"{format_duration(pace)} each, {format_duration(spent)} in all{left}"
+    remaining = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
+    return f"{format_duration(pace)} each, {format_duration(spent)} in all{remaining}"
 
 
 def findings_section(run: RunRecords) -> Iterator[Block]:
@@ -176,12 +176,14 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
     line = run.ledger[-1]
     rows = held_against(run.plan, line)
     groups: dict[str, tuple[int, int]] = {}
-    for path, planned, held in rows:
+    for path, planned_bytes, held_bytes in rows:
         name = ".".join(path.split(".")[:DEPTH])
-        before = groups.get(name, (0, 0))
-        groups[name] = (before[0] + planned, before[1] + held)
+        sums_before = groups.get(name, (0, 0))
+        groups[name] = (sums_before[0] + planned_bytes, sums_before[1] + held_bytes)
     total = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    off = sum(planned != held for _, planned, held in rows)  # each owner, as sums of a group may hide two that differ
+    off = sum(
+        planned_bytes != held_bytes for _, planned_bytes, held_bytes in rows
+    )  # each owner, as sums of a group may hide two that differ
     verdict = (
         f"Each of the {len(rows)} owners holds what was planned, to the byte."
         if not off
@@ -201,12 +203,12 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
 def workers_section(line: LedgerLine) -> Iterator[Block]:
     """Yield the private bytes of each process that computes for the run, against the plan."""
     yield Heading("Workers")
-    off = [worker for worker in line.workers if worker.unplanned]
-    said = "holds what was planned, to the byte" if not off else f"but {len(off)} holds what was planned"
+    differing = [worker for worker in line.workers if worker.unplanned]
+    verdict = "holds what was planned, to the byte" if not differing else f"but {len(differing)} holds what was planned"
     yield Paragraph(
-        f"The state of each of {len(line.workers)} workers {said}. Private bytes are planned as libraries and "
+        f"The state of each of {len(line.workers)} workers {verdict}. Private bytes are planned as libraries and "
         f"state, between two steps. Round {line.round}.",
-        "missing" if off else "calm",
+        "missing" if differing else "calm",
     )
     rows = [
         (
@@ -231,25 +233,26 @@ def machines_section(line: LedgerLine) -> Iterator[Block]:
     rows = [
         (
             name,
-            str(len(there)),
-            format_bytes(sum(worker.planned for worker in there)),
-            format_bytes(sum(worker.private for worker in there)),
-            format_bytes(sum(worker.proportional for worker in there)),
+            str(len(on_machine)),
+            format_bytes(sum(worker.planned for worker in on_machine)),
+            format_bytes(sum(worker.private for worker in on_machine)),
+            format_bytes(sum(worker.proportional for worker in on_machine)),
         )
-        for name, there in machines.items()
+        for name, on_machine in machines.items()
     ]
     yield Table(("machine", "workers", "private, planned", "private", "with shared pages once"), rows)
     if line.stores is not None:
-        held = format_bytes(line.stores)
-        yield Paragraph(f"The object stores of all machines hold {held} between two rounds.", "calm")
+        store_bytes = format_bytes(line.stores)
+        yield Paragraph(f"The object stores of all machines hold {store_bytes} between two rounds.", "calm")
 
 
 def _against(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:
+    """Return planned and held bytes of owners as a table; to the byte where `exact`."""
     cells = list[Sequence[str | Piece]]()
-    for name, planned, held in rows:
-        shown = [f"{size:,}" if exact else format_bytes(size) for size in (planned, held)]
-        off = held - planned
-        cells.append((name, *shown, Piece(f"{off:+,}" if off else "0", "off" if off else "same")))
+    for name, planned_bytes, held_bytes in rows:
+        sizes = [f"{size:,}" if exact else format_bytes(size) for size in (planned_bytes, held_bytes)]
+        difference = held_bytes - planned_bytes
+        cells.append((name, *sizes, Piece(f"{difference:+,}" if difference else "0", "off" if difference else "same")))
     return Table(("owner", "planned", "held", "difference, bytes"), cells)
 
 
@@ -271,7 +274,7 @@ def alarms_section(run: RunRecords) -> Iterator[Block]:
     if not run.alarms:
         yield Paragraph("The run warned of nothing.", "calm")
         return
-    rows = [(each.kind, each.said, *map(str, (each.times, each.first, each.last))) for each in run.alarms]
+    rows = [(alarm.kind, alarm.said, *map(str, (alarm.times, alarm.first, alarm.last))) for alarm in run.alarms]
     yield Table(("alarm", "said last", "times", "first", "last"), rows, words=2)
 
 
@@ -280,22 +283,22 @@ def checkpoints_section(run: RunRecords) -> Iterator[Block]:
     if not run.checkpoints:
         yield missing_paragraph("checkpoint", "checkpoints/", run.state, "after each round")
         return
-    damaged = any(saved.damage for saved in run.checkpoints)
+    damaged = any(manifest.damage for manifest in run.checkpoints)
     rows = [
         (
-            saved.file.name,
-            saved.saved.replace("T", " ").replace("+00:00", " UTC"),
-            str(saved.round),
-            str(saved.step),
-            format_bytes(saved.bytes),
-            *([saved.damage] if damaged else []),
+            manifest.file.name,
+            manifest.saved.replace("T", " ").replace("+00:00", " UTC"),
+            str(manifest.round),
+            str(manifest.step),
+            format_bytes(manifest.bytes),
+            *([manifest.damage] if damaged else []),
         )
-        for saved in reversed(run.checkpoints)
+        for manifest in reversed(run.checkpoints)
     ]
     titles = ("file", "saved", "round", "step of the next", "size", *(["damage"] if damaged else []))
     yield Table(titles, rows)
-    how = ": with new episodes, as it is not exact." if run.doubts else ": bit for bit from the newest."
-    yield Paragraph(("Go on with ", Piece(f"flatwater resume {PurePath(run.path)}"), how), "reading")
+    exactness = ": with new episodes, as it is not exact." if run.doubts else ": bit for bit from the newest."
+    yield Paragraph(("Go on with ", Piece(f"flatwater resume {PurePath(run.path)}"), exactness), "reading")
     for doubt in run.doubts:
         yield Paragraph(f"Not exact: {doubt}.", "missing")
 
@@ -303,8 +306,8 @@ def checkpoints_section(run: RunRecords) -> Iterator[Block]:
 def configuration_section(run: RunRecords) -> Iterator[Block]:
     """Yield the file that repeats the run."""
     lines = run.config_text.splitlines(keepends=True)
-    said = (Piece("config.toml"), ": every setting, under what it means")
-    yield Folded(said, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
+    title = (Piece("config.toml"), ": every setting, under what it means")
+    yield Folded(title, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
 
 
 PARTS: dict[str, Callable[[RunRecords], Iterator[Block]]] = {

@@ -64,13 +64,13 @@ def write_picture(out: Path, rows: Picture) -> None:
         rows: rows of charts, from above.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: the file cannot be written.
     """
     # In memory first, then whole into the folder: a picture that fails half-way leaves the old one.
-    drawn = io.BytesIO()
+    buffer = io.BytesIO()
     with mpl.rc_context(_style()):
-        paint_figure(rows).savefig(drawn, dpi=130)
-    write_object(out, drawn.getbuffer())
+        paint_figure(rows).savefig(buffer, dpi=130)
+    write_object(out, buffer.getbuffer())
 
 
 def paint_figure(rows: Picture) -> Figure:
@@ -81,17 +81,18 @@ def paint_figure(rows: Picture) -> Figure:
         figure = Figure(figsize=(WIDTH, sum(heights) / PIXELS), layout="constrained")
         for part, row in zip(_parts(figure, len(rows), height_ratios=heights), rows, strict=True):
             shares = [chart.weight for chart in row]
-            for place, chart in zip(_parts(part, 1, len(row), width_ratios=shares), row, strict=True):
-                _draw(place, chart)
+            for subfigure, chart in zip(_parts(part, 1, len(row), width_ratios=shares), row, strict=True):
+                _draw(subfigure, chart)
     return figure
 
 
 def _parts(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratios: Any) -> list[SubFigure]:  # noqa: ANN401  (matplotlib's)
-    found = figure.subfigures(rows, columns, squeeze=False, **ratios)
-    return list(found.flat)
+    subfigures = figure.subfigures(rows, columns, squeeze=False, **ratios)
+    return list(subfigures.flat)
 
 
 def _style() -> dict[Any, Any]:
+    """Return the settings of matplotlib for these pictures, in the theme of the pages."""
     # Settings for this picture alone: a program's own style of matplotlib stays as it is.
     ink, faint = theme_colour("--ink"), theme_colour("--faint")
     return {
@@ -126,11 +127,12 @@ def theme_colour(name: str) -> str:
 
 
 def _draw(place: SubFigure, part: Chart | Grid) -> None:
+    """Draw a chart, or a grid of small ones, with a legend below that is broken into rows of the picture's width."""
     if isinstance(part, Chart):
         axes = place.subplots()
         axes.set_title(part.title)
         _paint(axes, part)
-        named = {mark.name: mark for mark in part.marks}
+        marks_by_name = {mark.name: mark for mark in part.marks}
     else:
         columns = min(part.columns, len(part.charts))
         grid = place.subplots(-(-len(part.charts) // columns), columns, squeeze=False)
@@ -142,9 +144,9 @@ def _draw(place: SubFigure, part: Chart | Grid) -> None:
         for axes in grid.flat[len(part.charts) :]:
             axes.set_visible(False)
         place.suptitle(part.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-        named = part.legend
-    if len(named) > 1:
-        names, handles = list(map(_short, named)), [_handle(mark) for mark in named.values()]
+        marks_by_name = part.legend
+    if len(marks_by_name) > 1:
+        names, handles = list(map(_short, marks_by_name)), [_handle(mark) for mark in marks_by_name.values()]
         points = place.bbox.width / place.dpi * POINTS
         columns = min(len(names), max(1, int(points / LETTER / (max(map(len, names)) + SYMBOL))))
         columns = -(-len(names) // -(-len(names) // columns))  # rows as long as each other
@@ -156,6 +158,7 @@ def _short(name: str) -> str:
 
 
 def _handle(mark: Mark) -> Artist:
+    """Return what stands for a mark in the legend."""
     shade = theme_colour(mark.colour if isinstance(mark.colour, str) else mark.colour[0])
     if isinstance(mark, Dots):
         return Line2D([], [], ls="", marker=SYMBOLS[mark.symbol], ms=5, color=shade)
@@ -165,12 +168,13 @@ def _handle(mark: Mark) -> Artist:
 
 
 def _paint(axes: Axes, chart: Chart) -> None:
-    below: dict[Any, float] = {}  # height so far at each place, for what is stacked
-    beside = [mark for mark in chart.marks if isinstance(mark, Bars) and not mark.stacked]
+    """Paint a chart's marks, its upright lines and both axes."""
+    heights: dict[Any, float] = {}  # height so far at each place, for what is stacked
+    side_by_side = [mark for mark in chart.marks if isinstance(mark, Bars) and not mark.stacked]
     for mark in chart.marks:
         match mark:
             case Line() if mark.stacked:
-                _paint_stacked(axes, mark.x, _numbers(mark.y), mark, below)
+                _paint_stacked(axes, mark.x, _numbers(mark.y), mark, heights)
             case Line():
                 _line(axes, mark)
             case Band():
@@ -180,9 +184,9 @@ def _paint(axes: Axes, chart: Chart) -> None:
                 symbol, shade = SYMBOLS[mark.symbol], theme_colour(mark.colour)
                 axes.plot(_places(mark.x), _numbers(mark.y), symbol, ms=4, color=shade, zorder=3)
             case Bars() if mark.stacked:
-                _paint_stacked(axes, mark.at, _numbers(mark.values), mark, below)
+                _paint_stacked(axes, mark.at, _numbers(mark.values), mark, heights)
             case Bars():
-                _bars(axes, mark, chart, (beside.index(mark), len(beside)))
+                _bars(axes, mark, chart, (side_by_side.index(mark), len(side_by_side)))
             case Spans():
                 starts, ends = _places(mark.starts), _places(mark.ends)
                 rows = chart.y.place_values(mark.rows)
@@ -194,6 +198,7 @@ def _paint(axes: Axes, chart: Chart) -> None:
 
 
 def _line(axes: Axes, mark: Line) -> None:
+    """Paint a line; a single finite value as a dot."""
     values = _numbers(mark.y)
     dots = mark.dots or int(np.isfinite(values).sum()) == 1  # a single value would be a line without length
     axes.plot(
@@ -212,15 +217,17 @@ def _paint_stacked(
     axes: Axes, at: Sequence[Any], values: np.ndarray, mark: Line | Bars, below: dict[Any, float]
 ) -> None:
     """Paint an area or bars on top of those before, whose heights are in `below`."""
-    low = np.array([below.get(place, 0.0) for place in at])
+    bottoms = np.array([below.get(position, 0.0) for position in at])
     shade: Any = (
-        theme_colour(mark.colour) if isinstance(mark.colour, str) else [theme_colour(each) for each in mark.colour]
+        theme_colour(mark.colour)
+        if isinstance(mark.colour, str)
+        else [theme_colour(shade_name) for shade_name in mark.colour]
     )
     if isinstance(mark, Bars) or len(at) == 1:  # an area needs two places
-        axes.bar(at, values, 0.5 if len(at) == 1 else 0.88, bottom=low, color=shade)
+        axes.bar(at, values, 0.5 if len(at) == 1 else 0.88, bottom=bottoms, color=shade)
     else:
-        axes.fill_between(_places(at), low, low + values, color=shade, lw=0)
-    below |= dict(zip(at, low + np.nan_to_num(values), strict=True))
+        axes.fill_between(_places(at), bottoms, bottoms + values, color=shade, lw=0)
+    below |= dict(zip(at, bottoms + np.nan_to_num(values), strict=True))
 
 
 def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
@@ -228,29 +235,41 @@ def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
     rows = chart.y if mark.across else chart.x
     number, names = place
     wide = 0.7 / names
-    at = np.asarray(rows.place_values(mark.at), dtype=float) + (number - (names - 1) / 2) * wide
+    positions = np.asarray(rows.place_values(mark.at), dtype=float) + (number - (names - 1) / 2) * wide
     values = _numbers(mark.values)
-    shade = theme_colour(mark.colour) if isinstance(mark.colour, str) else [theme_colour(each) for each in mark.colour]
-    (axes.barh if mark.across else axes.bar)(at, values, 0.9 * wide, color=shade)  # a tenth is left between neighbours
+    shade = (
+        theme_colour(mark.colour)
+        if isinstance(mark.colour, str)
+        else [theme_colour(shade_name) for shade_name in mark.colour]
+    )
+    (axes.barh if mark.across else axes.bar)(
+        positions, values, 0.9 * wide, color=shade
+    )  # a tenth is left between neighbours
     ends = values
     if mark.low:
         low, high = _numbers(mark.low), _numbers(mark.high)
         around = np.clip(np.stack([values - low, high - values]), 0, None)  # an interval need not hold the value
-        spot: Any = {"x": values, "y": at, "xerr": around} if mark.across else {"x": at, "y": values, "yerr": around}
+        spot: Any = (
+            {"x": values, "y": positions, "xerr": around}
+            if mark.across
+            else {"x": positions, "y": values, "yerr": around}
+        )
         axes.errorbar(**spot, fmt="none", ecolor=theme_colour("--ink"), lw=1.2, capsize=3)
         ends = np.maximum(ends, high)
     if mark.labels:
         # Beside the end of the interval, and within the axes.
-        for middle, end, label in zip(at, np.nan_to_num(np.maximum(ends, 0)), mark.labels, strict=True):
-            x, y, beside, level = (end, middle, "left", "center") if mark.across else (middle, end, "center", "bottom")
-            axes.text(x, y, f" {_short(label)} ", ha=beside, va=level, fontsize=8)
+        for middle, end, label in zip(positions, np.nan_to_num(np.maximum(ends, 0)), mark.labels, strict=True):
+            x, y, alignment, level = (
+                (end, middle, "left", "center") if mark.across else (middle, end, "center", "bottom")
+            )
+            axes.text(x, y, f" {_short(label)} ", ha=alignment, va=level, fontsize=8)
         axes.margins(*((0.15, None) if mark.across else (None, 0.15)))
 
 
 def _places(values: Iterable[Any]) -> np.ndarray:
     """Return dates as dates, and numbers as numbers."""
-    found = list(values)
-    return np.asarray(found, dtype="datetime64[D]" if found and isinstance(found[0], date) else float)
+    items = list(values)
+    return np.asarray(items, dtype="datetime64[D]" if items and isinstance(items[0], date) else float)
 
 
 def _numbers(values: Iterable[float | None]) -> np.ndarray:
@@ -258,6 +277,7 @@ def _numbers(values: Iterable[float | None]) -> np.ndarray:
 
 
 def _axis(axes: Axes, given: Axis, name: str) -> None:
+    """Give an axis its title, ticks and span; `name` is `x` or `y`. After the marks, whose extent it asks for."""
     axis = axes.xaxis if name == "x" else axes.yaxis
     bound = axes.set_xlim if name == "x" else axes.set_ylim
     (axes.set_xlabel if name == "x" else axes.set_ylabel)(given.title)
@@ -283,9 +303,9 @@ def _axis(axes: Axes, given: Axis, name: str) -> None:
     if given.zero:
         (axes.axvline if name == "x" else axes.axhline)(0, color=theme_colour("--quiet"), lw=0.7)
     if given.span is not None:
-        first, last = given.span
-        margin = EDGE * (last - first) if given.kind == "round" else 0.0
-        bound(first - margin, last + margin)
+        start, end = given.span
+        margin = EDGE * (end - start) if given.kind == "round" else 0.0
+        bound(start - margin, end + margin)
     elif given.from_zero:
         low = axes.dataLim.x0 if name == "x" else axes.dataLim.y0
         if low >= 0:

@@ -40,31 +40,31 @@ def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
 
 def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
     """Return the parts that installed packages add to the page of any run; a broken one says so in its place."""
-    found: dict[str, Iterable[Block]] = {}
-    for name, where in group_rows("sections").items():
+    sections: dict[str, Iterable[Block]] = {}
+    for name, import_path in group_rows("sections").items():
         try:
-            parts: Mapping[str, Iterable[Block]] = load_named(where)(run)
+            parts: Mapping[str, Iterable[Block]] = load_named(import_path)(run)
             # Made within the `try`: blocks may be a generator that fails late.
-            found |= {title: list(blocks) for title, blocks in parts.items()}
-        except Exception as fault:  # noqa: BLE001  (the edge to other people's packages: the page is drawn without it)
-            said = f"{type(fault).__name__}: {fault}"
-            found[name] = [Paragraph((Piece(where), f" cannot draw this part: {said}"), "missing")]
-    return found
+            sections |= {title: list(blocks) for title, blocks in parts.items()}
+        except Exception as error:  # noqa: BLE001  (the edge to other people's packages: the page is drawn without it)
+            message = f"{type(error).__name__}: {error}"
+            sections[name] = [Paragraph((Piece(import_path), f" cannot draw this part: {message}"), "missing")]
+    return sections
 
 
 def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
     """Return the parts that the run has written; empty where there are none yet, a reason where they are damaged."""
     try:
-        found = parse_json(read_regular(folder.sections, MOST_BYTES, follow=False))
-        if not isinstance(found, list) or not 0 < len(found) <= MOST_PARTS:
+        content = parse_json(read_regular(folder.sections, MOST_BYTES, follow=False))
+        if not isinstance(content, list) or not 0 < len(content) <= MOST_PARTS:
             raise ValueError(f"expected 1 to {MOST_PARTS} parts")  # noqa: TRY301
-        return dict(_part(each) for each in found)
+        return dict(_part(entry) for entry in content)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as fault:
-        said = fault.strerror if isinstance(fault, OSError) else fault
-        why = (Piece(folder.sections.name), f" cannot be read as parts of a page: {said}. ", REMEDY)
-        return {"Learning": [Paragraph(why, "missing")]}
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        sentence = (Piece(folder.sections.name), f" cannot be read as parts of a page: {reason}. ", REMEDY)
+        return {"Learning": [Paragraph(sentence, "missing")]}
 
 
 def _part(content: object) -> tuple[str, list[Block]]:
@@ -81,8 +81,8 @@ def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
         run: records of the run.
         recipe: the recipe that has just trained it; None where the folder is only read.
     """
-    known = find_installed(run.recipe.name) if recipe is None else recipe
-    return course_picture(run) if known is None else known.picture(run)
+    installed = find_installed(run.recipe.name) if recipe is None else recipe
+    return course_picture(run) if installed is None else installed.picture(run)
 
 
 def write_parts(folder: RunFolder, recipe: Recipe) -> None:
@@ -94,11 +94,11 @@ def write_parts(folder: RunFolder, recipe: Recipe) -> None:
         RunError: the folder cannot be written, or a file of the run is damaged.
         TypeError: the recipe gives something that is no block.
     """
-    found = recipe.sections(read_run(folder.root))
-    parts = [(str(title), [to_plain(block) for block in blocks]) for title, blocks in found.items()]
+    sections = recipe.sections(read_run(folder.root))
+    parts = [(str(title), [to_plain(block) for block in blocks]) for title, blocks in sections.items()]
     content = json.dumps([{"title": title, "blocks": blocks} for title, blocks in parts]).encode()
     if len(content) > MOST_BYTES:
-        size, most = format_bytes(len(content)), format_bytes(MOST_BYTES)
-        said = f"The parts of this recipe have {size}, and a page shows {most} at most."
-        content = json.dumps([{"title": parts[0][0], "blocks": [to_plain(Paragraph(said, "missing"))]}]).encode()
+        size, most_text = format_bytes(len(content)), format_bytes(MOST_BYTES)
+        sentence = f"The parts of this recipe have {size}, and a page shows {most_text} at most."
+        content = json.dumps([{"title": parts[0][0], "blocks": [to_plain(Paragraph(sentence, "missing"))]}]).encode()
     write_object(folder.sections, content + b"\n")

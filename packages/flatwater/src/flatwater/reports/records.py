@@ -72,7 +72,7 @@ def read_run(path: Path) -> RunRecords:
     """Read a run's folder.
 
     Raises:
-        RunError: there is no run, or one of its files is damaged.
+        RunError: there is no run in the folder, or one of its files is damaged.
         CheckpointError: a checkpoint was written by another version.
     """
     # Whatever a file names is not imported here: a page is drawn of folders that come from others.
@@ -81,17 +81,18 @@ def read_run(path: Path) -> RunRecords:
 
 
 def _read(path: Path, folder: RunFolder) -> RunRecords:
+    """Return all records of a run, thinned to what a page can show. Within `importing_only_ours`."""
     config = read_settings(folder)
     recipe = read_description(folder, config)
     columns = read_course(folder)
-    rounds, seen = read_rounds(config, str(folder.config)), columns.get("round", [])
-    done = int(seen[-1]) if seen else 0
+    rounds, recorded_rounds = read_rounds(config, str(folder.config)), columns.get("round", [])
+    rounds_done = int(recorded_rounds[-1]) if recorded_rounds else 0
     return RunRecords(
         path=path,
         recipe=recipe,
-        state=run_state(folder, done, rounds),
-        rounds=max(rounds, done),
-        done=done,
+        state=run_state(folder, rounds_done, rounds),
+        rounds=max(rounds, rounds_done),
+        done=rounds_done,
         config=config,
         config_text=read_regular(folder.config, MOST_SETTINGS, follow=False).decode("utf-8-sig", errors="replace"),
         read_at=datetime.now().astimezone(),
@@ -120,6 +121,7 @@ def read_course(folder: RunFolder) -> dict[str, list[float]]:
 
 
 def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
+    """Return the rounds in which a champion was crowned, each with its validation."""
     return [
         (float(record["round"]), float(record["validation/champion"]))
         # By the text first: of a long run most lines are never parsed.

@@ -10,18 +10,18 @@ from flatwater_watch.pages.blocks import Paragraph, Piece, Table
 def missing_paragraph(what: str, file: str, state: str, when: str = "at the end of a run") -> Paragraph:
     """Return a paragraph that says why a file of a run in this state is not there."""
     states = {"training": "This run is in training.", "stopped": "This run was stopped; it can be resumed."}
-    why = states.get(state, "This run was trained by a version that wrote none, or the file was removed.")
-    return Paragraph((f"There is no {what} here: ", Piece(file), f" is written {when}. {why}"), "missing")
+    reason = states.get(state, "This run was trained by a version that wrote none, or the file was removed.")
+    return Paragraph((f"There is no {what} here: ", Piece(file), f" is written {when}. {reason}"), "missing")
 
 
 def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:
     """Return a table with a row for each player, a column for each number that one of them has."""
-    measured = measured_numbers(recipe, result)
+    numbers = measured_numbers(recipe, result)
     rows = [
         (
-            who,
-            *(number.write(row[number.key]) if row.get(number.key) is not None else "" for number in measured),
+            player,
+            *(number.write(row[number.key]) if row.get(number.key) is not None else "" for number in numbers),
         )
-        for who, row in result[recipe.players].items()
+        for player, row in result[recipe.players].items()
     ]
-    return Table((recipe.players.removesuffix("s"), *(number.title for number in measured)), rows)
+    return Table((recipe.players.removesuffix("s"), *(number.title for number in numbers)), rows)

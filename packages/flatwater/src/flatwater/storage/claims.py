@@ -72,11 +72,12 @@ class Holder:
 
 
 def _boot() -> str:
+    """Return this machine's name, boot and namespace of process numbers; empty on a system without /proc."""
     try:
-        began = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         # With the namespace of process numbers: containers on one machine share its boot, and count processes by
         # themselves.
-        return f"{socket.gethostname()} {began} {Path('/proc/self/ns/pid').readlink()}"
+        return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:  # another system
         return ""
 
@@ -94,32 +95,32 @@ def read_holder(objects: StoredObjects) -> Holder | None:
 def has_writer(objects: StoredObjects) -> bool:
     """Whether a process that may be alive writes at the URL."""
     try:
-        found = read_holder(objects)
+        holder = read_holder(objects)
     except LockedError:
         return True  # of a version that this one cannot read: it may be alive
-    return found is not None and not found.is_stale
+    return holder is not None and not holder.is_stale
 
 
 def _holder_of(content: bytes, url: str) -> Holder | None:
     """Return the holder that a lock names; None where it is cut off, or says that it was released.
 
     Raises:
-        LockedError: it has the token that locks of all versions have, and does not fit this version.
+        LockedError: the content has the token that locks of all versions have, and does not fit this version.
     """
     try:
-        said = parse_json(content)
+        lock = parse_json(content)
     except ValueError:
         return None
-    if not isinstance(said, dict) or "token" not in said:
+    if not isinstance(lock, dict) or "token" not in lock:
         return None
     try:
-        found = convert_to(said, Holder)
-        if datetime.fromisoformat(found.renewed).tzinfo:  # a time without a zone cannot be compared with now
-            return found
+        holder = convert_to(lock, Holder)
+        if datetime.fromisoformat(holder.renewed).tzinfo:  # a time without a zone cannot be compared with now
+            return holder
     except ValueError:
         pass
     raise LockedError(
-        f"{url}: a process of Flatwater {short_repr(said.get('version', 'of another version'))} writes here, and this "
+        f"{url}: a process of Flatwater {short_repr(lock.get('version', 'of another version'))} writes here, and this "
         f"is Flatwater {__version__!r}, which cannot tell whether that process is alive. Stop it, and use one version "
         f"for a run. Who knows that it is gone can remove {url}/{LOCK}."
     )
@@ -133,7 +134,7 @@ class Lock:
     token: str
 
     def renew_(self) -> bool:
-        """Renew the lock. False where another process has taken it: it took this one for dead."""
+        """Renew the lock; False where another process has taken it, as it took this one for dead."""
         if not self.is_held():
             return False
         self.objects.put(LOCK, _content(self.token))
@@ -142,10 +143,10 @@ class Lock:
     def is_held(self) -> bool:
         """Whether the lock is still this process's."""
         try:
-            found = read_holder(self.objects)
+            holder = read_holder(self.objects)
         except LockedError:
             return False
-        return found is not None and found.token == self.token
+        return holder is not None and holder.token == self.token
 
     def release_(self) -> None:
         """Release the lock, so that others may write."""
@@ -176,21 +177,21 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
     # Create-only: of two processes in the same moment the store refuses one.
     if objects.create(LOCK, _content(lock.token)):
         return lock, ""
-    before = objects.read(LOCK)
-    if before is None:  # released in this moment
+    old_content = objects.read(LOCK)
+    if old_content is None:  # released in this moment
         return take_lock(objects, lock.token)
-    found = _holder_of(before, objects.url)
+    holder = _holder_of(old_content, objects.url)
     # An earlier try whose answer was lost: the lock is this process's already.
-    if found is not None and found.token == lock.token:
+    if holder is not None and holder.token == lock.token:
         return lock, ""
-    if found is not None and not found.is_stale:
+    if holder is not None and not holder.is_stale:
         raise LockedError(
-            f"{objects.url}: {found} writes here. Stop it, or wait: where its machine is gone, its lock is taken as "
+            f"{objects.url}: {holder} writes here. Stop it, or wait: where its machine is gone, its lock is taken as "
             f"left behind after {format_duration(STALE_SECONDS)} without a sign of life. Who knows that it is gone "
             f"can remove {objects.url}/{LOCK}."
         )
-    _replace_stale_lock(lock, before)
-    return lock, "" if found is None else str(found)
+    _replace_stale_lock(lock, old_content)
+    return lock, "" if holder is None else str(holder)
 
 
 def _replace_stale_lock(lock: Lock, before: bytes) -> None:
@@ -199,9 +200,9 @@ def _replace_stale_lock(lock: Lock, before: bytes) -> None:
     Of several that find it, one alone can create the object that is named after its content; who comes later and finds
     that object gone finds another lock as well.
     """
-    objects, taken = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
-    if not objects.create(taken, _content(lock.token)):
-        heir = _holder_of(objects.read(taken) or b"", objects.url)
+    objects, claim_name = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
+    if not objects.create(claim_name, _content(lock.token)):
+        heir = _holder_of(objects.read(claim_name) or b"", objects.url)
         if heir is not None and heir.token != lock.token and not heir.is_stale:
             raise _lock_lost_error(objects)
     try:
@@ -211,7 +212,7 @@ def _replace_stale_lock(lock: Lock, before: bytes) -> None:
         objects.put(LOCK, _content(lock.token))
     finally:
         with suppress(ConfigError):  # who may not remove it leaves it: no other lock has this content
-            objects.remove([taken])
+            objects.remove([claim_name])
 
 
 def _lock_lost_error(objects: StoredObjects) -> LockedError:
@@ -224,16 +225,18 @@ def is_lock(name: str) -> bool:
 
 
 def _content(token: str) -> bytes:
-    pid, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
-    mine = Holder(token, socket.gethostname(), _boot(), pid, now, process_start(pid) if _boot() else None, __version__)
-    return json.dumps(asdict(mine), indent=1).encode() + b"\n"
+    pid, time_now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
+    holder = Holder(
+        token, socket.gethostname(), _boot(), pid, time_now, process_start(pid) if _boot() else None, __version__
+    )
+    return json.dumps(asdict(holder), indent=1).encode() + b"\n"
 
 
 def process_start(pid: int) -> int | None:
     """Return ticks from the start of the machine to that of the process; None where no such process lives.
 
     Raises:
-        PermissionError: it lives and belongs to another user, and the system hides it from this one.
+        PermissionError: the process lives and belongs to another user, and the system hides it from this one.
     """
     try:
         about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

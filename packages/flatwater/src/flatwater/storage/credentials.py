@@ -37,12 +37,12 @@ WANTED = {
 def client_settings(scheme: str) -> tuple[dict[str, str], bool]:
     """Return settings for the client of `s3`, `gs` or `az` besides its environment, and whether TLS may be left out."""
     endpoint = next((os.environ[name] for name in _ENDPOINTS[scheme] if os.environ.get(name)), "")
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if scheme == "s3":
-        found = _of_profile()
+        settings = _of_profile()
         if endpoint:
-            found["endpoint"] = endpoint
-    return found, endpoint.startswith("http://")
+            settings["endpoint"] = endpoint
+    return settings, endpoint.startswith("http://")
 
 
 def _of_profile() -> dict[str, str]:
@@ -53,11 +53,11 @@ def _of_profile() -> dict[str, str]:
     keys = _section("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile)
     # The two files name profiles differently.
     settings = _section("AWS_CONFIG_FILE", "config", profile if profile == "default" else f"profile {profile}")
-    found = {name.removeprefix("aws_"): keys[name] for name in _KEYS if name in keys}
+    client_keys = {name.removeprefix("aws_"): keys[name] for name in _KEYS if name in keys}
     region = keys.get("region") or settings.get("region")
     if region and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
-        found["region"] = region
-    return found
+        client_keys["region"] = region
+    return client_keys
 
 
 def _section(variable: str, file: str, name: str) -> Mapping[str, str]:

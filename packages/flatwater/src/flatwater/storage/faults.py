@@ -57,9 +57,9 @@ def telling_store(url: str, doing: str) -> Iterator[None]:
         doing: `write`, `read`, `list`, `remove` or `open`.
 
     Raises:
-        FileNotFoundError: there is no such object, in a bucket that is there.
+        FileNotFoundError: there is no object of that name, in a bucket that is there.
         AlreadyExistsError: of obstore; there is such an object already.
-        ConfigError: it cannot work before something is set or permitted.
+        ConfigError: the store cannot be used before something is set or permitted.
         StoreError: anything else.
     """
     # Only where a URL is used: it takes long to import.
@@ -81,37 +81,37 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
     """Return the error for a person."""
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415
 
-    said, short = str(error), _short(str(error))
+    text, short = str(error), _short(str(error))
     scheme, bucket = urlsplit(url).scheme, urlsplit(url).netloc
     kind = "container" if scheme == "az" else "bucket"
-    missing = isinstance(error, FileNotFoundError) and scheme != "file"
+    is_missing = isinstance(error, FileNotFoundError) and scheme != "file"
     forbidden = isinstance(error, PermissionDeniedError | PermissionError)
     # In this order: one answer may bear several marks, and the first reason is the one to mend.
     reasons = [
-        (_has(said, _NO_KEYS), f"there are no credentials for it. Set {WANTED[scheme]}."),
+        (_has(text, _NO_KEYS), f"there are no credentials for it. Set {WANTED[scheme]}."),
         (
-            _has(said, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
+            _has(text, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
             f"the credentials are not accepted ({short}). Set {WANTED[scheme]}.",
         ),
-        (_has(said, _WRONG_REGION), f"{bucket} is not where it was asked for ({short}). Set {_REGIONS.get(scheme)}."),
-        (_has(said, _NO_BUCKET) or missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
+        (_has(text, _WRONG_REGION), f"{bucket} is not where it was asked for ({short}). Set {_REGIONS.get(scheme)}."),
+        (_has(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
         (
-            _has(said, _FORBIDDEN) or forbidden,
+            _has(text, _FORBIDDEN) or forbidden,
             f"{_DOING[doing]} is not permitted. A mirror needs {_NEEDED} there ({short}).",
         ),
         (
-            _has(said, _NO_FOLDER) and scheme == "file",
+            _has(text, _NO_FOLDER) and scheme == "file",
             f"this folder cannot be made ({short}). Correct the URL.",
         ),
     ]
     # Only for lists: elsewhere the name is the caller's own.
-    if doing == "list" and _has(said, _ODD_NAME):
+    if doing == "list" and _has(text, _ODD_NAME):
         return OddNameError(
             f"{url}: an object there has a name that cannot be listed ({short!r}). Remove it by the store's own tools."
         )
-    for applies, what in reasons:
+    for applies, reason in reasons:
         if applies:
-            return ConfigError(f"{url}: {what}")
+            return ConfigError(f"{url}: {reason}")
     return StoreError(f"{url}: {_DOING[doing]} fails ({short})")
 
 
@@ -124,6 +124,6 @@ def _short(said: str) -> str:
     line = said.split("\n", 1)[0].removesuffix(".")
     request = line.rpartition("Error performing ")[2].partition(" in ")[0] if "Error performing" in line else ""
     status = line.partition("non-2xx status code: ")[2].partition(":")[0]
-    told = ": ".join(part for part in (request, status or line.rpartition(": ")[2]) if part)
+    summary = ": ".join(item for item in (request, status or line.rpartition(": ")[2]) if item)
     code = said.partition("<Code>")[2].partition("</Code>")[0]
-    return f"{told}, {code}" if code else told
+    return f"{summary}, {code}" if code else summary

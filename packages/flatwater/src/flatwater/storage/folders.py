@@ -46,6 +46,7 @@ def folder_names(folder: Path) -> list[str]:
 
 
 def _folder_entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what lies directly in a folder; empty where there is no such folder."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -62,24 +63,24 @@ def open_below(folder: Path, name: str) -> FileIO:
     """Return a regular file that is open to be read.
 
     Raises:
-        FileNotFoundError: there is none, or a link or something else stands in its way.
+        FileNotFoundError: there is no such file, or a link or something else stands in its way.
     """
-    *above, last = name.split("/")
-    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    *parents, file_name = name.split("/")
+    folder_handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         # Name by name through descriptors: a folder that becomes a link meanwhile leads nowhere else.
-        for part in above:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-            os.close(at)
-            at = inner
+        for parent in parents:
+            inner_handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder_handle)
+            os.close(folder_handle)
+            folder_handle = inner_handle
         # Not blocking, as a pipe of that name would wait for its writer forever.
-        file = FileIO(os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at))
+        file = FileIO(os.open(file_name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_handle))
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
             raise FileNotFoundError(errno.ENOENT, "a link stands in its way", name) from error
         raise
     finally:
-        os.close(at)
+        os.close(folder_handle)
     if not S_ISREG(os.fstat(file.fileno()).st_mode):  # asked of what is open
         file.close()
         raise FileNotFoundError(errno.ENOENT, "it is no regular file", name)

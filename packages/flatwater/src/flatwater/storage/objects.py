@@ -107,6 +107,7 @@ class StoredObjects:
         return True
 
     def _put(self, name: str, content: Piece, mode: Literal["create", "overwrite"]) -> str:
+        """Write an object by one request; return its tag, empty where the store gives none."""
         import obstore  # noqa: PLC0415
 
         with telling_store(self.url, "write"):
@@ -129,13 +130,13 @@ class StoredObjects:
         writer = None
         # Opened with the first part, whose size says how large parts are; one at a time, so that two are held at
         # most.
-        for part in parts:
+        for part_bytes in parts:
             with telling_store(self.url, "write"):
                 if writer is None:
                     writer = obstore.open_writer(
-                        self.store, self.prefix + name, buffer_size=len(part), max_concurrency=1
+                        self.store, self.prefix + name, buffer_size=len(part_bytes), max_concurrency=1
                     )
-                writer.write(part)
+                writer.write(part_bytes)
         # `close` makes the object: where `parts` raises, this is not reached, and the store drops what it has.
         with telling_store(self.url, "write"):
             if writer is not None:
@@ -165,15 +166,15 @@ class StoredObjects:
 
         Raises:
             FileNotFoundError: there is no such object.
-            OversizeError: it goes on after `most` bytes.
+            OversizeError: the object goes on after `most` bytes.
         """
-        left = most
+        bytes_left = most
         with telling_store(self.url, "read"):
             for piece in self._read_file(name) if self.folder else self._ranged_pieces(name, most):
                 # Counted as it comes, whatever size the store has named.
-                if len(piece) > left:
+                if len(piece) > bytes_left:
                     raise self._oversize(name, most)
-                left -= len(piece)
+                bytes_left -= len(piece)
                 yield piece
 
     def _read_file(self, name: str) -> Iterator[bytes]:
@@ -185,20 +186,22 @@ class StoredObjects:
         """Yield at most `RANGE` bytes of each answer, so that each request may have an end in time."""
         import obstore  # noqa: PLC0415
 
-        path, at, size = self.prefix + name, 0, 1
-        while at < size:
+        path, position, size = self.prefix + name, 0, 1
+        while position < size:
             # The first request has no range: an empty object has none that could be asked for.
-            answer = obstore.get(self.store, path, options={"range": (at, min(at + RANGE, size))} if at else {})
-            size, begin = answer.meta["size"], at
+            response = obstore.get(
+                self.store, path, options={"range": (position, min(position + RANGE, size))} if position else {}
+            )
+            size, begin = response.meta["size"], position
             if size > most:
                 raise self._oversize(name, most)
-            for piece in answer.stream(min_chunk_size=_CHUNK):
-                part = bytes(piece)[: begin + RANGE - at]  # a store that ignores ranges sends more
-                at += len(part)
+            for piece in response.stream(min_chunk_size=_CHUNK):
+                part = bytes(piece)[: begin + RANGE - position]  # a store that ignores ranges sends more
+                position += len(part)
                 yield part
-                if at == begin + RANGE:
+                if position == begin + RANGE:
                     break
-            if at == begin:  # an answer without a byte: no end would be in sight
+            if position == begin:  # an answer without a byte: no end would be in sight
                 return
 
     def _oversize(self, name: str, most: int) -> OversizeError:
@@ -211,43 +214,45 @@ class StoredObjects:
 
         Raises:
             OddNameError: the client cannot read the list, because of such a name.
-            StoreError: it cannot be reached, or its list does not end.
+            StoreError: the store cannot be reached, or its list does not end.
         """
         with telling_store(self.url, "list"):
             if self.folder:
                 files = files_below(self.folder / folder)
-                found = [
+                listing = [
                     ObjectEntry(f"{folder}{file.name}", file.bytes, file.modified)
                     for file in self._limit_entries(files)
                 ]
             else:
-                found = _in_a_loop(self._in_time(self._list_folder(folder)))
-        return sorted((entry for entry in found if is_plain(entry.name)), key=lambda entry: entry.name)
+                listing = _in_a_loop(self._in_time(self._list_folder(folder)))
+        return sorted((entry for entry in listing if is_plain(entry.name)), key=lambda entry: entry.name)
 
     def _limit_entries(self, found: Iterable[T]) -> Iterator[T]:
-        for count, each in enumerate(found):
+        for count, entry in enumerate(found):
             if count >= MOST_ENTRIES:
                 raise self._endless()
-            yield each
+            yield entry
 
     def _endless(self) -> StoreError:
         return StoreError(f"{self.url}: its list goes on after {MOST_ENTRIES} objects. Give the URL of one run.")
 
     async def _list_folder(self, folder: str) -> list[ObjectEntry]:
+        """Return the objects of a store below a folder, page by page, at most `MOST_ENTRIES`."""
         import obstore  # noqa: PLC0415
 
-        found: list[ObjectEntry] = []
+        listing: list[ObjectEntry] = []
         # Pages are counted while they come: a list may have no end.
         async for page in obstore.list(self.store, self.prefix + folder or None, chunk_size=100):
-            found += [
+            listing += [
                 ObjectEntry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"])
                 for entry in page
             ]
-            if len(found) > MOST_ENTRIES:
+            if len(listing) > MOST_ENTRIES:
                 raise self._endless()
-        return found
+        return listing
 
     async def _in_time(self, answer: Awaitable[T]) -> T:
+        """Return the answer of a listing; StoreError where it takes longer than `REQUEST_SECONDS`."""
         try:
             return await asyncio.wait_for(answer, REQUEST_SECONDS)
         except TimeoutError:
@@ -259,6 +264,7 @@ class StoredObjects:
         return [entry for name in names if (entry := self._head(name))]
 
     def _head(self, name: str) -> ObjectEntry | None:
+        """Return the entry of one object; None where there is none of that name."""
         import obstore  # noqa: PLC0415
 
         try:
@@ -267,27 +273,27 @@ class StoredObjects:
                     with open_below(self.folder, name) as file:
                         status = os.fstat(file.fileno())
                     return ObjectEntry(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
-                found = obstore.head(self.store, self.prefix + name)
+                facts = obstore.head(self.store, self.prefix + name)
         except FileNotFoundError:
             return None
-        return ObjectEntry(name, found["size"], found["last_modified"])
+        return ObjectEntry(name, facts["size"], facts["last_modified"])
 
     def folders(self) -> list[str]:
         """Return the names that stand before a slash, sorted, if they are plain.
 
         Raises:
             OddNameError: the client cannot read the list, because of a name that is not.
-            StoreError: it cannot be reached, or its list does not end.
+            StoreError: the store cannot be reached, or its list does not end.
         """
         with telling_store(self.url, "list"):
-            found = folder_names(self.folder) if self.folder else _in_a_loop(self._in_time(self._prefixes()))
-        return sorted(name for name in found if is_plain(name))
+            names = folder_names(self.folder) if self.folder else _in_a_loop(self._in_time(self._prefixes()))
+        return sorted(name for name in names if is_plain(name))
 
     async def _prefixes(self) -> list[str]:
         import obstore  # noqa: PLC0415
 
-        found = await obstore.list_with_delimiter_async(self.store, self.prefix or None)
-        return [name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"]]
+        listing = await obstore.list_with_delimiter_async(self.store, self.prefix or None)
+        return [name.rstrip("/").rpartition("/")[2] for name in listing["common_prefixes"]]
 
     def remove(self, names: list[str]) -> None:
         """Remove objects; missing ones are ignored."""
@@ -354,7 +360,7 @@ def check_url(url: str) -> None:
     """Refuse a URL that names no folder of objects; no store is asked.
 
     Raises:
-        ConfigError: it is none; says why.
+        ConfigError: the URL is no place for runs; says why.
     """
     reason = next(_objections(url), "")
     if reason:
@@ -367,8 +373,8 @@ def _objections(url: str) -> Iterator[str]:
         parts = urlsplit(url)
         # Decoded first: `%2e%2e` is `..` as well.
         path = unquote(parts.path, errors="strict")
-    except ValueError as fault:
-        yield str(fault)
+    except ValueError as error:
+        yield str(error)
         return
     if mask_secrets(url) != url:
         yield f"a URL is kept in records, so no key may stand in it. Set {WANTED.get(parts.scheme, WANTED['s3'])}"
@@ -389,6 +395,7 @@ def _objections(url: str) -> Iterator[str]:
 
 
 def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":
+    """Return obstore's client of a bucket, or of the whole disk for `file`; the bucket is not asked yet."""
     from obstore.exceptions import BaseError  # noqa: PLC0415
     from obstore.store import AzureStore, GCSStore, LocalStore, S3Store  # noqa: PLC0415
 

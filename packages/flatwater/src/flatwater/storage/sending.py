@@ -68,34 +68,34 @@ def send_file(
 
     Raises:
         FileNotFoundError: the file is gone.
-        OtherContentError: it has other content; at the store everything is as it was.
+        OtherContentError: the file has other content than `sha256`; at the store everything is as it was.
         StoreError: the store cannot be reached, fails, or has something else than what was sent.
     """
     with _open_source(path) as file:
         size = os.fstat(file.fileno()).st_size  # once: a record that grows while it is sent is sent up to here
         source = _SendSource(file, size, memoryview(buffer.room), step, sha256)
         if size <= BUFFER_BYTES:
-            wanted, found = _put_whole(objects, name, source)
+            expected_tag, store_tag = _put_whole(objects, name, source)
         else:
             buffer.parts = 2 * PART
             try:
-                wanted, found = _put_parts(objects, name, source)
+                expected_tag, store_tag = _put_parts(objects, name, source)
             finally:
                 buffer.parts = 0
-    sent = SentFile(size, source.whole.hexdigest())
+    sent_file = SentFile(size, source.whole.hexdigest())
     # Unequal tags do not mean a fault: not every store's tag is an MD5. Then the object itself is asked.
-    if wanted != found:
-        _read_back(objects, name, sent)
-    return sent
+    if expected_tag != store_tag:
+        _read_back(objects, name, sent_file)
+    return sent_file
 
 
 def _open_source(path: Path) -> FileIO:
     """Open the file without a buffer; a link counts as missing, as it may lead to what is not to be sent."""
     try:
         return open_unbuffered(path, follow=False)
-    except OSError as fault:
-        if fault.errno in (errno.ELOOP, errno.EINVAL):
-            raise FileNotFoundError(errno.ENOENT, fault.strerror, str(path)) from fault
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EINVAL):
+            raise FileNotFoundError(errno.ENOENT, error.strerror, str(path)) from error
         raise
 
 
@@ -115,15 +115,15 @@ class _SendSource:
         """Return the next `most` bytes, or the rest of the file; they stand until the next call.
 
         Raises:
-            OtherContentError: these are the last ones, and the whole is not what it must be.
+            OtherContentError: these are the last bytes, and the whole is not what it must be.
         """
         count = min(most, self.left)
-        at = 0
-        while at < count:
-            read = self.file.readinto(self.room[at:count])
-            if not read:
+        filled = 0
+        while filled < count:
+            count_read = self.file.readinto(self.room[filled:count])
+            if not count_read:
                 raise FileNotFoundError(f"{self.file.name} became shorter while it was sent")
-            at += read
+            filled += count_read
         self.left -= count
         self.whole.update(self.room[:count])
         # Before the last bytes are handed on: a damaged file never becomes a whole object at the store.
@@ -145,15 +145,16 @@ def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[
     digests: list[bytes] = []
 
     def parts() -> Iterator[bytes]:
+        """Yield the file in parts of `PART` bytes, and note the MD5 of each."""
         while source.left:
             piece = source.read_next_(PART)
             digests.append(_md5(piece).digest())
             yield bytes(piece)  # the client sends it from where it is, while the buffer takes the next
             source.step(len(piece))
 
-    found = objects.put_parts(name, parts())
+    store_tag = objects.put_parts(name, parts())
     # How S3 names it: MD5 of MD5s, and their number.
-    return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}", found
+    return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}", store_tag
 
 
 def _md5(piece: memoryview) -> "hashlib._Hash":
@@ -161,13 +162,14 @@ def _md5(piece: memoryview) -> "hashlib._Hash":
 
 
 def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
+    """Read the object once, and raise StoreError where it is not what was sent."""
     # By the pieces' own limit: a store that sends more than was sent is found out as well.
-    found, size = hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     try:
         for piece in objects.pieces(name, sent.bytes):
-            found.update(piece)
+            digest.update(piece)
             size += len(piece)
     except (FileNotFoundError, OversizeError):
         size = -1
-    if (size, found.hexdigest()) != (sent.bytes, sent.sha256):
+    if (size, digest.hexdigest()) != (sent.bytes, sent.sha256):
         raise StoreError(f"{objects.url}/{name}: what is there is not what was sent ({size} of {sent.bytes} bytes)")
