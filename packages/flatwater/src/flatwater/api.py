@@ -98,12 +98,12 @@ class TrainedRun:
 
     def report(self, out: Path | str | None = None) -> Path:
         """Write the run as one web page; `report.html` in its folder where nothing else is named."""
-        written = self.path / "report.html" if out is None else Path(out)
-        beside = self.path / "report.html"
+        target = self.path / "report.html" if out is None else Path(out)
+        default = self.path / "report.html"
         # Before the page is made: a place that cannot be written is refused at once.
-        check_output("out =", written, PAGE, beside=beside)
-        replace_output(written, run_page(read_run(self.path)).encode(errors="replace"), PAGE, beside=beside)
-        return written
+        check_output("out =", target, PAGE, beside=default)
+        replace_output(target, run_page(read_run(self.path)).encode(errors="replace"), PAGE, beside=default)
+        return target
 
     def _repr_html_(self) -> str:
         """Return the table of the result, for a notebook."""
@@ -137,9 +137,11 @@ def train(
         KeyboardInterrupt: Ctrl-C; where training had begun, the step was finished and a checkpoint saved.
         SystemExit: SIGTERM, SIGHUP or SIGUSR1, after the same steps; its code is that of the command, such as 143.
     """
-    wanted = resolve_config(recipe, config, settings)
+    full_config = resolve_config(recipe, config, settings)
     with _threads_kept(), _exit_like_python():
-        outcome = start_run(wanted, None if run is None else Path(run), _make_console(quiet=quiet), on_round=on_round)
+        outcome = start_run(
+            full_config, None if run is None else Path(run), _make_console(quiet=quiet), on_round=on_round
+        )
     return _finish_run(outcome)
 
 
@@ -164,7 +166,7 @@ def resume(
         changes: `budget`, `mirror`, `trackers` or `panel` from here on.
 
     Raises:
-        FlatwaterError: there is no intact checkpoint, configuration or data are not those of the checkpoint, or it
+        FlatwaterError: there is no intact checkpoint, configuration or data are not those of the checkpoint, or the run
             names code that may be somebody's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
@@ -195,7 +197,7 @@ def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **c
             `benchmark`, an instrument that they are compared with as well.
 
     Raises:
-        FlatwaterError: there is no run, nothing to be judged yet, or it names code that may be somebody's.
+        FlatwaterError: there is no run, nothing to be judged yet, or the run names code that may be somebody's.
     """
     with _threads_kept(), trust_code(trust):
         return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
@@ -213,14 +215,16 @@ def compare(*runs: TrainedRun | Path | str, page: Path | str | None = None) -> d
         run against the first, with an interval where both have traded the same days and a reason where not.
 
     Raises:
-        FlatwaterError: they are too few or too many, one cannot be read, or the page cannot be written.
+        FlatwaterError: the runs are too few or too many, one cannot be read, or the page cannot be written.
     """
     if page is not None:
         check_output("page =", Path(page), PAGE)
-    found = read_named([str(run.path if isinstance(run, TrainedRun) else run) for run in runs], lambda _: None)
+    compared = read_named([str(run.path if isinstance(run, TrainedRun) else run) for run in runs], lambda _: None)
     if page is not None:
-        replace_output(Path(page), comparison_page(found, datetime.now().astimezone()).encode(errors="replace"), PAGE)
-    return as_json(found)
+        replace_output(
+            Path(page), comparison_page(compared, datetime.now().astimezone()).encode(errors="replace"), PAGE
+        )
+    return as_json(compared)
 
 
 def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what a recipe's policy is)
@@ -240,6 +244,7 @@ def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what
 
 
 def _load_policy(run: Path) -> Any:  # noqa: ANN401  (same)
+    """Return the policy of a run folder at its newest intact checkpoint."""
     folder = open_folder(run)
     config = read_config(folder)
     recipe = recipe_of_config(config)
@@ -274,26 +279,26 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     """Return the settings of a recipe: its defaults, those of a file, and the given ones.
 
     Raises:
-        ConfigError: there is no such recipe or setting, or one is out of its range.
+        ConfigError: there is no such recipe or setting, or a setting is out of its range.
     """
     # `env` alone first: with an environment the recipe, and so the class of its settings, may be another.
     env = settings.get("env", None if config is None else read_toml(Path(config)).get("env"))
-    found = recipe_in_env(recipe, env)
-    base = to_mapping(load_settings(found.config, Path(config), given={*settings})) if config is not None else {}
-    return from_mapping(found.config, _merge_tables(base, settings), f"the settings of {recipe}")
+    found_recipe = recipe_in_env(recipe, env)
+    base = to_mapping(load_settings(found_recipe.config, Path(config), given={*settings})) if config is not None else {}
+    return from_mapping(found_recipe.config, _merge_tables(base, settings), f"the settings of {recipe}")
 
 
 def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return both tables as one; a setting of `above` wins."""
-    found = dict(below)
+    merged = dict(below)
     for name, value in above.items():
-        inside = found.get(name, {})
+        inside = merged.get(name, {})
         plain = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-        found[name] = (
+        merged[name] = (
             _merge_tables(inside, value) if isinstance(value, Mapping) and isinstance(inside, Mapping) else plain
         )
     # None stands for left out: the default, or the file's value.
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 def _make_console(*, quiet: bool) -> Console:
@@ -309,10 +314,10 @@ def _finish_run(outcome: RunOutcome) -> TrainedRun:
     # The run is saved by now: the program that called is ended as if it had got the signal itself.
     if outcome.signal:
         raise _exit_exception(outcome.signal)
-    found = TrainedRun(outcome.folder.path, outcome.finished)
+    trained_run = TrainedRun(outcome.folder.path, outcome.finished)
     if outcome.finished:
-        draw_run(found.path, outcome.recipe)
-    return found
+        draw_run(trained_run.path, outcome.recipe)
+    return trained_run
 
 
 def _exit_exception(number: int) -> KeyboardInterrupt | SystemExit:
@@ -326,15 +331,15 @@ def _exit_like_python() -> Iterator[None]:
     try:
         with end_on_signals():
             yield
-    except Terminated as ended:
-        raise _exit_exception(ended.number) from None  # without the chain: the user sees a plain Ctrl-C
+    except Terminated as termination:
+        raise _exit_exception(termination.number) from None  # without the chain: the user sees a plain Ctrl-C
 
 
 @contextmanager
 def _threads_kept() -> Iterator[None]:
     """Give the calling program its own number of torch threads back, as a run sets it for the whole process."""
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)

@@ -85,12 +85,12 @@ class Border:
 
     def describe_fault(self, fault: BaseException) -> str:
         """Return a sentence about an exception of the object, and where it was raised."""
-        place = own_place(fault)
-        where = place or find_source_line(self._owner, self._method)
-        said = str(fault).strip().partition("\n")[0]
-        raised = f"{type(fault).__name__}{f': {said}' if said else ''}"
-        line = f"{self._what}: {self._call} raised {raised}{f' ({where})' if where else ''}"
-        return f"{line}. Expected {self._wanted}" if place is None and self._wanted else line
+        user_line = own_place(fault)
+        source_line = user_line or find_source_line(self._owner, self._method)
+        message = str(fault).strip().partition("\n")[0]
+        error_text = f"{type(fault).__name__}{f': {message}' if message else ''}"
+        line = f"{self._what}: {self._call} raised {error_text}{f' ({source_line})' if source_line else ''}"
+        return f"{line}. Expected {self._wanted}" if user_line is None and self._wanted else line
 
 
 def _passes_border(fault: BaseException) -> bool:
@@ -118,21 +118,21 @@ def own_place(fault: BaseException) -> CodeLine | None:
 
 def find_source_line(owner: object, method: str = "") -> CodeLine | None:
     """Return where a class, its method or a function is written; None where it is installed, or has no text."""
-    found = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
+    class_or_function = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     try:
-        named = inspect.unwrap(cast("Any", getattr(found, method) if method else found))
-        file, (_, line), module = inspect.getsourcefile(named), inspect.getsourcelines(named), str(named.__module__)
+        target = inspect.unwrap(cast("Any", getattr(class_or_function, method) if method else class_or_function))
+        file, (_, line), module = inspect.getsourcefile(target), inspect.getsourcelines(target), str(target.__module__)
     except (AttributeError, TypeError, OSError, ValueError):
         return find_source_line(owner) if method else None
     if file is None or is_flatwater_module(module) or _is_installed(file):
         return find_source_line(owner) if method else None
-    return CodeLine(Path(file).name, max(line, 1), named.__qualname__)
+    return CodeLine(Path(file).name, max(line, 1), target.__qualname__)
 
 
 def dotted_name(owner: object) -> str:
     """Return a class, or that of an object, by where it is: `boat:Boat`."""
-    found = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
-    return f"{found.__module__}:{found.__qualname__}"
+    class_or_function = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
+    return f"{class_or_function.__module__}:{class_or_function.__qualname__}"
 
 
 def is_flatwater_module(module: str) -> bool:
@@ -143,4 +143,4 @@ def is_flatwater_module(module: str) -> bool:
 def _is_installed(file: str) -> bool:
     """Whether a file belongs to Python or to an installed package."""
     # By the beginning for Python itself, by a part for packages: a virtual environment may lie anywhere.
-    return file.startswith(_OF_PYTHON) or any(part in file for part in _LIBRARIES)
+    return file.startswith(_OF_PYTHON) or any(library in file for library in _LIBRARIES)

@@ -77,7 +77,7 @@ class Description:
     @property
     def layout(self) -> TableLayout:
         """Layout of its rounds, without the columns of the terminal, which only training has."""
-        glance = tuple(Column("", each.title, 0, each.name, WAYS[each.way]) for each in self.glance)
+        glance = tuple(Column("", number.title, 0, number.name, WAYS[number.way]) for number in self.glance)
         return TableLayout(round=self.round, short=self.short, columns=(), dispensable=frozenset(), glance=glance)
 
     @property
@@ -107,7 +107,7 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
         ConfigError: a form asks for more than a number or a text by its name, or there is no curve.
     """
     layout = recipe.layout
-    found = Description(
+    description = Description(
         name=recipe.name,
         round=layout.round,
         short=layout.short,
@@ -125,10 +125,10 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
     )
     # Checked when it is written as well as when it is read: a recipe's author learns of it while the run begins.
     try:
-        _check(found)
-    except ValueError as fault:
-        raise ConfigError(f"recipe {short_repr(recipe.name)}: {fault}") from fault
-    return found
+        _check(description)
+    except ValueError as error:
+        raise ConfigError(f"recipe {short_repr(recipe.name)}: {error}") from error
+    return description
 
 
 def _number_way(column: Column) -> str:
@@ -140,18 +140,18 @@ def parse_description(raw: bytes) -> Description:
     """Return the description that a folder holds, whoever made it.
 
     Raises:
-        ValueError: it is none, or holds something that cannot be shown.
+        ValueError: the content is no description, or holds something that cannot be shown.
     """
-    found = convert_to(parse_json(raw), Description)
-    _check(found)
-    return found
+    description = convert_to(parse_json(raw), Description)
+    _check(description)
+    return description
 
 
 def _check(found: Description) -> None:
     """Refuse a description that cannot be shown, whoever wrote it.
 
     Raises:
-        ValueError: it cannot be shown; the message says why.
+        ValueError: the description cannot be shown; the message says why.
     """
     entries = (found.glance, found.curves, found.numbers, found.said)
     if not found.curves or max(map(len, entries)) > MOST_ENTRIES:
@@ -162,9 +162,9 @@ def _check(found: Description) -> None:
             raise ValueError(f"{short_repr(text)}: expected one line of at most {MOST_TEXT} printable characters")
     if not found.journal.isidentifier():  # a part of a file's name: no slash, no dot
         raise ValueError(f"journal = {short_repr(found.journal)}: expected a name such as lineage")
-    for each in found.glance:
-        if each.way not in WAYS:
-            raise ValueError(f"{short_repr(each.way)}: expected one of {', '.join(WAYS)}")
+    for live in found.glance:
+        if live.way not in WAYS:
+            raise ValueError(f"{short_repr(live.way)}: expected one of {', '.join(WAYS)}")
     # A folder's forms may be anybody's: in `str.format` a field such as {0.__class__} would reach into objects.
     check_form(found.title, names=True)
     for form in (found.headline.form, found.headline.said, *(number.form for number in found.numbers)):
@@ -172,6 +172,7 @@ def _check(found: Description) -> None:
 
 
 def _texts(found: Description) -> Iterator[str]:
+    """Yield every text of a description that a list, a page or a screen shows."""
     yield from (found.name, found.round, found.short, found.players, found.trained, found.title, found.trained_on)
     yield from (text for pair in found.curves.items() for text in pair)
     yield from found.said

@@ -45,11 +45,11 @@ variable, so a thread that is started does not have it, and is refused."""
 @contextmanager
 def trust_code(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
     """Take the user's word, for as long as this lasts, that code which runs name may be run (`runs.trust`)."""
-    before = _trusted.set(trust or _trusted.get())  # once given, it holds for everything within
+    token = _trusted.set(trust or _trusted.get())  # once given, it holds for everything within
     try:
         yield
     finally:
-        _trusted.reset(before)
+        _trusted.reset(token)
 
 
 def is_trusted() -> bool:
@@ -82,11 +82,11 @@ def import_named(name: str) -> ModuleType:
     """Return the module of a dotted name, installed or in the folder where the command runs.
 
     Raises:
-        ImportError: there is none, it lies in the folder of a run, or the name cannot be one: relative to nothing,
-            empty, with spaces.
-        ForeignNameError: it is not Flatwater's own, and files are only read now.
+        ImportError: there is no such module, it lies in the folder of a run, or the name cannot be a module's: relative
+            to nothing, empty, with spaces.
+        ForeignNameError: the module is not Flatwater's own, and files are only read now.
     """
-    if not all(part.isidentifier() for part in name.split(".")):
+    if not all(name_part.isidentifier() for name_part in name.split(".")):
         raise ImportError(f"{short_repr(name)} is no name of a module")
     if is_flatwater_module(name):  # without the folder where the command runs: nothing there is asked for
         return importlib.import_module(name)
@@ -95,10 +95,10 @@ def import_named(name: str) -> ModuleType:
         raise ForeignNameError(
             f"{short_repr(name)} stands in a file and is not imported: reading executes no code of a file"
         )
-    for place in module_files(name):
-        if (run := enclosing_run_folder(place)) is not None:
+    for file in module_files(name):
+        if (run := enclosing_run_folder(file)) is not None:
             # Whoever sends a run would send its code along, and a folder without __init__.py is a package as well.
-            raise ImportError(f"{place} lies in the folder of a run ({run}), from where no code is taken: move it")
+            raise ImportError(f"{file} lies in the folder of a run ({run}), from where no code is taken: move it")
     for folder in current_folder():
         if folder not in sys.path and "" not in sys.path:
             sys.path.append(folder)  # last: a file of the folder must not stand in for an installed package
@@ -110,7 +110,7 @@ def import_object(where: str) -> Any:  # noqa: ANN401  (whatever is there)
 
     Raises:
         ImportError: there is no such module.
-        AttributeError: it has nothing of that name.
+        AttributeError: the module has nothing of that name.
     """
     module, _, name = where.partition(":")
     return getattr(import_named(module), name)
@@ -126,25 +126,25 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
         error: class of the error that is raised.
 
     Raises:
-        FlatwaterError: there is none; of the class `error`.
+        FlatwaterError: there is no such object; of the class `error`.
     """
-    refused = (ImportError, AttributeError, SyntaxError)
+    import_errors = (ImportError, AttributeError, SyntaxError)
     try:
-        with Border(short_repr(where), None, call="the import of its module", passing=refused):
+        with Border(short_repr(where), None, call="the import of its module", passing=import_errors):
             return import_object(where)
-    except refused as missing:
+    except import_errors as fault:
         raise error(
-            f"{given} cannot be imported ({missing}). Wanted is {wanted}, installed or in the folder where the command "
+            f"{given} cannot be imported ({fault}). Wanted is {wanted}, installed or in the folder where the command "
             "runs"
-        ) from missing
+        ) from fault
 
 
 def module_hash(found: Any) -> str:  # noqa: ANN401  (a class or a function)
     """Return a hash of the text of an object's module: numbers of one text are not those of another.
 
     Raises:
-        OSError: there is no text.
-        TypeError: it stands in no module.
+        OSError: the module has no text.
+        TypeError: the object stands in no module.
     """
     from hashlib import sha256  # noqa: PLC0415  (for the few settings that are kept with it)
 

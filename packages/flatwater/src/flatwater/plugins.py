@@ -95,9 +95,9 @@ class GroupTable:
             rows = dict(entry.load())
             for name, row in rows.items():
                 GROUPS[self.group].check(name, row)
-        except (Exception, SystemExit) as fault:  # noqa: BLE001  (the edge to other people's packages)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (the edge to other people's packages)
             self.faults.append(
-                f"the package {package} cannot be used: {entry.value}: {type(fault).__name__}: {fault}. "
+                f"the package {package} cannot be used: {entry.value}: {type(error).__name__}: {error}. "
                 f"Mend it, or remove it: pip uninstall {package}"
             )
             return
@@ -165,19 +165,19 @@ def load_row(group: str, name: str, where: str) -> Any:  # noqa: ANN401  (same)
     """Return the object that a row of a group names.
 
     Raises:
-        ConfigError: it cannot be imported; says by which package it was promised.
+        ConfigError: the object cannot be imported; says by which package it was promised.
     """
     try:
         return load_named(where)
     except FlatwaterError:
         raise
-    except Exception as fault:
+    except Exception as error:
         package = read_table(group).package[name]
-        what, said = group.removesuffix("s"), f"{type(fault).__name__}: {fault}"
-        lacks = f" Install {fault.name}." if isinstance(fault, ModuleNotFoundError) and fault.name else ""
+        kind, message = group.removesuffix("s"), f"{type(error).__name__}: {error}"
+        lacks = f" Install {error.name}." if isinstance(error, ModuleNotFoundError) and error.name else ""
         raise ConfigError(
-            f"{what} {short_repr(name)} of the package {package}: {where} cannot be imported: {said}.{lacks}"
-        ) from fault
+            f"{kind} {short_repr(name)} of the package {package}: {where} cannot be imported: {message}.{lacks}"
+        ) from error
 
 
 def _order(entry: "EntryPoint") -> tuple[bool, str]:

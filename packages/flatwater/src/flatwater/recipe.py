@@ -185,8 +185,8 @@ class Recipe:
             check_form(self.title, names=True)
             for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
                 check_form(form, names=False)
-        except ValueError as fault:
-            raise ConfigError(f"recipe {short_repr(self.name)}: {fault}") from fault
+        except ValueError as error:
+            raise ConfigError(f"recipe {short_repr(self.name)}: {error}") from error
         if not self.curves:
             raise ConfigError(f"recipe {short_repr(self.name)}: curves: expected one or more, got none")
 
@@ -212,11 +212,12 @@ def find_installed(name: str) -> Recipe | None:
     """
     if name not in group_rows("recipes"):
         return None
-    where = group_rows("recipes")[name][0]
-    return _check_recipe(name, load_row("recipes", name, where))
+    import_path = group_rows("recipes")[name][0]
+    return _check_recipe(name, load_row("recipes", name, import_path))
 
 
 def _check_recipe(name: str, found: object) -> Recipe:
+    """Return the object as the recipe of that name; ConfigError where it is no recipe, or has another name."""
     if not isinstance(found, Recipe):
         raise ConfigError(f"recipe {short_repr(name)}: expected a Recipe, got a {type(found).__name__}")
     if found.name != name:
@@ -235,13 +236,13 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
         permit: permit to import a recipe that is not installed: `GIVEN` for a name that the user gives now.
 
     Raises:
-        ConfigError: there is none, it may not be imported, or it cannot be.
+        ConfigError: there is no such recipe, it may not be imported, or its import fails.
     """
     if (installed := find_installed(name)) is not None:
         return installed
-    listed = f"{', '.join(recipe_names())}, or package.module:NAME of a recipe of yours"
+    expected = f"{', '.join(recipe_names())}, or package.module:NAME of a recipe of yours"
     if ":" not in name:
-        raise ConfigError(f"no recipe {short_repr(name)}: expected {listed}{group_faults('recipes')}")
+        raise ConfigError(f"no recipe {short_repr(name)}: expected {expected}{group_faults('recipes')}")
     # Installed recipes need no permit: the user chose them when they were installed.
     if not permit.covers(name):
         raise ConfigError(f"recipe {short_repr(name)} is somebody's code, and stands in a file: it is not imported")
@@ -261,20 +262,20 @@ def recipe_in_env(name: str, env: object) -> Recipe:
         env: the environment's name; anything else stands for the one that the recipe has without it.
     """
     recipe = find_recipe(name, GIVEN)
-    named = isinstance(env, str) and env != recipe.home
-    return find_recipe(recipe.elsewhere, GIVEN) if named and recipe.elsewhere else recipe
+    is_other = isinstance(env, str) and env != recipe.home
+    return find_recipe(recipe.elsewhere, GIVEN) if is_other and recipe.elsewhere else recipe
 
 
 def name_in(settings: Mapping[str, Any], where: object) -> str:
     """Return the name of the recipe that a configuration file belongs to.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the file names no recipe.
     """
     name = settings.get("trainer")
     if not isinstance(name, str):
-        given = f"trainer = {short_repr(name)}" if "trainer" in settings else "trainer is missing"
-        raise ConfigError(f"{where}: {given}: expected a text, the name of a recipe")
+        problem = f"trainer = {short_repr(name)}" if "trainer" in settings else "trainer is missing"
+        raise ConfigError(f"{where}: {problem}: expected a text, the name of a recipe")
     return name
 
 
@@ -287,15 +288,15 @@ def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) 
     name = name_in(settings, where)
     try:
         return find_recipe(name, permit)
-    except ConfigError as wrong:
-        raise ConfigError(f"{where}: trainer = {short_repr(name)}: {wrong}") from wrong
+    except ConfigError as error:
+        raise ConfigError(f"{where}: trainer = {short_repr(name)}: {error}") from error
 
 
 def read_rounds(settings: Mapping[str, Any], where: str) -> int:
     """Return the rounds that a run wants in all, as its configuration file says; 0 where it says nothing.
 
     Raises:
-        ConfigError: it says something else than a number.
+        ConfigError: the file says something else than a number.
     """
     rounds = settings.get("rounds", 0)
     if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:  # `type`: true is no number of rounds

@@ -31,28 +31,28 @@ def module_specs(module: str) -> list[ModuleSpec]:
     Shorter than the name where a part of it is not found. The folder where the command runs is searched last, as in
     `named_imports.import_named`.
     """
-    found: list[ModuleSpec] = []
+    specs: list[ModuleSpec] = []
     inside: Sequence[str] | None = None
     parts = module.split(".")
-    if not all(part.isidentifier() for part in parts):  # finders expect names
+    if not all(name_part.isidentifier() for name_part in parts):  # finders expect names
         return []
     for depth in range(1, len(parts) + 1):
         spec = _spec(".".join(parts[:depth]), inside)
         if spec is None:
             break
-        found.append(spec)
+        specs.append(spec)
         if spec.submodule_search_locations is None:
             break
         # Into a list: a namespace package's search path is a view that imports change.
         inside = [*spec.submodule_search_locations]
-    return found
+    return specs
 
 
 def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
     """Return the spec of a loaded module, which an import would give; else ask each finder, in Python's order."""
-    loaded = sys.modules.get(name)
-    if isinstance(loaded, ModuleType) and loaded.__spec__ is not None:  # programs put other things there
-        return loaded.__spec__
+    module = sys.modules.get(name)
+    if isinstance(module, ModuleType) and module.__spec__ is not None:  # programs put other things there
+        return module.__spec__
     for finder in sys.meta_path:
         if finder is PathFinder:
             # By its last part: a package without __init__.py asks sys.modules for the package that it is in.
@@ -76,11 +76,11 @@ def current_folder() -> list[str]:
 
 def module_files(module: str) -> list[Path]:
     """Return the files and folders that an import of the module would read, by their real paths."""
-    found = list[Path]()
+    files = list[Path]()
     for spec in module_specs(module):
-        named = [spec.origin] if spec.has_location and spec.origin else [*(spec.submodule_search_locations or ())]
-        found += [Path(place).resolve() for place in named]
-    return found
+        places = [spec.origin] if spec.has_location and spec.origin else [*(spec.submodule_search_locations or ())]
+        files += [Path(file).resolve() for file in places]
+    return files
 
 
 def enclosing_run_folder(path: Path) -> Path | None:
@@ -118,8 +118,8 @@ def module_place(module: str) -> str:
 
 def _package_folder(path: Path) -> Path | None:
     """The folder of installed packages, or of Python's own library, that a file lies in."""
-    named = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
-    homes = {Path(home).resolve() for home in (*named, site.getusersitepackages())}
+    names = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
+    homes = {Path(home).resolve() for home in (*names, site.getusersitepackages())}
     # The longest first: site-packages lies within Python's own library.
     return next((home for home in sorted(homes, key=lambda each: -len(each.parts)) if path.is_relative_to(home)), None)
 
@@ -135,19 +135,20 @@ def text_hashes(module: str) -> Mapping[str, str]:
 
     places = module_files(module)
     root = None if not places or _package_folder(places[-1]) else module.partition(".")[0]
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     waiting = [module]
-    while waiting and len(found) < MOST_FILES:
+    while waiting and len(hashes) < MOST_FILES:
         name = waiting.pop()
-        if name in found or (text := _text(name)) is None:  # imports may go round in circles
+        if name in hashes or (text := _text(name)) is None:  # imports may go round in circles
             continue
-        found[name] = sha256(text).hexdigest()[:12]
+        hashes[name] = sha256(text).hexdigest()[:12]
         if root is not None:
-            waiting += [each for each in _imports(name, text) if _lies_beside(each, places[0])]
-    return dict(sorted(found.items()))
+            waiting += [imported for imported in _imports(name, text) if _lies_beside(imported, places[0])]
+    return dict(sorted(hashes.items()))
 
 
 def _text(module: str) -> bytes | None:
+    """Return the bytes of a module's file; None where there is none, or it cannot be read."""
     specs = module_specs(module)
     if len(specs) != module.count(".") + 1 or not specs[-1].has_location or specs[-1].origin is None:
         return None

@@ -91,7 +91,7 @@ def owned_chart(ledger: Sequence[LedgerLine]) -> Chart:
 
 def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str], size: int) -> list[Line]:
     """Return a stacked band for each name, in units of `size` bytes."""
-    parts_by_round = [resident_parts(line, groups) for line in ledger]
+    stacked_parts = [resident_parts(line, groups) for line in ledger]
     colours = COLOURS | {name: f"--owner-{index}" for index, name in enumerate(groups, 1)}
     rounds = [line.round for line in ledger]
     return [
@@ -99,7 +99,7 @@ def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str]
         Line(
             name=name,
             x=rounds,
-            y=[max(0, part[name]) / size for part in parts_by_round],
+            y=[max(0, part[name]) / size for part in stacked_parts],
             colour=colours[name],
             stacked=True,
         )
@@ -171,12 +171,12 @@ def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
         marks=[
             Line(
                 name=name,
-                x=[*pace_],
-                y=[*pace_.values()],
+                x=[*by_round],
+                y=[*by_round.values()],
                 colour=PHASES.get(name, "--others"),
-                dots=len(pace_) < len(ledger),
+                dots=len(by_round) < len(ledger),
             )
-            for name, pace_ in paces.items()
+            for name, by_round in paces.items()
         ],
         x=round_axis([line.round for line in ledger]),
         y=Axis(kind="log") if logarithmic else Axis(from_zero=True),

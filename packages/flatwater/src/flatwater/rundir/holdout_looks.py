@@ -57,6 +57,8 @@ def _looks(folder: RunFolder) -> int:
 def _fingerprint(folder: RunFolder) -> str | None:
     """Return the hash of the data, as the newest checkpoint has it; None where it has none or cannot be read."""
     with suppress(FlatwaterError, OSError):
-        data: Any = next((saved.facts.get("data") for saved in reversed(list_checkpoints(folder.checkpoints))), None)
+        data: Any = next(
+            (manifest.facts.get("data") for manifest in reversed(list_checkpoints(folder.checkpoints))), None
+        )
         return data.get("fingerprint") if isinstance(data, dict) else None
     return None

@@ -149,7 +149,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
         The largest difference between both on random inputs, relative to numbers above 1.
 
     Raises:
-        ConfigError: there is no such form, it cannot hold this policy, or a package for it is missing.
+        ConfigError: there is no such form, the form cannot hold this policy, or a package for it is missing.
         RunError: the difference is too large, or the file cannot be written.
         MemoryLimitError: the export would need more memory than it may take.
     """

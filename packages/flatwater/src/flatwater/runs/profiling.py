@@ -244,7 +244,7 @@ def _export(recording: profile, path: Path) -> int:
     Torch compresses line by line, as tightly as can be: 40 µs an operation, of which this takes 5.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the trace cannot be written.
     """
     operations, block = 0, b""
     with TemporaryDirectory(dir=path.parent, prefix=".") as temporary:  # nobody else puts a link there

@@ -238,8 +238,8 @@ class Recorder:
             return []
         phase_efforts = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
         seconds, cpu_seconds = (
-            sum(each.seconds for each in phase_efforts),
-            sum(each.cpu_seconds for each in phase_efforts),
+            sum(effort.seconds for effort in phase_efforts),
+            sum(effort.cpu_seconds for effort in phase_efforts),
         )
         return waiting_threads(round_, composed.config.threads, seconds, cpu_seconds)
 
@@ -432,7 +432,7 @@ def build_watcher(
             findings=open_(folder.findings),
             on_round=on_round,
             sources=source_hashes(composed.config),
-            machines=saved_arithmetics([saved.facts for saved in list_checkpoints(folder.checkpoints)[-1:]]),
+            machines=saved_arithmetics([manifest.facts for manifest in list_checkpoints(folder.checkpoints)[-1:]]),
             efforts=PhaseMeter(cuda_event if composed.device.type == "cuda" else None),
         )
         open_files.pop_all()  # all are open: from here on `close` closes them

@@ -37,7 +37,7 @@ def note_begun(key: str, about: Mapping[str, Any]) -> None:
     """Remember that the user has begun what the hash stands for.
 
     Raises:
-        OSError: there is no folder that is this user's alone, or it cannot be written.
+        OSError: there is no folder that is this user's alone, or the record cannot be written.
     """
     content = json.dumps({**about, "noted": datetime.now(UTC).isoformat(timespec="seconds")}, indent=1).encode()
     with _folder(make=True) as folder:
@@ -76,10 +76,10 @@ def _file(key: str) -> str:
 @contextmanager
 def _folder(*, make: bool) -> Iterator[int]:
     """Yield a descriptor of the folder: work through it is done there, whoever puts a link in its place."""
-    place = state_folder()
+    records_folder = state_folder()
     if make:
-        place.parent.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(place.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        records_folder.parent.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(records_folder.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # One name at a time, each below the descriptor before and never through a link.
         for name in PLACE:
@@ -92,7 +92,7 @@ def _folder(*, make: bool) -> Iterator[int]:
             folder_stat = os.fstat(handle)
             # Asked of what is open, not of a name that may change.
             if folder_stat.st_uid != os.geteuid() or folder_stat.st_mode & _OTHERS:
-                raise PermissionError(13, "others may write there, or it is theirs", str(place))
+                raise PermissionError(13, "others may write there, or it is theirs", str(records_folder))
         yield handle
     finally:
         os.close(handle)

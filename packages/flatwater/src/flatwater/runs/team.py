@@ -140,13 +140,13 @@ class WorkerPool(ABC):
         """Return the ledger's record of the workers; see `runs.run.Run.exchange`."""
         if not self.workers:
             return {}
-        workers = [self._memory_of(*each) for each in enumerate(self.ask_all("memory"))]
+        workers = [self._memory_of(*numbered) for numbered in enumerate(self.ask_all("memory"))]
         arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "times_started"))
         moved_arrays, lost_workers = arrays - self._before[0], lives - self._before[1]
         # In the first round every worker counts as started: none of them took a lost one's place.
         begun, self._before = not self._before[1], (arrays, lives)
         return {
-            "private": sum(each["private"] for each in workers),
+            "private": sum(numbered["private"] for numbered in workers),
             "wire": self.wire_bytes,
             "arrays": arrays,
             "moved": moved_arrays,

@@ -225,6 +225,7 @@ def is_lock(name: str) -> bool:
 
 
 def _content(token: str) -> bytes:
+    """Return a lock's content as JSON: this process as its holder, renewed now."""
     pid, time_now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
     holder = Holder(
         token, socket.gethostname(), _boot(), pid, time_now, process_start(pid) if _boot() else None, __version__

@@ -53,8 +53,10 @@ class SweepOutcome:
     @property
     def best_trial(self) -> TrialLine | None:
         """The finished trial with the highest value, the first of equals; None where none has finished."""
-        finished = [(line.value, -line.number, line) for line in self.lines if line.state == "finished"]
-        return max(((value, at, line) for value, at, line in finished if value is not None), default=(0, 0, None))[2]
+        candidates = [(line.value, -line.number, line) for line in self.lines if line.state == "finished"]
+        return max(
+            ((value, order, line) for value, order, line in candidates if value is not None), default=(0, 0, None)
+        )[2]
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of sweep.json."""

@@ -59,6 +59,7 @@ def open_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
 
 
 def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
+    """Make a sweep's folder with its space and the settings of all trials; thread number and budget are fixed here."""
     if order.space is None:
         raise ConfigError("--space: is missing. Give a TOML file that says which settings are searched.")
     space = read_space(order.space, order.config)
@@ -91,23 +92,24 @@ def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a Run
 
 
 def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
-    before = load_settings(type(order.config), folder.base)
+    """Return the sweep of a folder, once the space and settings that are given now fit its own."""
+    begun_config = load_settings(type(order.config), folder.base)
     # Before the space is read: its values may name code, and a folder may come from somebody else.
-    permit_file(folder.space, trainer=before.trainer)
-    space = read_space(folder.space, before)
-    if order.space is not None and read_space(order.space, before) != space:
+    permit_file(folder.space, trainer=begun_config.trainer)
+    space = read_space(folder.space, begun_config)
+    if order.space is not None and read_space(order.space, begun_config) != space:
         raise ConfigError(
             f"--space {order.space}: the sweep in {folder.path} searches another space. Leave --space out to go on "
             "with it, or give another folder for a new sweep."
         )
-    now = replace(order.config, threads=order.config.threads or before.threads)
-    if setting_differences(before, now, "the sweep"):
-        now = _prepare_config(now, program)  # paths may be written in another way
-    refuse_others(before, now, folder.path, "sweep")
-    write_config(now, folder.base)
+    current_config = replace(order.config, threads=order.config.threads or begun_config.threads)
+    if setting_differences(begun_config, current_config, "the sweep"):
+        current_config = _prepare_config(current_config, program)  # paths may be written in another way
+    refuse_others(begun_config, current_config, folder.path, "sweep")
+    write_config(current_config, folder.base)
     note_file(folder.base, _silent)
-    note_file(folder.space, _silent, trainer=now.trainer)
-    return OpenedSweep(folder=folder, base=now, space=space)
+    note_file(folder.space, _silent, trainer=current_config.trainer)
+    return OpenedSweep(folder=folder, base=current_config, space=space)
 
 
 def _silent(_: str) -> None:
@@ -125,18 +127,22 @@ def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) ->
     Raises:
         ConfigError: a setting differs that may not.
     """
-    if found := setting_differences(before, now, f"the {kind}"):
-        listed = "\n".join(f"  {line}" for line in found)
+    if differences := setting_differences(before, now, f"the {kind}"):
+        lines = "\n".join(f"  {line}" for line in differences)
         raise ConfigError(
-            f"{folder}: the {kind} was begun with other settings.\n{listed}\n"
+            f"{folder}: the {kind} was begun with other settings.\n{lines}\n"
             f"Leave these options out to go on with it, or give another folder for a new {kind}."
         )
 
 
 def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
     """Return one line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
-    was, given = dict(_fixed_settings(before)), dict(_fixed_settings(now))
-    return [f"{name}: {was[name]!r} in {where}, {given[name]!r} now" for name in was if was[name] != given[name]]
+    old_settings, new_settings = dict(_fixed_settings(before)), dict(_fixed_settings(now))
+    return [
+        f"{name}: {old_settings[name]!r} in {where}, {new_settings[name]!r} now"
+        for name in old_settings
+        if old_settings[name] != new_settings[name]
+    ]
 
 
 def _fixed_settings(config: RunConfig) -> Iterator[tuple[str, object]]:
@@ -147,6 +153,7 @@ def _fixed_settings(config: RunConfig) -> Iterator[tuple[str, object]]:
 
 
 def _flat(mapping: Mapping[str, Any], above: str) -> Iterator[tuple[str, object]]:
+    """Yield the settings below a mapping by dotted path."""
     for name, value in mapping.items():
         path = f"{above}.{name}" if above else name
         if isinstance(value, Mapping):

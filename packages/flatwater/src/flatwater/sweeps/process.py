@@ -67,21 +67,22 @@ class RunPool:
 
 class _JobProcess:
     def __init__(self, job: Job, program: Sequence[str]) -> None:
+        """Start the job's process, whose stderr is appended to the job's log."""
         self.job = job
         job.log.parent.mkdir(exist_ok=True)
-        with append_regular(job.log) as said:
-            self.process = _start_process(program, {**job.order, "run": str(job.run.path)}, said.fileno())
+        with append_regular(job.log) as log_file:
+            self.process = _start_process(program, {**job.order, "run": str(job.run.path)}, log_file.fileno())
         self._tail = FollowedFile(job.run.metrics)
         self._asked: Literal["", "pruned", "stopped"] = ""
 
     def poll_process_(self) -> RunExit | None:
         """Read new rounds in their order. Returns how the process ended, None while it works."""
-        ended = self.process.poll() is not None  # before reading, so that the last round is read as well
+        has_ended = self.process.poll() is not None  # before reading, so that the last round is read as well
         if not self._asked:
             rewind_if_replaced_(self._tail)
             if any(self.job.judge(record) for record in read_appended_(self._tail)):
                 self.request_end_("pruned")
-        if not ended:
+        if not has_ended:
             return None
         answer = _answer(self.process)
         return RunExit(self._asked) if self._asked else _ending(self.process.returncode, answer)
@@ -97,7 +98,7 @@ def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, A
     """Return the answer of a process that tries a configuration out and trains nothing.
 
     Raises:
-        FlatwaterError: no run could start with it.
+        FlatwaterError: no run could start with the configuration.
     """
     process = _start_process(program, {**order, "run": None}, None)
     with process:
@@ -167,12 +168,12 @@ def _next(waiting: Iterator[Job | None], crew: RunPool) -> Job | None:
 
 def _wait_for(run: RunFolder, crew: RunPool) -> None:
     """Wait until the process of a killed sweep has saved its checkpoint, which it does when the sweep dies."""
-    told = False
+    announced = False
     # By the run's lock: that process has another parent, so it cannot be waited for.
     while run_state(run, 0, 1) == "training" and not crew.stop.signal:
-        if not told:
+        if not announced:
             crew.say(f"  waiting for {run.path.name}, which another process is saving")
-            told = True
+            announced = True
         time.sleep(POLL_SECONDS)
 
 
@@ -192,13 +193,14 @@ def _close(process: Popen[bytes]) -> None:
 
 
 def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | None) -> Popen[bytes]:
+    """Start a trial's process and give it its order on stdin; `log` takes its stderr, None leaves it here."""
     # In a session of its own: a Ctrl-C of the terminal reaches the sweep alone, which then decides.
     # A wish for a checkpoint waits until the trial can grant it: it inherits that the signal is blocked.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVES})
+    mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVES})
     try:
         process = Popen(program, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)  # noqa: S603  (our own)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask_before)
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     try:
         process.stdin.write(json.dumps({**order, "parent": os.getpid(), "trust": is_trusted()}).encode())
@@ -209,11 +211,12 @@ def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | 
 
 
 def _answer(process: Popen[bytes]) -> dict[str, Any]:
+    """Return what a process has written on stdout, once it has ended; empty where it was killed."""
     assert process.stdout is not None  # noqa: S101  (for the type checker)
     # Read to the end before the wait: a child that fills the pipe would never end.
-    written = process.stdout.read()
+    output = process.stdout.read()
     process.wait()
-    answer: dict[str, Any] = json.loads(written) if written else {}
+    answer: dict[str, Any] = json.loads(output) if output else {}
     return answer
 
 
@@ -228,5 +231,5 @@ def _ending(code: int, answer: Mapping[str, Any]) -> RunExit:
         return RunExit("failed", answer["error"])
     if "exit_code" in answer:
         return RunExit("failed", "it came to its memory budget and stopped with a checkpoint")
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-    return RunExit("failed", f"its process {how}; its last lines are in the log")
+    reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    return RunExit("failed", f"its process {reason}; its last lines are in the log")

@@ -61,7 +61,7 @@ class Choices:
     @property
     def trial_values(self) -> Mapping[str, object]:
         """All values, by their place in the file."""
-        return {f"choices[{at}]": value for at, value in enumerate(self.values)}
+        return {f"choices[{index}]": value for index, value in enumerate(self.values)}
 
 
 Space = Mapping[str, Range | Choices]
@@ -72,16 +72,17 @@ def read_space(path: Path, base: object) -> Space:
     """Return the space in a file, checked against the configuration that it varies.
 
     Raises:
-        ConfigError: the file cannot be read, or a table does not fit; names the setting and what is wanted.
+        ConfigError: the file cannot be read, or a table does not fit; the message names the setting.
     """
     tables = read_toml(path)
     try:
         return _check_space(tables, base)
-    except ConfigError as wrong:
-        raise ConfigError(f"{path}: {wrong}") from wrong
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _check_space(tables: Mapping[str, Any], base: object) -> Space:
+    """Return the space of a file's tables, once each setting has a value that fits `base`."""
     space = dict(_walk(tables, base, ""))
     if not space:
         raise ConfigError("it names no setting. Give at least one table, such as [net.hidden] with low and high.")
@@ -94,21 +95,22 @@ def with_settings(base: C, settings: Mapping[str, object]) -> C:
     """Return the configuration with these settings."""
     mapping = to_mapping(base)
     for name, value in settings.items():
-        *tables, last = name.split(".")
+        *tables, field_name = name.split(".")
         table = mapping
-        for below in tables:
-            table = table[below]
-        table[last] = value
+        for table_name in tables:
+            table = table[table_name]
+        table[field_name] = value
     return from_mapping(type(base), mapping, "the settings of this trial")  # through the same checks as a file
 
 
 def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
+    """Yield each setting that is searched, by dotted path, with its values; refuse what `config` does not have."""
     assert is_dataclass(config)  # noqa: S101  (for the type checker)
-    hints, known = get_type_hints(type(config)), [f.name for f in fields(config)]
+    hints, field_names = get_type_hints(type(config)), [f.name for f in fields(config)]
     for name, table in tables.items():
         path = f"{above}.{name}" if above else name
-        if name not in known:
-            hint = did_you_mean(name, known) or f" Expected one of {', '.join(known)}."
+        if name not in field_names:
+            hint = did_you_mean(name, field_names) or f" Expected one of {', '.join(field_names)}."
             raise ConfigError(f"[{path}]: there is no such setting.{hint}")
         if path in SHARED:
             raise ConfigError(
@@ -116,33 +118,35 @@ def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tup
             )
         if not isinstance(table, Mapping):
             raise ConfigError(f"{path} = {table!r}: must be a table [{path}] with low and high, or with choices")
-        below = getattr(config, name)
-        if is_dataclass(below):
-            yield from _walk(table, below, path)
+        setting = getattr(config, name)
+        if is_dataclass(setting):
+            yield from _walk(table, setting, path)
         else:
             yield path, _values(table, hints[name], path)
 
 
 def _values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:
+    """Return the range or the choices of a setting's table, once each fits its declared type."""
     for key in table:
         if key not in KEYS:
             raise ConfigError(f"[{path}] {key}: no such key: expected {', '.join(KEYS)}.{did_you_mean(key, [*KEYS])}")
     if "choices" not in table:
         return _range(table, declared, path)
-    others = [key for key in table if key != "choices"]
-    if others:
-        raise ConfigError(f"[{path}] {others[0]}: cannot stand beside choices. Keep one of the two.")
-    given = table["choices"]
-    if not isinstance(given, list) or not given:
-        raise ConfigError(f"[{path}] choices = {given!r}: must be a list of one or more values")
-    for at, value in enumerate(given):
-        from_plain(declared, value, f"[{path}] choices[{at}]", _no_table)
-        if value in given[:at]:
-            raise ConfigError(f"[{path}] choices[{at}] = {value!r}: stands there twice")
-    return Choices(tuple(given))
+    other_keys = [key for key in table if key != "choices"]
+    if other_keys:
+        raise ConfigError(f"[{path}] {other_keys[0]}: cannot stand beside choices. Keep one of the two.")
+    choices = table["choices"]
+    if not isinstance(choices, list) or not choices:
+        raise ConfigError(f"[{path}] choices = {choices!r}: must be a list of one or more values")
+    for index, value in enumerate(choices):
+        from_plain(declared, value, f"[{path}] choices[{index}]", _no_table)
+        if value in choices[:index]:
+            raise ConfigError(f"[{path}] choices[{index}] = {value!r}: stands there twice")
+    return Choices(tuple(choices))
 
 
 def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
+    """Return the range of a setting's table, once its ends and its step fit each other."""
     # `int | None` is searched as an int.
     kind = next((kind for kind in (get_args(declared) or (declared,)) if kind is not NoneType), None)
     if kind not in (int, float):
@@ -168,10 +172,10 @@ def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
 
 def _number(table: Mapping[str, Any], key: str, kind: type, path: str) -> float:
     """Return the number as it was given, which is all that `from_plain` would change: 1 for 1.0."""
-    given = table[key]
-    from_plain(kind, given, f"[{path}] {key}", _no_table)
-    _check(isfinite(given), path, key, given, "finite")
-    number: float = kind(given)
+    value = table[key]
+    from_plain(kind, value, f"[{path}] {key}", _no_table)
+    _check(isfinite(value), path, key, value, "finite")
+    number: float = kind(value)
     return number
 
 
@@ -186,12 +190,12 @@ def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> obje
 
 def _try_alone(base: object, path: str, values: Range | Choices) -> None:
     """Refuse a setting of which no value fits; a value that only fits beside others may be in the space."""
-    wrong = dict[str, str]()
+    reasons = dict[str, str]()
     for key, value in values.trial_values.items():
         try:
             with_settings(base, {path: value})
-        except ConfigError as refused:
-            wrong[key] = str(refused).removeprefix("the settings of this trial: ")
-    if len(wrong) == len(values.trial_values):
-        key, why = next(iter(wrong.items()))
-        raise ConfigError(f"[{path}] {key}: {why}")
+        except ConfigError as error:
+            reasons[key] = str(error).removeprefix("the settings of this trial: ")
+    if len(reasons) == len(values.trial_values):
+        key, reason = next(iter(reasons.items()))
+        raise ConfigError(f"[{path}] {key}: {reason}")

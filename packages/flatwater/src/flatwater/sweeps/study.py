@@ -76,10 +76,10 @@ class Study:
 
     def keep_wanted_(self, trials: int | None) -> int:
         """Return how many trials are wanted in all; kept, so that a sweep goes on without being told again."""
-        known: int = self.study.user_attrs.get("wanted", TRIALS)
-        if trials is not None and trials != known:
+        saved_trials: int = self.study.user_attrs.get("wanted", TRIALS)
+        if trials is not None and trials != saved_trials:
             self.study.set_user_attr("wanted", trials)
-        return known if trials is None else trials
+        return saved_trials if trials is None else trials
 
     def next_(self) -> Trial:
         """Return a new trial, with settings of its own."""
@@ -171,6 +171,7 @@ class Study:
         return [self._line(trial) for trial in self._trials()]
 
     def _line(self, trial: FrozenTrial) -> TrialLine:
+        """Return a trial as the list shows it: with its last value and round, None and 0 where it has none."""
         values = trial.intermediate_values
         return TrialLine(
             number=trial_number(trial),
@@ -243,8 +244,8 @@ class _EarlierTrials:
         return [trial for trial in self._study.get_trials(*args, **how) if trial.number <= self._last]
 
     def _get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (samplers call this one)
-        found = self._study._get_trials(*args, **how)  # noqa: SLF001
-        return [trial for trial in found if trial.number <= self._last]
+        trials = self._study._get_trials(*args, **how)  # noqa: SLF001
+        return [trial for trial in trials if trial.number <= self._last]
 
 
 def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int, at_once: int | None = None) -> Study:
@@ -274,16 +275,16 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
 def _lag_(study: optuna.Study, at_once: int | None) -> int:
     """Return the number of trials at once that the study was begun with; kept, as settings follow from it."""
     # A study with trials and without a number was begun when sweeps trained one at a time.
-    known: int | None = study.user_attrs.get("at_once", 1 if study.get_trials(deepcopy=False) else None)
-    if known is None:
-        known = at_once or 1
-        study.set_user_attr("at_once", known)
-    if at_once is not None and at_once > known:
+    lag: int | None = study.user_attrs.get("at_once", 1 if study.get_trials(deepcopy=False) else None)
+    if lag is None:
+        lag = at_once or 1
+        study.set_user_attr("at_once", lag)
+    if at_once is not None and at_once > lag:
         raise ConfigError(
-            f"--at-once {at_once}: the sweep was begun with {known} at once, and each trial's settings follow from the "
-            f"trials {known} before it. Give --at-once {known} or fewer, or another folder for a new sweep."
+            f"--at-once {at_once}: the sweep was begun with {lag} at once, and each trial's settings follow from the "
+            f"trials {lag} before it. Give --at-once {lag} or fewer, or another folder for a new sweep."
         )
-    return known
+    return lag
 
 
 def trial_number(trial: Trial | FrozenTrial) -> int:

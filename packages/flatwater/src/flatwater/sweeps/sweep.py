@@ -50,11 +50,11 @@ class Sweep:
         Raises:
             RunError: the folder was moved, or is gone.
         """
-        now = self.held.with_current_name.path
-        if now != self.folder.path:
+        path = self.held.with_current_name.path
+        if path != self.folder.path:
             raise RunError(
-                f"{self.folder.path}: the sweep's folder was moved, and is {now} now. What was done is there, and the "
-                f"trial at work has saved a checkpoint. Go on with: flatwater sweep {self.base.trainer} --run {now}"
+                f"{self.folder.path}: the sweep's folder was moved, and is {path} now. What was done is there, and the "
+                f"trial at work has saved a checkpoint. Go on with: flatwater sweep {self.base.trainer} --run {path}"
             )
 
     def say(self, line: str) -> None:
@@ -64,26 +64,28 @@ class Sweep:
 
 def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
     """Begin a sweep, or go on with one, until it is done or a signal stops it."""
-    found: OpenedSweep = open_sweep(order, program)
+    opened: OpenedSweep = open_sweep(order, program)
     # The lock of the folder, so that two sweeps do not draw the same trial.
-    with hold_lock(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
-        base = found.base
+    with hold_lock(RunFolder(opened.folder.path)) as locked_folder, stop_on_signals(console) as stop:
+        base = opened.base
         study = open_study(
-            found.folder.study,
-            found.space,
+            opened.folder.study,
+            opened.space,
             seed=base.seed,
             prune=order.prune,
             rounds=base.rounds,
             at_once=order.at_once,
         )
-        work = Sweep(found.folder, held, base, study, study.keep_wanted_(order.trials), console, program, stop)
+        work = Sweep(
+            opened.folder, locked_folder, base, study, study.keep_wanted_(order.trials), console, program, stop
+        )
         at_once = min(order.at_once or study.at_once, work.wanted)
-        said = f", {at_once} at once" if at_once > 1 else ""
-        work.say(f"sweep folder {found.folder.path}: {work.wanted} trials, searching {', '.join(found.space)}{said}")
+        pace = f", {at_once} at once" if at_once > 1 else ""
+        work.say(f"sweep folder {opened.folder.path}: {work.wanted} trials, searching {', '.join(opened.space)}{pace}")
         crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
         begun: dict[Path, Trial] = {}
-        with closing(train_jobs(jobs_(work, begun), crew)) as ended:  # where it cannot go on, trials at work save
-            for job, ending in ended:
+        with closing(train_jobs(jobs_(work, begun), crew)) as endings:  # where it cannot go on, trials at work save
+            for job, ending in endings:
                 record_ending_(work, begun[job.run.path], ending)
         return sweep_outcome(work)
 
@@ -107,22 +109,22 @@ def trials_(work: Sweep) -> Iterator[Trial | None]:
 
 def job_(work: Sweep, trial: Trial) -> Job | None:
     """Return the trial's run, from where it is to its end; None where it has ended without one."""
-    settings, known = work.study.settings(trial), work.study.values(trial)
-    listed = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
-    work.say(f"trial {trial_number(trial)}/{work.wanted}: {listed}")
+    settings, chosen_values = work.study.settings(trial), work.study.values(trial)
+    settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
+    work.say(f"trial {trial_number(trial)}/{work.wanted}: {settings_text}")
     try:
         config = mirrored_below(with_settings(work.base, settings), work.folder.path)
-    except ConfigError as wrong:
-        record_ending_(work, trial, RunExit("failed", str(wrong)))
+    except ConfigError as error:
+        record_ending_(work, trial, RunExit("failed", str(error)))
         return None
-    if work.study.is_behind(trial, known):  # found out before, and killed before it was written down
+    if work.study.is_behind(trial, chosen_values):  # found out before, and killed before it was written down
         record_ending_(work, trial, RunExit("pruned"))
         return None
     number, metric = trial_number(trial), judged_curve(work)[1]
 
     def judge(record: Record) -> bool:
         value = record.get(metric)
-        return work.study.judge_(trial, known, record["round"], nan if value is None else value)
+        return work.study.judge_(trial, chosen_values, record["round"], nan if value is None else value)
 
     run, log = work.folder.trial(number), work.folder.log(number)
     return Job(order={"config": to_mapping(config)}, run=run, log=log, judge=judge)

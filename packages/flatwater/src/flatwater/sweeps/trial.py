@@ -43,10 +43,10 @@ def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         end_with(order["parent"])
         try:
             with trust_code(order.get("trust", False)):
-                done = obey(order)
+                outcome = obey(order)
         except FlatwaterError as error:
-            done = {"error": str(error), "exit_code": error.exit_code}
-        json.dump(done, answer)
+            outcome = {"error": str(error), "exit_code": error.exit_code}
+        json.dump(outcome, answer)
 
 
 def end_with(parent: int) -> None:

@@ -28,7 +28,9 @@ class _Printable(LineFilter):
     def apply(self, segments: list[Segment], _background: Color) -> list[Segment]:
         """Return each part of a line with its control characters made visible."""
         # `control`: the terminal's own orders, from textual.
-        return [part if part.control else part._replace(text=escape_controls(part.text)) for part in segments]
+        return [
+            segment if segment.control else segment._replace(text=escape_controls(segment.text)) for segment in segments
+        ]
 
 
 FULL_HEIGHT = 24
@@ -79,8 +81,8 @@ class Top(App[RunError]):
         yield Static(id="memory", classes="part")
         with Horizontal(id="middle"):
             for name in ("owners", "phases"):
-                with VerticalScroll(id=name, classes="part") as part:
-                    part.border_title = f" {name} "
+                with VerticalScroll(id=name, classes="part") as scroll:
+                    scroll.border_title = f" {name} "
                     yield Static()
         yield Static(id="course", classes="part")
         with VerticalScroll(id="findings", classes="part"):
@@ -113,8 +115,10 @@ class Top(App[RunError]):
         self.query_one("#head", Static).update(panels.header_panel(run, width("#head"), self._clock()))
         memory = self.query_one("#memory", Static)
         memory.border_title = f" {panels.memory_title(run.line)} "
-        held = panels.memory_panel(run.line, width("#memory")) if run.line is not None else panels.without_ledger(run)
-        memory.update(held)
+        content = (
+            panels.memory_panel(run.line, width("#memory")) if run.line is not None else panels.without_ledger(run)
+        )
+        memory.update(content)
         self.query_one("#owners Static", Static).update(panels.owners_table(run, width("#owners Static")))
         self.query_one("#phases").border_title = f" {panels.phases_title(run)} "
         self.query_one("#phases Static", Static).update(panels.phase_table(run.line, width("#phases Static")))

@@ -110,9 +110,9 @@ def read_new_lines_(followed: FollowedRun) -> None:
         round_, finding = parse_finding(record, followed.folder.findings)
         followed.findings[finding.fingerprint] = (round_, finding)
     for record in read_appended_(followed.alarms_tail):
-        told = alarm_texts(record, followed.folder.alarms)
-        followed.alarms += len(told)
-        followed.alarm = told[-1] if told else followed.alarm
+        texts = alarm_texts(record, followed.folder.alarms)
+        followed.alarms += len(texts)
+        followed.alarm = texts[-1] if texts else followed.alarm
     if followed.plan is None:
         followed.plan = read_plan(followed.folder.plan)
     followed.rounds = max(followed.rounds, followed.done)  # a resumed run may have been asked for more
@@ -137,6 +137,7 @@ def _begin_again_(followed: FollowedRun) -> None:
 
 
 def _add_metrics_(followed: FollowedRun, record: Record) -> None:
+    """Take a line of metrics as the newest: its curves, its time and how far the run is."""
     followed.done, followed.metrics = record["round"], record
     followed.changed = followed.folder.metrics.stat().st_mtime  # the file's time, as a line has none
     for name in followed.recipe.curves.values():

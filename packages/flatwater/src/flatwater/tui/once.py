@@ -19,9 +19,9 @@ def print_once(followed: FollowedRun, console: Console, now: float) -> None:
     line = followed.line
     # Without colours the parts of a bar would be one block, so they have characters of their own.
     coloured = console.color_system is not None and not console.no_color
-    held = panels.without_ledger(followed) if line is None else panels.memory_panel(line, width, coloured=coloured)
+    memory = panels.without_ledger(followed) if line is None else panels.memory_panel(line, width, coloured=coloured)
     parts: tuple[tuple[str, RenderableType], ...] = (
-        (panels.memory_title(line), held),
+        (panels.memory_title(line), memory),
         ("owners", panels.owners_table(followed, width, MOST_OWNERS)),
         (panels.phases_title(followed), panels.phase_table(line, width)),
         (panels.course_title(followed), panels.curves_panel(followed, width)),
@@ -37,7 +37,7 @@ def print_once(followed: FollowedRun, console: Console, now: float) -> None:
 def as_json(followed: FollowedRun, now: float) -> dict[str, Any]:
     """Return the state of the run now, under the names that `train --json` has for it."""
     line, path = followed.line, followed.folder.path
-    found = {
+    state = {
         "run": str(path.absolute()),
         "name": path.absolute().name,
         "trainer": followed.recipe.name,
@@ -52,4 +52,4 @@ def as_json(followed: FollowedRun, now: float) -> dict[str, Any]:
         "alarm": followed.alarm or None,
         "findings": [{"round": round_} | finding.to_json() for round_, finding in followed.findings.values()],
     }
-    return cast("dict[str, Any]", plain_json_value(found))
+    return cast("dict[str, Any]", plain_json_value(state))

@@ -43,19 +43,19 @@ WIDE = 46
 
 def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
     """Return two lines: the run, its state and the time left; and how much of it is done."""
-    done = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
-    first = Text.assemble(
-        (followed.folder.path.resolve().name, "bold"), "  ", (followed.state, STATES[followed.state]), f"  {done}"
+    progress = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
+    first_line = Text.assemble(
+        (followed.folder.path.resolve().name, "bold"), "  ", (followed.state, STATES[followed.state]), f"  {progress}"
     )
-    if followed.state == "training" and isfinite(left := seconds_left(followed, now)):
-        first.append(f"  {short_duration(left)} left", style="bold")
+    if followed.state == "training" and isfinite(seconds := seconds_left(followed, now)):
+        first_line.append(f"  {short_duration(seconds)} left", style="bold")
     if followed.state == "training" and isfinite(followed.changed):
-        first.append(f"  last {short_duration(max(0.0, now - followed.changed))} ago", style=QUIET)
-    first.append(f"  {followed.what}", style=QUIET)
-    first.truncate(width, overflow="ellipsis")
+        first_line.append(f"  last {short_duration(max(0.0, now - followed.changed))} ago", style=QUIET)
+    first_line.append(f"  {followed.what}", style=QUIET)
+    first_line.truncate(width, overflow="ellipsis")
     filled = round(width * followed.done / followed.rounds) if followed.rounds else 0
     line = Text.assemble(("━" * filled, STATES[followed.state]), ("─" * (width - filled), EMPTY))
-    return Text("\n").join([first, line])
+    return Text("\n").join([first_line, line])
 
 
 def memory_title(line: LedgerLine | None) -> str:
@@ -70,12 +70,12 @@ def memory_title(line: LedgerLine | None) -> str:
 
 def without_ledger(followed: FollowedRun) -> Text:
     """Return why there is nothing to show about memory."""
-    said = (
+    sentence = (
         "This run has no ledger."
         if followed.done
         else f"The ledger begins with the first {followed.recipe.layout.round}."
     )
-    return Text(said, style=QUIET)
+    return Text(sentence, style=QUIET)
 
 
 def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
@@ -86,8 +86,8 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
         width: number of columns.
         coloured: whether parts are told apart by colour; otherwise each has its own character.
     """
-    found = resident_parts(line, ())
-    sizes = {FILES: found[FILES], BASE: found[BASE], OWNED: line.owned_bytes, SLACK: found[SLACK], REST: found[REST]}
+    parts = resident_parts(line, ())
+    sizes = {FILES: parts[FILES], BASE: parts[BASE], OWNED: line.owned_bytes, SLACK: parts[SLACK], REST: parts[REST]}
     full = line.budget if line.resident >= BUDGET_AS_WIDTH * line.budget else line.resident
     glyphs = dict.fromkeys(sizes, "█") if coloured else GLYPHS
     marks = dict.fromkeys(sizes, "■") if coloured else GLYPHS
@@ -96,7 +96,7 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
         for name, size in sizes.items()
     ]
     legend[-1].append(f" {format_bytes(line.resident).split()[1]}", style=QUIET)
-    gap = 2 if sum(len(part) + 2 for part in legend) - 2 <= width else 1
+    gap = 2 if sum(len(entry) + 2 for entry in legend) - 2 <= width else 1
     lines = [
         # The larger of both: a run may be above its budget, until it has saved.
         segment_bar(sizes, max(full, line.resident), width, glyphs),
@@ -116,48 +116,59 @@ def _number(size: int, whole: int) -> str:
 
 
 def _process(line: LedgerLine) -> str:
-    said = [f"private {short_bytes(line.private)}"] if line.private else []
-    said += [f"allocator {short_bytes(line.in_use)}"] if line.in_use is not None else []
+    """Return one line about the run's processes: private bytes, allocator, GPU, workers, and counts."""
+    phrases = [f"private {short_bytes(line.private)}"] if line.private else []
+    phrases += [f"allocator {short_bytes(line.in_use)}"] if line.in_use is not None else []
     if line.cuda_reserved is not None:
-        said.append(f"GPU {short_bytes(line.cuda_allocated or 0)} of {short_bytes(line.cuda_reserved)} reserved")
+        phrases.append(f"GPU {short_bytes(line.cuda_allocated or 0)} of {short_bytes(line.cuda_reserved)} reserved")
     if line.workers:
         off = sum(bool(worker.unplanned) for worker in line.workers)
         private = short_bytes(sum(worker.private for worker in line.workers))
-        said.append(f"{count_phrase(len(line.workers), 'worker')} {private}{f', {off} not as planned' if off else ''}")
+        phrases.append(
+            f"{count_phrase(len(line.workers), 'worker')} {private}{f', {off} not as planned' if off else ''}"
+        )
     counts = ((line.processes, "process"), (line.envs, "env"), (line.threads, "thread"), (line.files, "file"))
-    said.append(", ".join(count_phrase(count, name) for count, name in counts))
-    return " · ".join(said)
+    phrases.append(", ".join(count_phrase(count, name) for count, name in counts))
+    return " · ".join(phrases)
 
 
 def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) -> Text:
     """Return segments one after the other; each ends where its sum does, so that rounding errors never add up."""
-    text, at, total = Text(), 0, 0
+    text, filled, total = Text(), 0, 0
     for name, size in sizes.items():
         total += max(0, size)  # what is unaccounted may be below 0
         end = min(width, round(width * total / full)) if full else 0
-        text.append(glyphs[name] * (end - at), style=COLOURS[name])
-        at = max(at, end)
-    return text.append("·" * (width - at), style=EMPTY)
+        text.append(glyphs[name] * (end - filled), style=COLOURS[name])
+        filled = max(filled, end)
+    return text.append("·" * (width - filled), style=EMPTY)
 
 
 def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> Table | Text:
     """Return bytes by owner, most first, and how far each is from the plan; the `most` largest, or all."""
     if followed.line is None:
         return without_ledger(followed)
-    held = group_bytes(followed.line.owned, depth=DEPTH)
+    held_bytes = group_bytes(followed.line.owned, depth=DEPTH)
     planned = group_bytes(listed_owners(followed.plan), depth=DEPTH) if followed.plan is not None else {}
     wide = width >= WIDE
     table = _table(width, "owner", "held", *(["share"] if wide else []), "off plan")
-    ordered = sorted(held.items(), key=lambda item: (-item[1], item[0]))
+    ordered = sorted(held_bytes.items(), key=lambda item: (-item[1], item[0]))
     for name, size in ordered[:most]:
-        off = size - planned[name] if name in planned else None
-        shown = "" if off is None else "0" if off == 0 else f"{'+' if off > 0 else '-'}{short_bytes(abs(off))}"
+        difference = size - planned[name] if name in planned else None
+        difference_text = (
+            ""
+            if difference is None
+            else "0"
+            if difference == 0
+            else f"{'+' if difference > 0 else '-'}{short_bytes(abs(difference))}"
+        )
         share = size / followed.line.owned_bytes if followed.line.owned_bytes else 0.0
-        style = GOOD if not off else BAD if off > 0 else WARNING  # below its plan: not all pages are touched yet
-        table.add_row(name, short_bytes(size), *([f"{share:.0%}"] if wide else []), Text(shown, style=style))
-    left = ordered[len(ordered[:most]) :]
-    if left:
-        table.add_row(f"{len(left)} smaller", short_bytes(sum(size for _, size in left)), style=QUIET)
+        style = (
+            GOOD if not difference else BAD if difference > 0 else WARNING
+        )  # below its plan: not all pages are touched yet
+        table.add_row(name, short_bytes(size), *([f"{share:.0%}"] if wide else []), Text(difference_text, style=style))
+    smaller = ordered[len(ordered[:most]) :]
+    if smaller:
+        table.add_row(f"{len(smaller)} smaller", short_bytes(sum(size for _, size in smaller)), style=QUIET)
     return table
 
 
@@ -174,17 +185,18 @@ def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
 
 def phases_title(followed: FollowedRun) -> str:
     """Return the title above the phases: seconds of the last round, and of a round on average."""
-    named = "phases · last"
+    title = "phases · last"
     if not followed.timed:
-        return f"{named} {followed.recipe.layout.round}"
-    last, mean = (
+        return f"{title} {followed.recipe.layout.round}"
+    last_seconds, mean = (
         f"{short_seconds(value)}{' s' if value < LONG else ''}" for value in (followed.took[-1], followed.mean_seconds)
     )
-    part = f" of {followed.timed:,}" if followed.timed < followed.done else ""
-    return f"{named} {last}, mean{part} {mean}"
+    share = f" of {followed.timed:,}" if followed.timed < followed.done else ""
+    return f"{title} {last_seconds}, mean{share} {mean}"
 
 
 def _table(width: int, *titles: str) -> Table:
+    """Return a table without lines whose first column takes the room that the others leave."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=width, header_style=QUIET)
     table.add_column(titles[0], ratio=1, no_wrap=True, overflow="ellipsis")
     for title in titles[1:]:
@@ -194,27 +206,27 @@ def _table(width: int, *titles: str) -> Table:
 
 def curves_panel(followed: FollowedRun, width: int) -> Text:
     """Return the curves of the run's recipe and resident memory, small."""
-    *others, judged = followed.recipe.curves.items()
-    curves = [*((each, "#94a3b8") for each in others), (judged, "#fb923c")]
+    *other_curves, judged = followed.recipe.curves.items()
+    curves = [*((other, "#94a3b8") for other in other_curves), (judged, "#fb923c")]
     rows = [(title, name, colour, short_number) for (title, name), colour in curves]
     lines = []
     for title, name, colour, form in (*rows, ("resident", "resident", "#3b82f6", short_bytes)):
         values = list(followed.history[name])
-        known = [value for value in values if isfinite(value)]
-        if not known:
+        finite = [value for value in values if isfinite(value)]
+        if not finite:
             continue
-        low, high, last = (form(value) for value in (min(known), max(known), known[-1]))
-        numbers = f"{last:>8}  {low} to {high}"
+        low, high, newest = (form(value) for value in (min(finite), max(finite), finite[-1]))
+        numbers = f"{newest:>8}  {low} to {high}"
         room = max(4, width - LABEL - NUMBERS)
         curve = sparkline(values, room)
         lines.append(Text.assemble((f"{title:<{LABEL}}", QUIET), (f"{curve:<{room}}", colour), " ", numbers))
-    shown = [
+    numbers_now = [
         Text.assemble((f"{column.title} ", QUIET), column.show(value))
         for column in followed.recipe.layout.glance
         if (value := followed.metrics.get(column.name)) is not None
     ]
-    if shown:
-        lines.append(Text("  ").join(shown))
+    if numbers_now:
+        lines.append(Text("  ").join(numbers_now))
         lines[-1].truncate(width, overflow="ellipsis")
     return Text("\n").join(lines) if lines else Text(f"No {followed.recipe.layout.round} has ended yet.", style=QUIET)
 
@@ -228,30 +240,30 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
     A blank stands where no value is finite.
     """
-    known = [value for value in values if isfinite(value)]
-    if not known:
+    finite_values = [value for value in values if isfinite(value)]
+    if not finite_values:
         return ""
-    low, span = min(known), max(known) - min(known)
-    drawn = []
-    for at in range(width):
+    low, span = min(finite_values), max(finite_values) - min(finite_values)
+    characters = []
+    for column in range(width):
         if len(values) < width:
-            part: Sequence[float] = [_between(values, at * (len(values) - 1) / (width - 1))]
+            column_values: Sequence[float] = [_between(values, column * (len(values) - 1) / (width - 1))]
         else:
-            part = values[at * len(values) // width : (at + 1) * len(values) // width]
-        finite = [value for value in part if isfinite(value)]
+            column_values = values[column * len(values) // width : (column + 1) * len(values) // width]
+        finite = [value for value in column_values if isfinite(value)]
         # A level curve lies at the bottom.
         height = (sum(finite) / len(finite) - low) / span if finite and span else 0.0
-        drawn.append(BLOCKS[round(height * (len(BLOCKS) - 1))] if finite else " ")
-    return "".join(drawn)
+        characters.append(BLOCKS[round(height * (len(BLOCKS) - 1))] if finite else " ")
+    return "".join(characters)
 
 
 def _between(values: Sequence[float], place: float) -> float:
     """Return a point on the line between two values; the nearer of them where the other is not finite."""
-    first = int(place)
-    low, high, part = values[first], values[min(first + 1, len(values) - 1)], place - first
+    index = int(place)
+    low, high, fraction = values[index], values[min(index + 1, len(values) - 1)], place - index
     if isfinite(low) and isfinite(high):
-        return low + part * (high - low)
-    return low if 2 * part < 1 else high
+        return low + fraction * (high - low)
+    return low if 2 * fraction < 1 else high
 
 
 def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
@@ -261,13 +273,15 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
         followed: the run.
         short: columns of a screen with few rows: alarms stand first, and each line is one row, without details.
     """
-    found = sorted(followed.findings.values(), key=lambda item: (item[1].verdict not in GRAVE, -item[1].bytes_per_step))
+    findings = sorted(
+        followed.findings.values(), key=lambda item: (item[1].verdict not in GRAVE, -item[1].bytes_per_step)
+    )
     lines = list[Text | Padding]()
-    for _, finding in found:
+    for _, finding in findings:
         grave = finding.verdict in GRAVE
         lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if grave else WARNING}"), headline(finding)))
-        made = "" if finding.made_at is None else f"made at {finding.made_at}"
-        details = [part for part in (made, finding.until()) if part]
+        origin = "" if finding.made_at is None else f"made at {finding.made_at}"
+        details = [text for text in (origin, finding.until()) if text]
         if details and not short:
             lines.append(_below("; ".join(details)))
         if finding.advice and not short:
@@ -297,5 +311,5 @@ def findings_title(followed: FollowedRun) -> str:
 
 def course_title(followed: FollowedRun) -> str:
     """Return the title above the curves."""
-    shown = len(followed.history[next(iter(followed.recipe.curves.values()))])
-    return f"course · last {count_phrase(shown, followed.recipe.layout.round)}" if shown < followed.done else "course"
+    count = len(followed.history[next(iter(followed.recipe.curves.values()))])
+    return f"course · last {count_phrase(count, followed.recipe.layout.round)}" if count < followed.done else "course"
