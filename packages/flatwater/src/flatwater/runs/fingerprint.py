@@ -115,9 +115,9 @@ def changed_facts(
     """
     if not isinstance(saved, Mapping):
         return [f"versions {saved!r} when it was saved"]
-    now = version_facts()
+    present = version_facts()
     return [
-        f"{name} {saved[name]} {then}, {now[name]} {here}"
-        for name in now
-        if name not in apart and saved.get(name) not in (None, now[name])
+        f"{name} {saved[name]} {then}, {present[name]} {here}"
+        for name in present
+        if name not in apart and saved.get(name) not in (None, present[name])
     ]
