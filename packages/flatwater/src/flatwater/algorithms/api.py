@@ -195,29 +195,29 @@ def named_algorithm(where: str) -> Algorithm:
     Raises:
         ConfigError: there is none, it lacks a part, or its settings cannot be settings.
     """
-    given = f"learner.algorithm = {short_repr(where)}"
+    subject = f"learner.algorithm = {short_repr(where)}"
     try:
-        found = find_object(where, given=f"{given}:", wanted="package.module:NAME of an Algorithm")
-    except TypeError as wrong:
+        algorithm = find_object(where, given=f"{subject}:", wanted="package.module:NAME of an Algorithm")
+    except TypeError as error:
         # A TypeError of `Algorithm(...)` itself is explained below; any other is shown as it is.
-        if not str(wrong).startswith(f"{Algorithm.__name__}.__init__()"):
+        if not str(error).startswith(f"{Algorithm.__name__}.__init__()"):
             raise
         parts = "Algorithm(build=..., make_update=..., explorer=..., settings=...)"
-        raise ConfigError(f"{given}: {wrong}. Wanted is {parts}") from wrong
-    if not isinstance(found, Algorithm):
-        raise ConfigError(f"{given}: is of the type {type(found).__name__}; wanted is an Algorithm")
+        raise ConfigError(f"{subject}: {error}. Wanted is {parts}") from error
+    if not isinstance(algorithm, Algorithm):
+        raise ConfigError(f"{subject}: is of the type {type(algorithm).__name__}; wanted is an Algorithm")
     for name in ("build", "make_update", "explorer", "numbers"):
-        if not callable(getattr(found, name)):
-            raise ConfigError(f"{given}: its {name} is {short_repr(getattr(found, name))}; wanted is a function")
-    settings: Any = found.settings
+        if not callable(getattr(algorithm, name)):
+            raise ConfigError(f"{subject}: its {name} is {short_repr(getattr(algorithm, name))}; wanted is a function")
+    settings: Any = algorithm.settings
     if not (isinstance(settings, type) and issubclass(settings, Settings)):
-        wanted = f"a @config class over {Settings.__module__}.{Settings.__name__}"
-        raise ConfigError(f"{given}: its settings are {short_repr(settings)}; wanted is {wanted}")
+        expected = f"a @config class over {Settings.__module__}.{Settings.__name__}"
+        raise ConfigError(f"{subject}: its settings are {short_repr(settings)}; wanted is {expected}")
     try:
         settings()
-    except TypeError as wrong:
-        raise ConfigError(f"{given}: its settings need a default each: {wrong}") from wrong
-    return found
+    except TypeError as error:
+        raise ConfigError(f"{subject}: its settings need a default each: {error}") from error
+    return algorithm
 
 
 def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
@@ -227,18 +227,21 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
         ConfigError: the algorithm builds something else than the members that were asked for.
     """
     members = algorithm.build(config, nets, setting)
-    given = f"learner.algorithm = {short_repr(config.algorithm)}: build"
+    subject = f"learner.algorithm = {short_repr(config.algorithm)}: build"
     if not isinstance(members, Members):
-        raise ConfigError(f"{given} gives a {type(members).__name__}; wanted are Members")
+        raise ConfigError(f"{subject} gives a {type(members).__name__}; wanted are Members")
     rows, size = setting.members + setting.extra, nets.actor.layout.size
-    wanted = [("actor", members.actor, (rows, size)), ("tally.skipped", members.tally.skipped, (setting.members,))]
+    expected_shapes = [
+        ("actor", members.actor, (rows, size)),
+        ("tally.skipped", members.tally.skipped, (setting.members,)),
+    ]
     for name, (block, adam) in members.trained.items():
-        wanted.append((f"trained[{name!r}]", block, (rows, *block.shape[1:])))
-        wanted.append((f"the gradient of trained[{name!r}]", adam.grad, (setting.members, *block.shape[1:])))
-    wanted += [(f"targets[{n}]", target, followed.shape) for n, (target, followed) in enumerate(members.targets)]
-    for name, tensor, shape in wanted:
+        expected_shapes.append((f"trained[{name!r}]", block, (rows, *block.shape[1:])))
+        expected_shapes.append((f"the gradient of trained[{name!r}]", adam.grad, (setting.members, *block.shape[1:])))
+    expected_shapes += [(f"targets[{n}]", target, online.shape) for n, (target, online) in enumerate(members.targets)]
+    for name, tensor, shape in expected_shapes:
         if tuple(tensor.shape) != tuple(shape):
-            raise ConfigError(f"{given} gives {name} the shape {[*tensor.shape]}; wanted is {[*shape]}")
+            raise ConfigError(f"{subject} gives {name} the shape {[*tensor.shape]}; wanted is {[*shape]}")
     return members
 
 
@@ -249,9 +252,9 @@ def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence
         ConfigError: the result is no tensor of that shape; the message names the function.
     """
     if not isinstance(made, Tensor) or tuple(made.shape) != tuple(shape):
-        found = f"a tensor {[*made.shape]}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
+        actual = f"a tensor {[*made.shape]}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
         raise ConfigError(
-            f"learner.algorithm = {short_repr(config.algorithm)}: {what} gives {found}; wanted is {[*shape]}"
+            f"learner.algorithm = {short_repr(config.algorithm)}: {what} gives {actual}; wanted is {[*shape]}"
         )
 
 
@@ -266,8 +269,8 @@ def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batc
         micro_batch: number of the micro-batch.
     """
     # Named by numbers that a checkpoint has anyway: a resumed run draws the same without a generator to save.
-    place = members.tally.updates, members.first + span[0], micro_batch
-    rng = stream(members.seed, f"update of {consumer}", *place, device=like.device)
+    names = members.tally.updates, members.first + span[0], micro_batch
+    rng = stream(members.seed, f"update of {consumer}", *names, device=like.device)
     return torch.randn(like.shape, generator=rng, device=like.device, dtype=like.dtype)
 
 
@@ -327,10 +330,10 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
 
 def follow_(members: Members, tau: float) -> None:
     """Move every target towards the rows that it follows by the share `tau` (polyak averaging)."""
-    trained = len(members.tally.skipped)
+    count = len(members.tally.skipped)
     for target, online in members.targets:
         # The rows after these are the champion's: nothing moves them here.
-        target[:trained].lerp_(online[:trained], tau)
+        target[:count].lerp_(online[:count], tau)
 
 
 def add_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) -> None:

@@ -195,10 +195,10 @@ class AlgorithmConfig:
         Raises:
             ConfigError: there is no such algorithm.
         """
-        kind: Any = cls  # for the type checker, to which a class of frozen values has no hash
+        base: Any = cls  # for the type checker, to which a class of frozen values has no hash
         # Named by where it is, as it imports torch.
-        found: Any = import_object("flatwater.algorithms.api:named_algorithm")(own_algorithm(name))
-        return _make_algorithm_class(kind, name, found.settings)
+        algorithm: Any = import_object("flatwater.algorithms.api:named_algorithm")(own_algorithm(name))
+        return _make_algorithm_class(base, name, algorithm.settings)
 
     def with_algorithm(self, name: str) -> "AlgorithmConfig":
         """Return the configuration with another algorithm, by any name.
@@ -208,23 +208,23 @@ class AlgorithmConfig:
         """
         if name == self.algorithm or not (own_algorithm(name) or own_algorithm(self.algorithm)):
             return replace(self, algorithm=name)
-        plain, given = type(self), to_mapping(self) | {"algorithm": name}
+        plain, values = type(self), to_mapping(self) | {"algorithm": name}
         if own_algorithm(self.algorithm):
             refuse_given(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
             # The class without `own`, as this table was made for the other algorithm.
             plain = next(cls for cls in plain.__mro__[1:] if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
-            given.pop("own")
-        return from_mapping(plain, given, "the command line")
+            values.pop("own")
+        return from_mapping(plain, values, "the command line")
 
     def __post_init__(self) -> None:
         """Check that only the chosen algorithm's table was given, and that its settings fit together."""
         tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
         if self.settings_field not in tables:
-            known = [*tables, *group_rows("algorithms")]
-            wanted = ", ".join(f'"{name}"' for name in known)
+            names = [*tables, *group_rows("algorithms")]
+            choices = ", ".join(f'"{name}"' for name in names)
             raise ConfigError(
-                f"learner.algorithm = {short_repr(self.algorithm)}: must be one of {wanted}, or package.module:NAME of "
-                f"an algorithm of yours.{did_you_mean(self.algorithm, known)}{group_faults('algorithms')}"
+                f"learner.algorithm = {short_repr(self.algorithm)}: must be one of {choices}, or package.module:NAME of "
+                f"an algorithm of yours.{did_you_mean(self.algorithm, names)}{group_faults('algorithms')}"
             )
         for name in tables:
             if name != self.settings_field:

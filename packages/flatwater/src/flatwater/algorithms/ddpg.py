@@ -98,17 +98,17 @@ def critic_target(
 
     `discount` is 0 where the episode terminated, and 1 otherwise: a truncated episode goes on in s'.
     """
-    own = config.own
+    settings = config.own
     with torch.no_grad(), autocast(config, batch.reward.device):
         action = nets.actor(weights.actor_target, batch.next_obs)
         if noise is not None:
-            action = smooth_action(action, noise * own.target_noise, own.target_noise_clip)
+            action = smooth_action(action, noise * settings.target_noise, settings.target_noise_clip)
         values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
     # Values leave autocast as bfloat16; target and loss are taken in the reward's float32.
     smallest = values[0].to(batch.reward.dtype)
     for value in values[1:]:
         smallest = torch.minimum(smallest, value.to(batch.reward.dtype))
-    gamma: float = own.gamma
+    gamma: float = settings.gamma
     return batch.reward + gamma * batch.discount * smallest
 
 
@@ -119,8 +119,8 @@ def smooth_action(action: Tensor, noise: Tensor, clip: float) -> Tensor:
 
 def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | None) -> Float[Tensor, "p"]:
     """Return the mean squared TD error of each member; `weight` corrects a prioritised draw (Schaul et al. 2016)."""
-    squared = td_error.square()
-    return (squared if weight is None else weight * squared).mean(1)
+    squares = td_error.square()
+    return (squares if weight is None else weight * squares).mean(1)
 
 
 def actor_loss(value: Float[Tensor, "p B"]) -> Float[Tensor, "p"]:
@@ -143,25 +143,25 @@ def critic_gradients(
 ) -> tuple[Sequence[DdpgGradients], Float[Tensor, "p B"]]:
     """Return each critic's gradients, and the value that it should have given."""
     target = critic_target(config, nets, weights, batch, noise)
-    found = []
+    results = []
     for critic in weights.critics:
-        own = free(critic)
+        params = free(critic)
         with autocast(config, batch.reward.device):
-            value = nets.critic(own, batch.obs, batch.action)
+            value = nets.critic(params, batch.obs, batch.action)
         value = value.to(batch.reward.dtype)
         loss = critic_loss(value - target, batch.weight)
-        found.append(DdpgGradients(loss.detach(), gradients(loss / config.micro_batches, own), value.detach()))
-    return found, target
+        results.append(DdpgGradients(loss.detach(), gradients(loss / config.micro_batches, params), value.detach()))
+    return results, target
 
 
 def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch) -> DdpgGradients:
     """Return the actor's gradients through the first critic (TD3, algorithm 1, takes the first of its two as well)."""
-    own = free(weights.actor)
+    params = free(weights.actor)
     with autocast(config, batch.reward.device):
         # The actor's weights alone are leaves: the gradient passes through the critic and is not taken by its weights.
-        value = nets.critic(weights.critics[0], batch.obs, nets.actor(own, batch.obs))
+        value = nets.critic(weights.critics[0], batch.obs, nets.actor(params, batch.obs))
     loss = actor_loss(value.to(batch.reward.dtype))
-    return DdpgGradients(loss.detach(), gradients(loss / config.micro_batches, own), value.detach())
+    return DdpgGradients(loss.detach(), gradients(loss / config.micro_batches, params), value.detach())
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, groups: Sequence[Span]) -> Update:
@@ -179,6 +179,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
     delay = config.own.policy_delay if isinstance(config.own, TD3Config) else 1
 
     def critics_(span: Span, number: int, batch: Batch) -> Tensor:
+        """Add one group's critic gradients of one micro-batch to their homes; return the absolute TD errors [p, B]."""
         learnt, target = learn_critics(weights[span], batch, target_noise(config, members, span, number, batch))
         for home, critic in zip(critic_homes[span], learnt, strict=True):
             accumulate_(home, critic.grads, first=number == 0)
@@ -187,11 +188,13 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
         return (learnt[0].value - target).abs()
 
     def actor_(span: Span, number: int, batch: Batch) -> None:
+        """Add one group's actor gradients of one micro-batch to their home."""
         learnt = learn_actor(weights[span], batch)
         accumulate_(actor_homes[span], learnt.grads, first=number == 0)
         add_(tally, "actor_loss", learnt.loss, span)
 
     def update_(draws: Sequence[Draw]) -> Tensor:
+        """Learn from one draw a micro-batch; return the absolute TD errors [P, micro_batches, B]."""
         require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
         draws = gathered_once(draws, groups)
         errors = [
@@ -226,8 +229,8 @@ def member_weights(members: DdpgMembers, nets: Networks, span: Span) -> DdpgWeig
 
 def bind_steps(config: AlgorithmConfig, members: DdpgMembers, groups: Sequence[Span]) -> list[Step]:
     """Return the optimisers' steps: the actors' first, then each critic's."""
-    count, own = len(members.tally.skipped), config.own
-    rates = [own.actor_lr] + [own.critic_lr] * len(members.critics)
+    count, settings = len(members.tally.skipped), config.own
+    rates = [settings.actor_lr] + [settings.critic_lr] * len(members.critics)
     return [
         bind_step(rows[:count], adam, lr=lr, weight_decay=config.weight_decay, clip=config.grad_clip, groups=groups)
         for (rows, adam), lr in zip(members.trained.values(), rates, strict=True)

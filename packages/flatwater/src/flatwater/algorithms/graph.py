@@ -29,6 +29,7 @@ def compile_graph(function: Function, *, wanted: bool) -> Function:
     graph: Function | None = None
 
     def call(*given: Tensor) -> tuple[Tensor, ...]:
+        """Run the graph on tensors of the shapes of the first call, which compiles it."""
         nonlocal graph
         if graph is None:
             # At the first call and not before: a run that is only planned never waits for the compiler.
@@ -46,21 +47,23 @@ def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Functio
     from torch._inductor.decomposition import select_decomp_table  # noqa: PLC0415
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415
 
-    traced = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear})(*given)
-    inputs = traced.graph.find_nodes(op="placeholder")
-    read = [at for at, node in enumerate(inputs) if node.users]
+    graph = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear})(*given)
+    inputs = graph.graph.find_nodes(op="placeholder")
+    used_inputs = [at for at, node in enumerate(inputs) if node.users]
     for node in inputs:
         if not node.users:
-            traced.graph.erase_node(node)
+            graph.graph.erase_node(node)
     on_cpu = all(tensor.device.type == "cpu" for tensor in given)
     # torch's own tanh takes three times as long as an exponential, which is all that its formula needs.
     with torch.no_grad(), config.patch({"cpp_wrapper": on_cpu, "cpp.use_decompose_tanh": True}):
-        built = compile_fx_inner(traced, [given[at].detach() for at in read])
+        compiled = compile_fx_inner(graph, [given[at].detach() for at in used_inputs])
     # Its own call asks for a profiler and a cache each time, which takes as long as a layer.
-    code: Callable[[list[Tensor]], tuple[Tensor, ...]] = vars(built)["current_callable"]  # which it empties at its end
+    code: Callable[[list[Tensor]], tuple[Tensor, ...]] = vars(compiled)[
+        "current_callable"
+    ]  # which it empties at its end
 
-    def call(*tensors: Tensor, _kept: object = built) -> tuple[Tensor, ...]:
-        return code([tensors[at] for at in read])
+    def call(*tensors: Tensor, _kept: object = compiled) -> tuple[Tensor, ...]:
+        return code([tensors[at] for at in used_inputs])
 
     return call
 

@@ -170,21 +170,25 @@ def make_act(
     names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if taught else ()))
 
     def step(*tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return each agent's action and memory after the step; with a value, also the action's log-probability."""
         # Not strict: the weights come first among the tensors, the step's arguments after them.
-        now, given = dict(zip(weights, tensors, strict=False)), dict(zip(names, tensors[len(weights) :], strict=True))
-        choice = student.choose(now, given["obs"], given["memory"], given["starts"])
-        policy = student.actions.distribution(choice.logits, given.get("legal"))
-        action = policy.sample(given["noise"])
+        params, arguments = (
+            dict(zip(weights, tensors, strict=False)),
+            dict(zip(names, tensors[len(weights) :], strict=True)),
+        )
+        choice = student.choose(params, arguments["obs"], arguments["memory"], arguments["starts"])
+        policy = student.actions.distribution(choice.logits, arguments.get("legal"))
+        action = policy.sample(arguments["noise"])
         if taught:
-            action = torch.where(given["led"], given["taught"], action)
-        judged = () if choice.value is None else (policy.log_prob(action), choice.value)
-        return action, choice.memory, *judged
+            action = torch.where(arguments["led"], arguments["taught"], action)
+        log_prob_and_value = () if choice.value is None else (policy.log_prob(action), choice.value)
+        return action, choice.memory, *log_prob_and_value
 
     graph = compile_graph(torch.no_grad()(step), wanted=config.compile)
 
     def act(**given: Tensor) -> ActingStep:
-        action, memory, *judged = graph(*weights.values(), *(given[name] for name in names))
-        return ActingStep(action, memory, *judged)
+        action, memory, *log_prob_and_value = graph(*weights.values(), *(given[name] for name in names))
+        return ActingStep(action, memory, *log_prob_and_value)
 
     return act
 
@@ -205,24 +209,27 @@ def bind_evaluation(
     size = rollout["obs"].shape[:2].numel() // parts
     # `split` of `flatten` gives views: what the call writes into a piece is written into the rollout.
     pieces = {name: torch.split(column.flatten(0, 1), size) for name, column in rollout.columns.items()}
-    read, written = ("obs", "action", "legal"), ("log_prob", "value")
-    given, out = (
-        list(zip(*(pieces[name] for name in names if name in pieces), strict=True)) for names in (read, written)
+    input_names, output_names = ("obs", "action", "legal"), ("log_prob", "value")
+    from_pieces, into_pieces = (
+        list(zip(*(pieces[name] for name in names if name in pieces), strict=True))
+        for names in (input_names, output_names)
     )
 
     def judge(*tensors: Tensor) -> tuple[Tensor, ...]:
-        now, (obs, action, *legal) = dict(zip(weights, tensors, strict=False)), tensors[len(weights) :]
+        """Return the log-probabilities [n] of the actions of one piece, and the values [n] of its observations."""
+        params, (obs, action, *legal) = dict(zip(weights, tensors, strict=False)), tensors[len(weights) :]
         memory = torch.zeros(2, len(obs), 0, device=device)
         starts = torch.zeros(1, len(obs), dtype=torch.bool, device=device)
-        seen = student(now, obs.unsqueeze(0), memory, starts)
-        return student.actions.distribution(seen.logits[0], *legal).log_prob(action), seen.value[0]
+        output = student(params, obs.unsqueeze(0), memory, starts)
+        return student.actions.distribution(output.logits[0], *legal).log_prob(action), output.value[0]
 
     graph = compile_graph(torch.no_grad()(judge), wanted=config.compile)
 
     def judge_() -> None:
-        for part, row in zip(given, out, strict=True):
-            found = graph(*weights.values(), *(column.to(device) for column in part))
-            for column, new in zip(row, found, strict=True):
+        """Evaluate piece by piece, and write the results into the rollout."""
+        for part, row in zip(from_pieces, into_pieces, strict=True):
+            columns = graph(*weights.values(), *(column.to(device) for column in part))
+            for column, new in zip(row, columns, strict=True):
                 column.copy_(new)
 
     return judge_
@@ -239,7 +246,7 @@ def compute_advantages_(rollout: Rollout, config: PPOConfig) -> None:
     They are standardised over the block and not over each minibatch: a few episodes are too few for a deviation.
     """
     value, advantage, terminated = rollout["value"], rollout["advantage"], rollout["terminated"]
-    estimated = gae(
+    estimate = gae(
         reward=rollout["reward"],
         discount=torch.where(terminated, 0.0, config.gamma),
         value=value,
@@ -247,13 +254,13 @@ def compute_advantages_(rollout: Rollout, config: PPOConfig) -> None:
         continues=~(terminated | rollout["truncated"]),
         lam=config.lam,
     )
-    torch.add(estimated, value, out=rollout["returns"])
-    own = policy_steps(rollout.columns)
+    torch.add(estimate, value, out=rollout["returns"])
+    policy_mask = policy_steps(rollout.columns)
     # A block that the teacher led throughout has none: 0 / 1 then, and not NaN.
-    count = own.sum().clamp(min=1)
-    mean = (estimated * own).sum() / count
-    deviation = (((estimated - mean) * own).square().sum() / count).sqrt()
-    torch.div(estimated - mean, deviation + DEVIATION_EPSILON, out=advantage)
+    count = policy_mask.sum().clamp(min=1)
+    mean = (estimate * policy_mask).sum() / count
+    deviation = (((estimate - mean) * policy_mask).square().sum() / count).sqrt()
+    torch.div(estimate - mean, deviation + DEVIATION_EPSILON, out=advantage)
 
 
 @dataclass
@@ -308,20 +315,21 @@ def make_update(
     deal = _bind_minibatch(rollout, begun, list(reads))
     reads |= {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
     reads |= learner.statistics
-    compiled = config.compile and not learner.block.is_meta  # a plan does without the compiler
-    learn = compile_graph(_bind_gradients(config, student, list(weights), list(reads), deal), wanted=compiled)
+    compile_it = config.compile and not learner.block.is_meta  # a plan does without the compiler
+    learn = compile_graph(_bind_gradients(config, student, list(weights), list(reads), deal), wanted=compile_it)
     rate, clip = config.learning_rate, config.grad_clip
     step_ = bind_step(learner.block, learner.adam, lr=lambda: rate(learner.updates), weight_decay=0.0, clip=clip)
 
     def update_(number: int) -> None:
+        """Learn from minibatch `number % minibatches`, and add its numbers to the learner's sums."""
         part = number % parts
         if part == 0:
             # In place, from a generator that checkpoints keep: a resumed run deals the same sequences.
             torch.randperm(whole, generator=learner.rng, out=learner.order)
-        told, grad = learn(learner.order[part * size : (part + 1) * size], *weights.values(), *reads.values())
+        loss_terms, grad = learn(learner.order[part * size : (part + 1) * size], *weights.values(), *reads.values())
         learner.adam.grad[0].copy_(grad)
         norm, finite = step_()
-        learner.sums.add_(torch.cat([told, norm, ~finite]))
+        learner.sums.add_(torch.cat([loss_terms, norm, ~finite]))
         learner.updates += 1
 
     return update_
@@ -338,15 +346,19 @@ def _bind_minibatch(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Se
     steps = torch.arange(unroll, device="cpu").to(home).unsqueeze(1) * agents
 
     def deal(read: Mapping[str, Tensor], sequences: Int[Tensor, "b"]) -> tuple[dict[str, Tensor], Tensor]:
-        begun = read["begun"]
-        place, agent = sequences // agents, sequences % agents
+        """Return the columns [U, b, ...] of these sequences, and the memory before each, on the device of `begun`."""
+        memories = read["begun"]
+        chunk, agent = sequences // agents, sequences % agents
         # The block may lie in host memory: rows are picked there, and the minibatch alone goes to the learner's device.
-        rows = (place * (unroll * agents) + agent).to(home) + steps
+        rows = (chunk * (unroll * agents) + agent).to(home) + steps
         batch = {
-            name: read[name].index_select(0, rows.flatten()).view(*rows.shape, *read[name].shape[1:]).to(begun.device)
+            name: read[name]
+            .index_select(0, rows.flatten())
+            .view(*rows.shape, *read[name].shape[1:])
+            .to(memories.device)
             for name in names
         }
-        return batch, begun[place, :, agent].transpose(0, 1)
+        return batch, memories[chunk, :, agent].transpose(0, 1)
 
     return deal
 
@@ -357,13 +369,16 @@ def _bind_gradients(
     """Return a pure function of sequences' numbers and of these tensors: it gives the loss's parts and its gradient."""
 
     def gradients(sequences: Int[Tensor, "b"], *tensors: Tensor) -> tuple[Tensor, ...]:
-        inside = dict(zip(weights, tensors, strict=False))
-        read = dict(zip(reads, tensors[len(weights) :], strict=True))
-        batch, memory = deal(read, sequences)
-        seen = student(read | inside, batch["obs"], memory, batch["starts"])
-        found, told = ppo_loss(config, student, seen, batch, LossWeights(read["supervision"], read["reinforcement"]))
-        grads = torch.autograd.grad(found, list(inside.values()))
-        return torch.stack(list(told)), torch.cat([grad.flatten() for grad in grads])
+        """Return the minibatch's loss terms [k], and the loss's gradient [n] in the order of the weights."""
+        params = dict(zip(weights, tensors, strict=False))
+        inputs = dict(zip(reads, tensors[len(weights) :], strict=True))
+        batch, memory = deal(inputs, sequences)
+        output = student(inputs | params, batch["obs"], memory, batch["starts"])
+        loss, loss_terms = ppo_loss(
+            config, student, output, batch, LossWeights(inputs["supervision"], inputs["reinforcement"])
+        )
+        grads = torch.autograd.grad(loss, list(params.values()))
+        return torch.stack(list(loss_terms)), torch.cat([grad.flatten() for grad in grads])
 
     return gradients
 
@@ -376,35 +391,37 @@ def ppo_loss(
     Actions that the teacher led say nothing of the policy, so PPO leaves them out; the cross-entropy and the critic
     learn from all steps.
     """
-    alive, own = batch["alive"].float(), policy_steps(batch).float()
-    now = student.actions.distribution(seen.logits, batch.get("legal"))
-    log_ratio = (now.log_prob(batch["action"]) - batch["log_prob"]) * own
-    policy_loss = _masked_mean(clipped_loss(log_ratio, batch["advantage"], config.clip), own)
+    alive, policy_mask = batch["alive"].float(), policy_steps(batch).float()
+    policy = student.actions.distribution(seen.logits, batch.get("legal"))
+    log_ratio = (policy.log_prob(batch["action"]) - batch["log_prob"]) * policy_mask
+    policy_loss = _masked_mean(clipped_loss(log_ratio, batch["advantage"], config.clip), policy_mask)
     value_loss, entropy = (
         _masked_mean(_value_loss(config, seen.value, batch), alive),
-        _masked_mean(now.entropy(), alive),
+        _masked_mean(policy.entropy(), alive),
     )
     with torch.no_grad():
         # E[r - 1 - log r] is never negative, unlike samples of -log r (Schulman 2020, "Approximating KL Divergence").
-        kl = _masked_mean(log_ratio.expm1() - log_ratio, own)
-        told = [x.detach() for x in (policy_loss, value_loss, entropy, kl)]
-    reinforced = policy_loss - config.entropy_weight * entropy
-    whole = weighing.reinforcement * reinforced
+        kl = _masked_mean(log_ratio.expm1() - log_ratio, policy_mask)
+        loss_terms = [x.detach() for x in (policy_loss, value_loss, entropy, kl)]
+    reinforcement_loss = policy_loss - config.entropy_weight * entropy
+    total = weighing.reinforcement * reinforcement_loss
     if "taught" in batch:
-        imitation_loss = _masked_mean(-now.log_prob(batch["taught"]), alive)
-        agreement = _masked_mean((now.mode() == batch["taught"]).float(), alive)
-        whole = weighing.supervision * imitation_loss + whole
-        told = [imitation_loss.detach(), agreement, *told]
-    return whole + config.value_weight * value_loss, told
+        imitation_loss = _masked_mean(-policy.log_prob(batch["taught"]), alive)
+        agreement = _masked_mean((policy.mode() == batch["taught"]).float(), alive)
+        total = weighing.supervision * imitation_loss + total
+        loss_terms = [imitation_loss.detach(), agreement, *loss_terms]
+    return total + config.value_weight * value_loss, loss_terms
 
 
 def _value_loss(config: PPOConfig, value: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Return half the squared error of each step's value; with `value_clip` (0: none) the clipped one, if larger."""
     if config.value_clip:
         return clipped_value_loss(value, batch["value"], batch["returns"], config.value_clip)
     return (value - batch["returns"]).square() / 2
 
 
 def _masked_mean(values: Tensor, counted: Tensor) -> Tensor:
+    """Return the mean of the values where `counted` is 1, not 0; 0 where it is so nowhere."""
     return (values * counted).sum() / counted.sum().clamp(min=1)
 
 

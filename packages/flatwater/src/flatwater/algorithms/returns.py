@@ -39,9 +39,9 @@ def gae(
     td_error, decay = reward + discount * next_value - value, lam * discount * continues
     # The last row's carry meets only zeros, so that what `continues` says there does not matter.
     advantage, carry = torch.empty_like(reward), torch.zeros_like(reward[0])
-    for found, error, kept in reversed(list(zip(advantage, td_error, decay, strict=True))):
+    for row, error, decay_row in reversed(list(zip(advantage, td_error, decay, strict=True))):
         # Written into the row of `advantage` itself, which then is the carry of the row before.
-        carry = torch.mul(kept, carry, out=found).add_(error)
+        carry = torch.mul(decay_row, carry, out=row).add_(error)
     return advantage
 
 
@@ -68,5 +68,5 @@ def clipped_value_loss(
         target: the return that V should be.
         clip: how far V may move before a step's gain no longer pulls it further.
     """
-    kept = before + (value - before).clamp(-clip, clip)
-    return torch.maximum((value - target).square(), (kept - target).square()) / 2
+    clipped = before + (value - before).clamp(-clip, clip)
+    return torch.maximum((value - target).square(), (clipped - target).square()) / 2

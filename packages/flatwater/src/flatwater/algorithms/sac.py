@@ -121,15 +121,15 @@ def sample_action(
         log_deviation: log-deviations before squashing; a part of -inf is tanh(mean), and counts nothing.
         noise: standard normal, of the action's shape.
     """
-    drawn = ~log_deviation.isneginf()
-    log_deviation = log_deviation.masked_fill(~drawn, 0).clamp(*LOG_DEVIATION)
-    raw = mean.masked_fill(~drawn, 0) + log_deviation.exp() * noise
-    action = torch.where(drawn, raw.tanh(), mean.tanh())
+    is_drawn = ~log_deviation.isneginf()
+    log_deviation = log_deviation.masked_fill(~is_drawn, 0).clamp(*LOG_DEVIATION)
+    raw = mean.masked_fill(~is_drawn, 0) + log_deviation.exp() * noise
+    action = torch.where(is_drawn, raw.tanh(), mean.tanh())
     # log(1 - tanh(raw)^2) = 2 (log 2 - raw - softplus(-2 raw)), which does not lose its digits far from 0.
-    squashed = 2 * (log(2) - raw - softplus(-2 * raw))
+    log_derivative = 2 * (log(2) - raw - softplus(-2 * raw))
     # Change of variables through tanh (Haarnoja et al. 2018, appendix C).
-    log_prob = -(noise.square() + log(2 * pi)) / 2 - log_deviation - squashed
-    return action, log_prob.masked_fill(~drawn, 0).flatten(2).sum(2), drawn.flatten(2).sum(2)
+    log_prob = -(noise.square() + log(2 * pi)) / 2 - log_deviation - log_derivative
+    return action, log_prob.masked_fill(~is_drawn, 0).flatten(2).sum(2), is_drawn.flatten(2).sum(2)
 
 
 def smaller_value(values: Sequence[Tensor]) -> Tensor:
@@ -139,8 +139,8 @@ def smaller_value(values: Sequence[Tensor]) -> Tensor:
 
 def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | None) -> Float[Tensor, "p"]:
     """Return the mean squared TD error of each member; `weight` corrects a prioritised draw (Schaul et al. 2016)."""
-    squared = td_error.square()
-    return (squared if weight is None else weight * squared).mean(1)
+    squares = td_error.square()
+    return (squares if weight is None else weight * squares).mean(1)
 
 
 def actor_loss(
@@ -191,15 +191,15 @@ def critic_gradients(
 ) -> tuple[Sequence[SacGradients], Float[Tensor, "p B"]]:
     """Return each critic's gradients, and the value that it should have given."""
     target = critic_target(config, nets, weights, batch, noise)
-    found = []
+    results = []
     for critic in weights.critics:
-        own = free(critic)
+        params = free(critic)
         with autocast(config, batch.reward.device):
-            value = nets.critic(own, batch.obs, batch.action)
+            value = nets.critic(params, batch.obs, batch.action)
         value = value.to(batch.reward.dtype)
         loss = critic_loss(value - target, batch.weight)
-        found.append(SacGradients(loss.detach(), gradients(loss / config.micro_batches, own), value.detach()))
-    return found, target
+        results.append(SacGradients(loss.detach(), gradients(loss / config.micro_batches, params), value.detach()))
+    return results, target
 
 
 def actor_gradients(
@@ -207,23 +207,23 @@ def actor_gradients(
 ) -> tuple[SacGradients, Tensor]:
     """Return the actor's gradients through both critics, and the temperature's gradient."""
     dtype = batch.reward.dtype
-    own, heat = free(weights.actor), free({"log": weights.log_temperature})
+    params, log_temperature = free(weights.actor), free({"log": weights.log_temperature})
     with autocast(config, batch.reward.device):
-        mean, log_deviation = cast("GaussianActor", nets.actor).gaussian(own, batch.obs)
-    action, log_prob, drawn = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)
+        mean, log_deviation = cast("GaussianActor", nets.actor).gaussian(params, batch.obs)
+    action, log_prob, drawn_parts = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)
     with autocast(config, batch.reward.device):
         values = [nets.critic(critic, batch.obs, action) for critic in weights.critics]
     loss = actor_loss(smaller_value([value.to(dtype) for value in values]), log_prob, weights.log_temperature.exp())
-    learnt = SacGradients(loss.detach(), gradients(loss / config.micro_batches, own), log_prob.detach())
+    learnt = SacGradients(loss.detach(), gradients(loss / config.micro_batches, params), log_prob.detach())
     # By parts that were drawn: an action of which fewer are drawn has less entropy to give.
-    heat_loss = temperature_loss(heat["log"], log_prob, config.own.entropy * drawn)
-    (heat_grad,) = gradients(heat_loss / config.micro_batches, heat)
+    heat_loss = temperature_loss(log_temperature["log"], log_prob, config.own.entropy * drawn_parts)
+    (heat_grad,) = gradients(heat_loss / config.micro_batches, log_temperature)
     return learnt, heat_grad
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, groups: Sequence[Span]) -> Update:
     """Bind an update to the population's storage."""
-    tally, count, own = members.tally, config.micro_batches, config.own
+    tally, count, settings = members.tally, config.micro_batches, config.own
     weights = {span: member_weights(members, nets, span) for span in groups}
     homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}
     learn_critics = bind_compiled(config, critic_gradients, config, nets)
@@ -231,6 +231,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
     step_ = bind_steps(config, members, groups)
 
     def critics_(span: Span, number: int, batch: Batch) -> Tensor:
+        """Add one group's critic gradients of one micro-batch to their homes; return the absolute TD errors [p, B]."""
         # Streams of their own for critics and actor: another number of draws of one does not move the other's.
         noise = normal(members, span, batch.action, "critics", number)
         learnt, target = learn_critics(weights[span], batch, noise)
@@ -241,6 +242,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
         return (learnt[0].value - target).abs()
 
     def actor_(span: Span, number: int, batch: Batch) -> None:
+        """Add one group's gradients of actor and temperature, of one micro-batch, to their homes."""
         learnt, heat = learn_actor(weights[span], batch, normal(members, span, batch.action, "actor", number))
         accumulate_(views(homes["actor"][span], nets.actor.layout), learnt.grads, first=number == 0)
         accumulate_({"log": homes["temperature"][span]}, [heat], first=number == 0)
@@ -248,6 +250,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
         add_(tally, "entropy", -learnt.value.mean(1), span)
 
     def update_(draws: Sequence[Draw]) -> Tensor:
+        """Learn from one draw a micro-batch; return the absolute TD errors [P, micro_batches, B]."""
         require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
         draws = gathered_once(draws, groups)
         errors = [
@@ -261,7 +264,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
         count_step_(tally, "actor_grad_norm", *step_["actor"]())
         # After the actor's step, from the log-probabilities before it: `actor_` left the gradient in its home.
         step_["temperature"]()
-        follow_(members, own.tau)
+        follow_(members, settings.tau)
         # Last: the actor's draws are named by the same count as the critics'.
         tally.updates += 1
         return torch.cat(errors)
@@ -282,15 +285,15 @@ def member_weights(members: SacMembers, nets: Networks, span: Span) -> SacWeight
 
 def bind_steps(config: AlgorithmConfig, members: SacMembers, groups: Sequence[Span]) -> dict[str, Any]:
     """Return the optimisers' steps, by name. A temperature is one number: it does not decay, nor is it clipped."""
-    count, own = len(members.tally.skipped), config.own
-    rates = {"actor": own.actor_lr, "temperature": own.temperature_lr}
-    found = {}
+    count, settings = len(members.tally.skipped), config.own
+    rates = {"actor": settings.actor_lr, "temperature": settings.temperature_lr}
+    steps = {}
     for name, (rows, adam) in members.trained.items():
         decay, clip = (0.0, 0.0) if name == "temperature" else (config.weight_decay, config.grad_clip)
-        found[name] = bind_step(
-            rows[:count], adam, lr=rates.get(name, own.critic_lr), weight_decay=decay, clip=clip, groups=groups
+        steps[name] = bind_step(
+            rows[:count], adam, lr=rates.get(name, settings.critic_lr), weight_decay=decay, clip=clip, groups=groups
         )
-    return found
+    return steps
 
 
 def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:

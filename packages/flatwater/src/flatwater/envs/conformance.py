@@ -74,17 +74,17 @@ def check_env_conformance(
         ConfigError: `make_env` gave no environment of these kinds.
     """
     env = _as_single_env(make_env())
-    first = _play_episodes(env, episodes, seed, max_steps)
-    findings = first.findings
-    if not first.calls:
+    record = _play_episodes(env, episodes, seed, max_steps)
+    findings = record.findings
+    if not record.calls:
         return findings
     verdict = try_exactness(lambda _: _EnvPlayer(make_env), seconds=SECONDS, steps=min(max_steps, STEPS))
     if verdict.tested and verdict.why:
         findings.append(f"{verdict.why[0].upper()}{verdict.why[1:]}.")
-    used = _global_generators_used(env, seed, max_steps)
-    if used and "global generator" not in verdict.why:
+    generators = _global_generators_used(env, seed, max_steps)
+    if generators and "global generator" not in verdict.why:
         findings.append(
-            f"The global generator of {' and '.join(used)} was used or seeded: draw from self.np_random instead."
+            f"The global generator of {' and '.join(generators)} was used or seeded: draw from self.np_random instead."
         )
     return findings + _find_growth(env, episodes, seed, max_steps)
 
@@ -110,6 +110,7 @@ class _ParallelEnvLike(Protocol):
 
 
 def _as_single_env(env: object) -> Env:
+    """Return the environment itself, or a wrapper that plays one of another kind as a single `gymnasium.Env`."""
     if isinstance(env, gymnasium.Env):
         return env
     if isinstance(env, gymnasium.vector.VectorEnv):
@@ -135,13 +136,14 @@ class _SingleVectorEnv:
         return self._env.reset(**seed)
 
     def step(self, action: Any) -> Any:  # noqa: ANN401
+        """Step all copies: the reward is their sum, and the episode is over when each has ended once."""
         step: Any = self._env.step(action)
         if not isinstance(step, tuple) or len(step) != _STEP_PARTS:
             return step  # as it is: the player of episodes reports it
-        reward, ended = np.asarray(step[1]), np.asarray(step[2]) | np.asarray(step[3])
-        if reward.shape != self._over.shape or ended.shape != self._over.shape:
+        reward, done = np.asarray(step[1]), np.asarray(step[2]) | np.asarray(step[3])
+        if reward.shape != self._over.shape or done.shape != self._over.shape:
             return step
-        self._over |= ended.astype(np.bool_)
+        self._over |= done.astype(np.bool_)
         return step[0], float(reward.sum()), bool(self._over.all()), False, step[4]
 
 
@@ -166,20 +168,24 @@ class _SingleParallelEnv:
         return self._env.reset(**seed)
 
     def step(self, action: Any) -> Any:  # noqa: ANN401
+        """Step all agents: the reward is their sum, and the episode is over when each has ended."""
         step: Any = self._env.step(action)
         if not isinstance(step, tuple) or len(step) != _STEP_PARTS or not all(isinstance(part, dict) for part in step):
             return step
-        seen, paid, terminated, truncated, told = step
+        observations, rewards, terminated, truncated, infos = step
         # A wrong reward is handed on as it is: a sum would hide its value and its type from the message.
-        wrong = [each for each in paid.values() if not isinstance(each, Real) or not np.isfinite(float(each))]
+        wrong_rewards = [
+            amount for amount in rewards.values() if not isinstance(amount, Real) or not np.isfinite(float(amount))
+        ]
         over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
-        return seen, wrong[0] if wrong else float(sum(paid.values())), over, False, told
+        return observations, wrong_rewards[0] if wrong_rewards else float(sum(rewards.values())), over, False, infos
 
 
 class _SingleWorld:
     """All environments of a world as one, begun again where they are over; it is its own space, too."""
 
     def __init__(self, world: Any) -> None:  # noqa: ANN401  (a World)
+        """Allocate the arrays that the world writes into; the wrapper is its own action and observation space."""
         self._world, self._next = world, 0
         self._spaces: Spaces = world.spaces
         self.action_space = self.observation_space = self
@@ -193,6 +199,7 @@ class _SingleWorld:
         self._rng = np.random.default_rng(seed)
 
     def sample(self) -> Array:
+        """Return random legal actions of all agents of all environments."""
         spaces = self._spaces
         shape = (spaces.envs, spaces.agents, *spaces.action_shape)
         if spaces.bounds is not None:
@@ -201,7 +208,7 @@ class _SingleWorld:
         if not self._legal:
             return self._rng.integers(spaces.choices or len(spaces.actions), size=shape)
         lists = split_legal(spaces, self._legal[0])
-        return np.stack([(self._rng.random(each.shape) * each).argmax(-1) for each in lists], -1).reshape(shape)
+        return np.stack([(self._rng.random(mask.shape) * mask).argmax(-1) for mask in lists], -1).reshape(shape)
 
     def contains(self, _seen: Any) -> bool:  # noqa: ANN401
         """Whether each list has something legal; shape and type are those of our array."""
@@ -217,16 +224,17 @@ class _SingleWorld:
         return self._copy_observation(), {}
 
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step all environments and begin anew where one ends; the episode is over when each has ended once."""
         reward, terminated, truncated = self._outcome
         if self._obs.dtype.kind == "f":
             self._obs.fill(np.nan)  # numbers that the world leaves unwritten are found
         reward.fill(np.nan)
         self._world.step_(action, self._obs, *self._outcome, *self._legal)
-        seen, ended = self._copy_observation(), np.asarray((terminated | truncated).all(axis=1))
-        self._over |= ended
-        if ended.any():
-            self._begin_(ended)
-        return seen, float(reward.sum()), bool(self._over.all()), False, {}
+        observations, done = self._copy_observation(), np.asarray((terminated | truncated).all(axis=1))
+        self._over |= done
+        if done.any():
+            self._begin_(done)
+        return observations, float(reward.sum()), bool(self._over.all()), False, {}
 
     def _begin_(self, which: Array) -> None:
         if self._obs.dtype.kind == "f":
@@ -239,9 +247,10 @@ class _EnvPlayer:
     """An environment as a `flatwater.envs.exact.EpisodePlayer`; a second one is played beside it, step by step."""
 
     def __init__(self, make_env: Callable[[], object]) -> None:
-        made = [make_env(), make_env()]
-        self._first = made[0]
-        self._envs = [_as_single_env(env) for env in made]
+        """Make two environments: episodes are compared in the first, others are played beside it in the second."""
+        pair = [make_env(), make_env()]
+        self._first = pair[0]
+        self._envs = [_as_single_env(env) for env in pair]
         self._infos: list[dict[str, Any]] = [{}, {}]
         self._over, self._masked = [True, True], False
 
@@ -256,16 +265,16 @@ class _EnvPlayer:
         load_state_(self._first, state)
 
     def begin(self, seed: int) -> Shown:
-        shown = self._begin(0, seed)
+        arrays = self._begin(0, seed)
         if self._over[1]:
             self._begin(1, seed + 1)
-        return shown
+        return arrays
 
     def _begin(self, which: int, seed: int) -> Shown:
         self._envs[which].action_space.seed(seed)
-        seen, self._infos[which] = self._envs[which].reset(seed=seed)
+        observation, self._infos[which] = self._envs[which].reset(seed=seed)
         self._over[which], self._masked = False, _MASK in self._infos[0]
-        return self._named_arrays(seen, self._infos[which])
+        return self._named_arrays(observation, self._infos[which])
 
     def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401
         env = self._envs[0]
@@ -273,13 +282,14 @@ class _EnvPlayer:
         return _sample(env, self._infos[0], _EnvRecord(), masked=self._masked)
 
     def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
-        seen, reward, terminated, truncated, self._infos[0] = self._envs[0].step(action)
-        shown = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
+        """Step the first environment, and the second with an action of its own until it is over."""
+        observation, reward, terminated, truncated, self._infos[0] = self._envs[0].step(action)
+        outcome = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
         if not self._over[1]:
-            beside = _sample(self._envs[1], self._infos[1], _EnvRecord(), masked=self._masked)
-            *_, ends, cut, self._infos[1] = self._envs[1].step(beside)
-            self._over[1] = bool(ends or cut)
-        return {**self._named_arrays(seen, self._infos[0]), **shown}, bool(terminated or truncated)
+            other_action = _sample(self._envs[1], self._infos[1], _EnvRecord(), masked=self._masked)
+            *_, other_terminated, other_truncated, self._infos[1] = self._envs[1].step(other_action)
+            self._over[1] = bool(other_terminated or other_truncated)
+        return {**self._named_arrays(observation, self._infos[0]), **outcome}, bool(terminated or truncated)
 
     def _named_arrays(self, seen: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
         parts = {f"observations{path}": np.array(part) for path, part in _parts(seen)}  # a copy: the env may reuse it
@@ -295,16 +305,16 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
     """Play episodes to their ends: the first reset has the seed, the others none."""
     record = _EnvRecord()
     env.action_space.seed(seed)
-    kept: tuple[Any, str, str] | None = None
+    last_observation: tuple[Any, str, str] | None = None
     for episode in range(episodes):
         answer: Any = env.reset(seed=seed) if episode == 0 else env.reset()
         if not (isinstance(answer, tuple) and len(answer) == _RESET_PARTS and isinstance(answer[1], dict)):
             record.find(f"reset() returned {_kind(answer)}: must be an observation and an info dict.")
             return record
-        _check_kept(kept, record)
-        kept = _check_observation(env, answer[0], "reset()", record)
+        _check_kept(last_observation, record)
+        last_observation = _check_observation(env, answer[0], "reset()", record)
         info, masked = answer[1], _MASK in answer[1]
-        record.calls.append((kept[1] + _digest(info.get(_MASK)), 0.0, False, False))
+        record.calls.append((last_observation[1] + _digest(info.get(_MASK)), 0.0, False, False))
         for _ in range(max_steps):
             step: Any = env.step(_sample(env, info, record, masked=masked))
             if not (isinstance(step, tuple) and len(step) == _STEP_PARTS and isinstance(step[4], dict)):
@@ -312,10 +322,10 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
                     f"step() returned {_kind(step)}: must be observation, reward, terminated, truncated and an info."
                 )
                 return record
-            _check_kept(kept, record)
-            kept = _check_observation(env, step[0], "step()", record)
+            _check_kept(last_observation, record)
+            last_observation = _check_observation(env, step[0], "step()", record)
             info = step[4]
-            record.calls.append((kept[1] + _digest(info.get(_MASK)), *_check_outcome(step, record)))
+            record.calls.append((last_observation[1] + _digest(info.get(_MASK)), *_check_outcome(step, record)))
             if step[2] or step[3]:
                 break
         else:
@@ -345,26 +355,27 @@ def _sample(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool)
     sizes = [int(size) for size in space.nvec.ravel()] if isinstance(space, gymnasium.spaces.MultiDiscrete) else sizes
     if not masked or not sizes:
         return space.sample()
-    found = info.get(_MASK)
-    parts = found if isinstance(found, tuple | list) else (found,)
+    mask = info.get(_MASK)
+    parts = mask if isinstance(mask, tuple | list) else (mask,)
     row = np.concatenate([np.ravel(part) for part in parts])
-    wrong = ""
-    if found is None:
-        wrong = "is missing from the info of a step that did not end the episode, where reset() gave one"
+    fault = ""
+    if mask is None:
+        fault = "is missing from the info of a step that did not end the episode, where reset() gave one"
     elif len(row) != sum(sizes):
-        wrong = f"has {len(row)} numbers: must be {sum(sizes)}, one an action"
+        fault = f"has {len(row)} numbers: must be {sum(sizes)}, one an action"
     elif not np.isin(row, (0, 1)).all():
-        wrong = "has other numbers than 0 (illegal) and 1 (legal)"
+        fault = "has other numbers than 0 (illegal) and 1 (legal)"
     elif not all(part.any() for part in np.split(row, np.cumsum(sizes)[:-1])):
-        wrong = "leaves nothing to choose in an episode that goes on"
-    if wrong:
-        record.find(f"The {_MASK} {wrong}.")
+        fault = "leaves nothing to choose in an episode that goes on"
+    if fault:
+        record.find(f"The {_MASK} {fault}.")
         return space.sample()
     masks = tuple(part.astype(np.int8) for part in np.split(row, np.cumsum(sizes)[:-1]))
     return space.sample(masks[0] if isinstance(space, gymnasium.spaces.Discrete) else masks)
 
 
 def _check_kept(kept: tuple[Any, str, str] | None, record: _EnvRecord) -> None:
+    """Report an observation whose digest has changed since it was returned: (observation, digest, name of the call)."""
     if kept is not None and _digest(kept[0]) != kept[1]:
         record.find(
             f"An observation returned by {kept[2]} was changed by the next call: who keeps it keeps something else. "
@@ -373,6 +384,7 @@ def _check_kept(kept: tuple[Any, str, str] | None, record: _EnvRecord) -> None:
 
 
 def _check_outcome(step: tuple[Any, ...], record: _EnvRecord) -> tuple[float, bool, bool]:
+    """Return reward, terminated and truncated of a step, after a report of any that is of a wrong kind."""
     _, reward, terminated, truncated, _ = step
     if not isinstance(reward, Real) or not np.isfinite(float(reward)):
         record.find(f"step() returned the reward {reward!r} ({_kind(reward)}): must be a finite number.")
@@ -388,20 +400,20 @@ def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str
 
     Only growth in every single round counts, so a cache that fills once is no finding.
     """
-    traced, tensors = [], []
+    memory_sizes, tensor_sizes = [], []
     with _memory_traced():
         # The first round may fill caches; its end is where counting begins.
         for _ in range(episodes + 1):
             _play_episodes(env, episodes, seed, max_steps)
             gc.collect()
-            traced.append(_traced_bytes())
-            tensors.append(_tensor_bytes())
+            memory_sizes.append(_traced_bytes())
+            tensor_sizes.append(_tensor_bytes())
     findings = []
-    for what, held in (("Python and NumPy memory", traced), ("tensors", tensors)):
-        growth = np.diff(held)
+    for subject, sizes in (("Python and NumPy memory", memory_sizes), ("tensors", tensor_sizes)):
+        growth = np.diff(sizes)
         if (growth > 0).all():
             findings.append(
-                f"{int(np.median(growth))} bytes more of {what} are held after each round of {episodes} episodes: "
+                f"{int(np.median(growth))} bytes more of {subject} are held after each round of {episodes} episodes: "
                 "something is kept across resets."
             )
     return findings
@@ -440,19 +452,20 @@ def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
     before = _global_generators()
     _, info = env.reset(seed=seed)
     masked = _MASK in info
-    used = {name for name, state in _global_generators().items() if state != before[name]}
+    moved = {name for name, state in _global_generators().items() if state != before[name]}
     for _ in range(max_steps):
         action = _sample(env, info, _EnvRecord(), masked=masked)
         before = _global_generators()  # again: drawing the action above is not the env's doing
         step = env.step(action)
         info = step[-1]
-        used |= {name for name, state in _global_generators().items() if state != before[name]}
+        moved |= {name for name, state in _global_generators().items() if state != before[name]}
         if step[2] or step[3]:
             break
-    return sorted(used)
+    return sorted(moved)
 
 
 def _global_generators() -> dict[str, str]:
+    """Return the state of each global generator by name, as text that is equal only where the state is."""
     return {
         "random": _hexdigest(repr(random.getstate()).encode()),
         "numpy.random": repr(np.random.get_state(legacy=False)),  # noqa: NPY002  (whether it is used is the question)
@@ -461,6 +474,7 @@ def _global_generators() -> dict[str, str]:
 
 
 def _parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """Yield each array or value of a nested observation, with its path, in an order that does not depend on dicts."""
     if isinstance(observation, dict):
         for key in sorted(observation):  # in one order, however the dict was filled
             yield from _parts(observation[key], f"{path}[{key!r}]")
@@ -472,6 +486,7 @@ def _parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # no
 
 
 def _digest(observation: Any) -> str:  # noqa: ANN401
+    """Return a hash of an observation's values, types, shapes and paths: equal only where the observation is."""
     whole = hashlib.sha256()
     for path, part in _parts(observation):
         array = np.asarray(part)
@@ -489,10 +504,11 @@ def _kind(value: Any) -> str:  # noqa: ANN401
 
 
 def _observation_summary(observation: Any) -> str:  # noqa: ANN401
-    shown = [f"{path} {_kind(part)}" for path, part in _parts(observation) if not isinstance(part, np.ndarray)]
-    shown += [
+    """Return a sentence's worth of types, shapes and ranges of an observation's parts."""
+    texts = [f"{path} {_kind(part)}" for path, part in _parts(observation) if not isinstance(part, np.ndarray)]
+    texts += [
         f"{path} {part.dtype} {part.shape} from {part.min()} to {part.max()}"
         for path, part in _parts(observation)
         if isinstance(part, np.ndarray) and part.size
     ]
-    return ", ".join(text.strip() for text in shown)
+    return ", ".join(text.strip() for text in texts)

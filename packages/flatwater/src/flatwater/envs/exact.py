@@ -124,34 +124,38 @@ def try_exactness(make: Make, *, seconds: float = SECONDS, steps: int = STEPS) -
 
 
 def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
+    """Play the test as far as `seconds` of CPU time allow; errors of the user's class pass through.
+
+    It plays A, B, A in one player and B, A in another, with as many steps as fit; not tested where not even one does.
+    """
     watch = _CountedTime()
-    used = make(0)
+    player = make(0)
     building = watch.elapsed_seconds()
     try:
         watch = _CountedTime()
         # One step, which is not compared: its time says how many fit.
-        _record(used, A, 1, circumstance=1)
-        one = watch.elapsed_seconds()
+        _record(player, A, 1, circumstance=1)
+        step_seconds = watch.elapsed_seconds()
         # A clock of coarse ticks may show 0 seconds.
-        fits = int((seconds - building) / PLAYS / max(one, 1e-9))
+        fits = int((seconds - building) / PLAYS / max(step_seconds, 1e-9))
         if fits < 1:
             return ExactnessVerdict(
-                tested=False, why=f"a step takes {one:.2g} s, and an environment {building:.2g} s to build"
+                tested=False, why=f"a step takes {step_seconds:.2g} s, and an environment {building:.2g} s to build"
             )
-        saves, steps = used.can_save, min(steps, fits)
-        first = _record(used, A, steps, circumstance=2)
-        second = _record(used, B, steps, circumstance=3, save=saves)
-        third = _record(used, A, steps, circumstance=4)
+        saves, steps = player.can_save, min(steps, fits)
+        first_record = _record(player, A, steps, circumstance=2)
+        second_record = _record(player, B, steps, circumstance=3, save=saves)
+        third_record = _record(player, A, steps, circumstance=4)
     finally:
-        used.close()
+        player.close()
     # With a state kept over episodes, the third may rightly differ from the first.
-    differs = "" if saves else _difference(first, third)
-    differs = differs or _check_replays(make(1), [second, third], _all(5))
+    differs = "" if saves else _difference(first_record, third_record)
+    differs = differs or _check_replays(make(1), [second_record, third_record], _all(5))
     if not differs:
         return ExactnessVerdict(tested=True)
-    cause = "after what it keeps was saved and given back" if saves else _find_cause(make, first, seconds)
-    what, _, values = differs.partition(": ")
-    return ExactnessVerdict(tested=True, why=f"{what} of the same episode differ {cause}: {values}")
+    cause = "after what it keeps was saved and given back" if saves else _find_cause(make, first_record, seconds)
+    quantity, _, values = differs.partition(": ")
+    return ExactnessVerdict(tested=True, why=f"{quantity} of the same episode differ {cause}: {values}")
 
 
 class _CountedTime:
@@ -169,12 +173,12 @@ def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, 
     """Play an episode with actions that follow from its seed."""
     rng = np.random.default_rng(seed)
     with generators_set(_all(circumstance)):
-        kept = encode_state(player.save()) if save else b""
-        episode = _RecordedEpisode(seed, [player.begin(seed)], kept=kept)
+        saved_state = encode_state(player.save()) if save else b""
+        episode = _RecordedEpisode(seed, [player.begin(seed)], kept=saved_state)
         for _ in range(steps):
             episode.actions.append(player.sample_action(rng))
-            shown, over = player.step(episode.actions[-1])
-            episode.shown.append(shown)
+            result, over = player.step(episode.actions[-1])
+            episode.shown.append(result)
             if over:
                 break
     return episode
@@ -193,19 +197,21 @@ def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], 
 
 
 def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
+    """Return the first difference where this player plays an episode again, or its error; empty where there is none."""
     if episode.kept:
         player.load(decode_state(episode.kept))
     for step, then in enumerate(episode.shown):
         try:
             now = player.begin(episode.seed) if step == 0 else player.step(episode.actions[step - 1])[0]
-        except Exception as refused:  # noqa: BLE001  (it took that before: a difference like any other)
-            return f"ends: at step {step}, {type(refused).__name__}: {refused}"
+        except Exception as error:  # noqa: BLE001  (it took that before: a difference like any other)
+            return f"ends: at step {step}, {type(error).__name__}: {error}"
         if differs := _first_difference(then, now, step):
             return differs
     return ""
 
 
 def _difference(one: _RecordedEpisode, other: _RecordedEpisode) -> str:
+    """Return the first difference between two records of one episode; empty where there is none."""
     pairs = enumerate(zip(one.shown, other.shown, strict=False))
     return next((found for step, (a, b) in pairs if (found := _first_difference(a, b, step))), "")
 
@@ -213,14 +219,14 @@ def _difference(one: _RecordedEpisode, other: _RecordedEpisode) -> str:
 def _first_difference(then: Shown, now: Shown, step: int) -> str:
     """Return the first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty where none is."""
     for name, was in then.items():
-        found = now.get(name)
-        if found is None or found.dtype != was.dtype or found.shape != was.shape:
+        value = now.get(name)
+        if value is None or value.dtype != was.dtype or value.shape != was.shape:
             return f"{name}: at step {step}, of another shape or type"
-        if found.tobytes() != was.tobytes():
+        if value.tobytes() != was.tobytes():
             # Bytes may differ where no number does: -0.0 equals 0.0. The first number stands for them.
-            differ = was.ravel() != found.ravel()
-            at = int(np.flatnonzero(differ)[0]) if differ.any() else 0
-            return f"{name}: at step {step}, {was.ravel()[at]} and {found.ravel()[at]}"
+            different = was.ravel() != value.ravel()
+            position = int(np.flatnonzero(different)[0]) if different.any() else 0
+            return f"{name}: at step {step}, {was.ravel()[position]} and {value.ravel()[position]}"
     return ""
 
 
@@ -230,22 +236,22 @@ def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
     with suppress(Exception):  # of the user's class: then it is not found
         player, seeds = make(2), _all(7)
         try:
-            anew = _record(player, episode.seed, len(episode.actions), circumstance=7)
+            episode_again = _record(player, episode.seed, len(episode.actions), circumstance=7)
         finally:
             player.close()
-        if _check_replays(make(2), [anew], seeds):
+        if _check_replays(make(2), [episode_again], seeds):
             return (
                 "between two new environments (the clock, a generator that reset(seed=...) does not seed, or something "
                 "that all of them share)"
             )
-        used = [
+        causes = [
             n
             for n in GENERATORS
-            if watch.elapsed_seconds() < seconds and _check_replays(make(2), [anew], seeds | {n: 8})
+            if watch.elapsed_seconds() < seconds and _check_replays(make(2), [episode_again], seeds | {n: 8})
         ]
-        if used:
-            return f"when the global generator of {' and '.join(used)} is in another state (draw from self.np_random)"
-        if watch.elapsed_seconds() < seconds and _check_replays(make(3), [anew], seeds):
+        if causes:
+            return f"when the global generator of {' and '.join(causes)} is in another state (draw from self.np_random)"
+        if watch.elapsed_seconds() < seconds and _check_replays(make(3), [episode_again], seeds):
             return "when others are played beside it"
     return "after another episode was played"
 
@@ -282,6 +288,7 @@ class WorldPlayer:
         return self._observation_arrays()
 
     def _begin_(self, seed: int) -> None:
+        """Begin an episode in each environment that waits: of `seed` in the first, of a random seed in the second."""
         seeds = self._beside.integers(1 << 30, size=len(self._waits))
         seeds[0] = seed
         self._world.begin_(self._waits, seeds, self._obs, *self._legal)
@@ -294,6 +301,7 @@ class WorldPlayer:
         return self._any(rng, 0)
 
     def _any(self, rng: np.random.Generator, env: int) -> Array:
+        """Return a random legal action of each agent of one environment, [agents, *action_shape]."""
         spaces, agents = self._spaces, self._spaces.agents
         if spaces.bounds is not None:
             low, high = np.array(spaces.bounds, np.float32).T
@@ -301,32 +309,41 @@ class WorldPlayer:
         sizes = spaces.lists
         if self._legal:
             parts = split_legal(spaces, self._legal[0][env])
-            drawn = [(rng.random(part.shape) * part).argmax(-1) for part in parts]
+            choices = [(rng.random(part.shape) * part).argmax(-1) for part in parts]
         else:
-            drawn = [rng.integers(size, size=agents) for size in sizes]
-        return np.stack(drawn, -1).reshape(agents, *spaces.action_shape)
+            choices = [rng.integers(size, size=agents) for size in sizes]
+        return np.stack(choices, -1).reshape(agents, *spaces.action_shape)
 
     def step(self, action: Array) -> tuple[Shown, bool]:
-        """Step all environments."""
-        others = [self._any(self._beside, env) for env in range(1, len(self._waits))]
-        self._world.step_(np.stack([action, *others]), self._obs, *self._outcome, *self._legal)
+        """Step the first environment with `action` and the second with random actions; the second restarts when it is done.
+
+        Args:
+            action: [agents, *action_shape], as of `sample_action`.
+
+        Returns:
+            What the first environment gave, by name: observations, rewards [agents], ends [2, agents] (terminated,
+            truncated), masks and the teacher's actions if any; and whether all of its agents are done.
+        """
+        random_actions = [self._any(self._beside, env) for env in range(1, len(self._waits))]
+        self._world.step_(np.stack([action, *random_actions]), self._obs, *self._outcome, *self._legal)
         reward, terminated, truncated = self._outcome
-        over = np.asarray((terminated | truncated).all(1))
+        done = np.asarray((terminated | truncated).all(1))
         # Copies: the world writes into the same arrays at the next step.
         ends = {"rewards": reward[0].copy(), "ends": np.stack([terminated[0], truncated[0]])}
-        self._waits[1:] = over[1:]
+        self._waits[1:] = done[1:]
         if self._waits.any():
             # Seed 0 is not used: the first environment does not wait here.
             self._begin_(0)
-        return self._observation_arrays(over=bool(over[0])) | ends, bool(over[0])
+        return self._observation_arrays(over=bool(done[0])) | ends, bool(done[0])
 
     def _observation_arrays(self, *, over: bool = False) -> dict[str, Array]:
-        found = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
+        """Return copies of what the first environment shows, and the teacher's actions unless the episode is over."""
+        arrays = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
         if self._teacher is None or over:
-            return found
+            return arrays
         actions = np.zeros(self._obs.shape[:2], np.int64)
         self._teacher.step_batch(self._obs, actions, *self._legal)
-        return found | {"actions of the teacher": actions[0]}
+        return arrays | {"actions of the teacher": actions[0]}
 
     def save(self) -> Any:  # noqa: ANN401
         """Return the state of the first copy, or of the whole world."""

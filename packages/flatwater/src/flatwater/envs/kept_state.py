@@ -67,9 +67,11 @@ def _instance_attributes(layer: object) -> Mapping[str, Any]:
 
 def _attributes(layer: object) -> tuple[str, ...]:
     """Return the names of a layer's kept attributes: those of its class, and statistics wherever they are."""
-    known = next((names for kind, names in KNOWN.items() if isinstance(layer, kind)), ())
-    found = _instance_attributes(layer).items()
-    return known + tuple(name for name, value in found if isinstance(value, RunningMeanStd) and name not in known)
+    names_of_class = next((names for kind, names in KNOWN.items() if isinstance(layer, kind)), ())
+    attributes = _instance_attributes(layer).items()
+    return names_of_class + tuple(
+        name for name, value in attributes if isinstance(value, RunningMeanStd) and name not in names_of_class
+    )
 
 
 def keeps_state(env: object) -> bool:
@@ -89,6 +91,7 @@ def _layer_state(layer: object) -> Any:  # noqa: ANN401
 
 
 def _saved_value(value: Any) -> Any:  # noqa: ANN401
+    """Return a plain value for one attribute: statistics as a dict, a bounded deque as an array of its full length."""
     if isinstance(value, RunningMeanStd):
         return {name: getattr(value, name) for name in STATISTICS}
     if isinstance(value, deque):  # as long as it will be, so that it has its room from the beginning
@@ -107,24 +110,25 @@ def load_state_(env: object, state: Sequence[Any]) -> None:
     layers = list(wrapper_layers(env))
     if len(layers) != len(state):
         raise CheckpointError(f"what was saved is of {len(state)} wrappers and an environment; there are {len(layers)}")
-    for layer, kept in zip(layers, state, strict=True):
+    for layer, attributes in zip(layers, state, strict=True):
         if isinstance(layer, StateKeeper):
-            layer.load_state_dict(kept)
+            layer.load_state_dict(attributes)
             continue
-        for name, value in kept.items():
+        for name, value in attributes.items():
             _take_(layer, name, value)
 
 
 def _take_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401
-    now = vars(layer).get(name)
-    if isinstance(now, RunningMeanStd):
+    """Write one saved attribute into a layer: the way back from `_saved_value`."""
+    current = vars(layer).get(name)
+    if isinstance(current, RunningMeanStd):
         for part in STATISTICS:
-            setattr(now, part, value[part])
-    elif isinstance(now, deque):
-        now.clear()
+            setattr(current, part, value[part])
+    elif isinstance(current, deque):
+        current.clear()
         # Gymnasium's lengths are whole numbers, and the saved array is float64.
         whole = name == "length_queue"
-        now.extend(int(each) if whole else float(each) for each in value["values"][: value["filled"]])
+        current.extend(int(number) if whole else float(number) for number in value["values"][: value["filled"]])
     else:
         setattr(layer, name, value)
 
@@ -162,8 +166,8 @@ class EpisodeStarts:
         try:
             env.reset(seed=0)
             self.room = len(self.copies) * buffer_size(read_env_state(env))
-        except TypeError as wrong:
-            self.unsaved = f"its {wrong}, which cannot be saved"
+        except TypeError as error:
+            self.unsaved = f"its {error}, which cannot be saved"
         finally:
             env.close()
 
@@ -219,7 +223,7 @@ def _plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401
     if isinstance(value, Mapping):
         return ["dict", [[_key(key, place), _plain(below, f"{place}[{key!r}]", blobs)] for key, below in value.items()]]
     if type(value) in {list, tuple}:
-        return [type(value).__name__, [_plain(below, f"{place}[{at}]", blobs) for at, below in enumerate(value)]]
+        return [type(value).__name__, [_plain(below, f"{place}[{index}]", blobs) for index, below in enumerate(value)]]
     if isinstance(value, bytes):
         return ["bytes", _put(value, blobs)]
     kind = "tensor" if isinstance(value, torch.Tensor) else "array" if isinstance(value, np.ndarray) else "number"
@@ -238,9 +242,10 @@ def _key(key: object, place: str) -> str | int:
 
 
 def _put(content: bytes, blobs: list[bytes]) -> list[int]:
-    at = sum(map(len, blobs))
+    """Append bytes to the blobs; return where they lie behind one another: [offset, size]."""
+    offset = sum(map(len, blobs))
     blobs.append(content)
-    return [at, len(content)]
+    return [offset, len(content)]
 
 
 def decode_state(content: bytes) -> Any:  # noqa: ANN401
@@ -253,28 +258,29 @@ def decode_state(content: bytes) -> Any:  # noqa: ANN401
         size = int.from_bytes(content[:_WORD], "little")
         head, body = content[2 * _WORD : 2 * _WORD + size], memoryview(content)[2 * _WORD + size :]
         return _decode_value(json.loads(head), body)
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as wrong:
-        raise CheckpointError(f"what the environments kept cannot be read from the checkpoint ({wrong})") from wrong
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise CheckpointError(f"what the environments kept cannot be read from the checkpoint ({error})") from error
 
 
 def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401
+    """Return the value that `_plain` described; `body` holds the bytes of arrays."""
     if not isinstance(form, list):
         return form
-    kind, inside = form
+    kind, content = form
     if kind == "dict":
-        return {key: _decode_value(below, body) for key, below in inside}
+        return {key: _decode_value(below, body) for key, below in content}
     if kind in {"list", "tuple"}:
-        found = [_decode_value(below, body) for below in inside]
-        return found if kind == "list" else tuple(found)
+        items = [_decode_value(below, body) for below in content]
+        return items if kind == "list" else tuple(items)
     if kind == "bytes":
-        return bytes(_slice_blob(inside, body))
-    name, shape, place = inside
+        return bytes(_slice_blob(content, body))
+    name, shape, span = content
     dtype = np.dtype(name)
     # Before `frombuffer`: bytes of a checkpoint never become Python objects.
-    if dtype.hasobject or prod(shape) * dtype.itemsize != place[1]:
+    if dtype.hasobject or prod(shape) * dtype.itemsize != span[1]:
         raise ValueError(f"{shape} of {name}")
     # A copy, as an array on bytes is read-only.
-    array: Array = np.frombuffer(_slice_blob(place, body), dtype).reshape(shape).copy()
+    array: Array = np.frombuffer(_slice_blob(span, body), dtype).reshape(shape).copy()
     makers: dict[str, Callable[[], Any]] = {
         "array": lambda: array,
         "number": lambda: array[()],
@@ -284,10 +290,10 @@ def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401
 
 
 def _slice_blob(place: Sequence[int], body: memoryview) -> memoryview:
-    at, size = place
-    if min(at, size) < 0 or at + size > len(body):
-        raise ValueError(f"{size} bytes at {at} of {len(body)}")
-    return body[at : at + size]
+    offset, size = place
+    if min(offset, size) < 0 or offset + size > len(body):
+        raise ValueError(f"{size} bytes at {offset} of {len(body)}")
+    return body[offset : offset + size]
 
 
 def buffer_size(state: object) -> int:
@@ -305,10 +311,10 @@ def write_state_(room: Array, state: object) -> str:
     """Write a state into its allocated bytes; return why it cannot be written, empty where it was."""
     try:
         content = encode_state(state)
-    except TypeError as wrong:
+    except TypeError as error:
         # Zeros are read as no state: never half of one.
         room[:] = 0
-        return f"{wrong}, which cannot be saved: expected numbers, text, arrays, and dicts, lists and tuples of them"
+        return f"{error}, which cannot be saved: expected numbers, text, arrays, and dicts, lists and tuples of them"
     if len(content) > len(room):
         room[:] = 0
         return f"its state has become {len(content):,} bytes, more than the {len(room):,} that were allocated for it"
@@ -319,5 +325,5 @@ def write_state_(room: Array, state: object) -> str:
 
 def read_state(room: Array) -> Any:  # noqa: ANN401
     """Return the state in these bytes; None where nothing was written."""
-    head, body = (int.from_bytes(room[at : at + _WORD].tobytes(), "little") for at in (0, _WORD))
+    head, body = (int.from_bytes(room[start : start + _WORD].tobytes(), "little") for start in (0, _WORD))
     return decode_state(room[: 2 * _WORD + head + body].tobytes()) if head else None

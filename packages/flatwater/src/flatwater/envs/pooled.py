@@ -54,17 +54,17 @@ def remnants(
     dirty_(used)
     for state in (new, used):
         reset_(state)
-    skipped = set(overwritten or ())
-    found = _compare(new, used, "differs after the reset", skipped)
-    seen = {remnant.path for remnant in found}
+    skipped_paths = set(overwritten or ())
+    remnants_ = _compare(new, used, "differs after the reset", skipped_paths)
+    paths = {remnant.path for remnant in remnants_}
     # Both traces step by step, side by side: neither is kept whole.
-    for at, ((name, given), (_, wanted)) in enumerate(zip(trace(used), trace(new), strict=True)):
-        if name not in seen and not same_bits(given, wanted):
-            seen.add(name)
-            found.append(Remnant(name, f"number {at} of the trace is not that of a new state"))
-    found += [r for r in _compare(new, used, "differs after the trace", skipped) if r.path not in seen]
+    for number, ((name, value), (_, new_value)) in enumerate(zip(trace(used), trace(new), strict=True)):
+        if name not in paths and not same_bits(value, new_value):
+            paths.add(name)
+            remnants_.append(Remnant(name, f"number {number} of the trace is not that of a new state"))
+    remnants_ += [r for r in _compare(new, used, "differs after the trace", skipped_paths) if r.path not in paths]
     after = _storage_homes(used)
-    return found + [
+    return remnants_ + [
         Remnant(path, "lies in another storage than before") for path in homes if homes[path] != after[path]
     ]
 
@@ -85,6 +85,7 @@ def _bytes(t: Tensor) -> Tensor:
 
 
 def _compare(new: object, used: object, what: str, skipped: set[str]) -> list[Remnant]:
+    """Return the leaves whose bits differ between two states; `what` begins the sentence about each."""
     pairs: Iterable[tuple[Leaf, Leaf]] = zip(leaves(new), leaves(used), strict=True)
     return [
         Remnant(a.path, f"{what}{_extent(a.value, b.value)}")

@@ -57,9 +57,11 @@ class Spaces:
         """Refuse masks of numbers, and measures that are no positions of a vector."""
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
         # Tokens are labels, without a scale that could be measured.
-        known = range(self.obs[0] if self.form == "vector" else 0)
-        fine = all(number in known for number in self.measures) and len(set(self.measures)) == len(self.measures)
-        require(fine, "measures", self.measures, f"positions among the {len(known)} of a vector, each once")
+        positions = range(self.obs[0] if self.form == "vector" else 0)
+        is_valid = all(number in positions for number in self.measures) and len(set(self.measures)) == len(
+            self.measures
+        )
+        require(is_valid, "measures", self.measures, f"positions among the {len(positions)} of a vector, each once")
 
     @property
     def lists(self) -> tuple[int, ...]:
@@ -156,8 +158,8 @@ def split_legal(spaces: Spaces, legal: Array) -> list[Array]:
 def any_legal(spaces: Spaces, legal: Array) -> Array:
     """Return the first legal action of each agent, int64 [E, A] or [E, A, H]."""
     # `argmax` of flags is the first that is True.
-    first = [part.argmax(-1) for part in split_legal(spaces, legal)]
-    return first[0] if spaces.choices is None else np.stack(first, -1)
+    choices = [part.argmax(-1) for part in split_legal(spaces, legal)]
+    return choices[0] if spaces.choices is None else np.stack(choices, -1)
 
 
 def check_legal(spaces: Spaces, legal: Array) -> None:
@@ -181,28 +183,28 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> N
     Raises:
         RunError: the message names the environment, the agent and the action.
     """
-    chosen = actions.reshape(*legal.shape[:2], -1)
+    choices = actions.reshape(*legal.shape[:2], -1)
     for number, part in enumerate(split_legal(spaces, legal)):
-        fine = np.take_along_axis(part, chosen[..., number, None], -1)[..., 0]
-        if not fine.all():
-            env, agent = np.argwhere(~fine)[0]
+        is_legal = np.take_along_axis(part, choices[..., number, None], -1)[..., 0]
+        if not is_legal.all():
+            env, agent = np.argwhere(~is_legal)[0]
             raise RunError(
-                f"{of} chose {int(chosen[env, agent, number])} from list {number} for agent {agent} of environment "
+                f"{of} chose {int(choices[env, agent, number])} from list {number} for agent {agent} of environment "
                 f"{env}, which is illegal there"
             )
 
 
 def describe_spaces(spaces: Spaces) -> str:
     """Return one line: environments, agents, their observations and actions."""
-    seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
-    done = _action_list(spaces.actions)
+    observations = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
+    actions = _action_list(spaces.actions)
     if spaces.bounds is not None:
-        done = f"actions of {count_phrase(len(spaces.actions), 'number')}"
+        actions = f"actions of {count_phrase(len(spaces.actions), 'number')}"
     elif spaces.choices is not None:
-        done = f"actions of {count_phrase(len(spaces.choices), 'choice')} ({_few(map(str, spaces.choices))})"
-    done += " with masks" if spaces.masked else ""
+        actions = f"actions of {count_phrase(len(spaces.choices), 'choice')} ({_few(map(str, spaces.choices))})"
+    actions += " with masks" if spaces.masked else ""
     envs, agents = count_phrase(spaces.envs, "environment"), count_phrase(spaces.agents, "agent")
-    return f"{envs} of {agents}, {seen}, {done}"
+    return f"{envs} of {agents}, {observations}, {actions}"
 
 
 def _action_list(actions: Sequence[str]) -> str:

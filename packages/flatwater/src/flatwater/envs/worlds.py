@@ -58,8 +58,8 @@ class RandomTeacher:
     def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:  # noqa: ARG002  (it does not look)
         """Draw from the teacher's generator, on the CPU."""
         # Shares the array's memory: whatever is drawn is written for the caller.
-        drawn = torch.from_numpy(actions_out)
-        columns = drawn.view(-1, len(self._lists)).unbind(1) if self._bounds is None else ()
+        actions = torch.from_numpy(actions_out)
+        columns = actions.view(-1, len(self._lists)).unbind(1) if self._bounds is None else ()
         if legal is not None:
             clocks = torch.empty(legal.shape).exponential_(generator=self._rng)  # a race, as in `nets.actions`
             race = (torch.from_numpy(legal) / clocks).flatten(0, 1).split_with_sizes(self._lists, 1)
@@ -70,7 +70,7 @@ class RandomTeacher:
                 column.random_(size, generator=self._rng)
         else:
             low, high = self._bounds
-            drawn.uniform_(generator=self._rng).mul_(high - low).add_(low)
+            actions.uniform_(generator=self._rng).mul_(high - low).add_(low)
 
 
 def build_world(
@@ -89,17 +89,17 @@ def build_world(
         ConfigError: there is no such world, a package is missing, or it cannot be used.
     """
     name = group_rows("environments").get(name, name)
-    kind, _, what = name.partition(":")
-    if kind == "forage" and not what:
+    kind, _, rest = name.partition(":")
+    if kind == "forage" and not rest:
         return ForagingWorld(foraging, envs)
     # CartPoleWorld shows vectors alone; tokens of CartPole are refused by GymnasiumWorld.
-    if kind == "gymnasium" and what in CARTPOLES and wrapped.form in {"auto", "vector"}:
-        return CartPoleWorld(what, wrapped, envs)
-    if kind == "gymnasium" and what:
-        return GymnasiumWorld(what, wrapped, envs, allow_nan=allow_nan)
-    if kind == "pettingzoo" and what:
-        return PettingZooWorld(what, wrapped, envs, allow_nan=allow_nan)
-    if what and kind not in {"forage", "gymnasium", "pettingzoo"}:
+    if kind == "gymnasium" and rest in CARTPOLES and wrapped.form in {"auto", "vector"}:
+        return CartPoleWorld(rest, wrapped, envs)
+    if kind == "gymnasium" and rest:
+        return GymnasiumWorld(rest, wrapped, envs, allow_nan=allow_nan)
+    if kind == "pettingzoo" and rest:
+        return PettingZooWorld(rest, wrapped, envs, allow_nan=allow_nan)
+    if rest and kind not in {"forage", "gymnasium", "pettingzoo"}:
         return _own_world(name, wrapped, envs, allow_nan=allow_nan)
     raise ConfigError(
         f"there is no environment of this name. Give {known_names('environments', 'forage')}, {WORLDS}."
@@ -109,26 +109,26 @@ def build_world(
 
 def _registered_like(name: str) -> str:
     """Return Gymnasium's name of an environment that was perhaps meant."""
-    ids = {each.lower(): each for each in gymnasium.registry}
+    ids = {env_id.lower(): env_id for env_id in gymnasium.registry}
     near = get_close_matches(name.lower(), ids, n=1)
     return f' Did you mean "gymnasium:{ids[near[0]]}"?' if near else ""
 
 
 def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
     """Return the world of a class of the user's, found by its place."""
-    named = find_object(name, given="it", wanted=WORLDS)
-    if isinstance(named, type) and issubclass(named, gymnasium.Env):
-        return GymnasiumWorld(named, wrapped, envs, allow_nan=allow_nan)
-    if not isinstance(named, type) or not issubclass(named, _WorldClass):
+    target = find_object(name, given="it", wanted=WORLDS)
+    if isinstance(target, type) and issubclass(target, gymnasium.Env):
+        return GymnasiumWorld(target, wrapped, envs, allow_nan=allow_nan)
+    if not isinstance(target, type) or not issubclass(target, _WorldClass):
         raise ConfigError(
             "wanted is a class: a gymnasium.Env that is made without arguments, or a world with `spaces`, `begin_`, "
             "`step_` and `close` that is made from a number of environments"
         )
-    build = cast("Callable[[int], World]", named)
+    build = cast("Callable[[int], World]", target)
     try:
         inspect.signature(build).bind(envs)
-    except TypeError as wrong:
-        raise ConfigError(f"it cannot be made from a number of environments alone: {wrong}") from wrong
+    except TypeError as error:
+        raise ConfigError(f"it cannot be made from a number of environments alone: {error}") from error
     return OwnWorld(build, envs, allow_nan=allow_nan)
 
 
@@ -157,23 +157,24 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
 
 
 def _babyai(world: World) -> Teacher:
+    """Return MiniGrid's bot as a teacher, or say which package it lacks."""
     try:
         from flatwater.envs.wrapped.babyai import BabyAITeacher  # noqa: PLC0415  (imports minigrid: an extra)
-    except ModuleNotFoundError as missing:
+    except ModuleNotFoundError as error:
         raise ConfigError(
-            f"the teacher `babyai` needs {missing.name}, which is not installed: pip install 'flatwater[teach]'"
-        ) from missing
+            f"the teacher `babyai` needs {error.name}, which is not installed: pip install 'flatwater[teach]'"
+        ) from error
     return BabyAITeacher(world)
 
 
 def _load_teacher(name: str, world: World) -> Teacher:
     """Return a teacher of a class of the user's, found by its place."""
-    named = find_object(name, given=f"teacher = {name!r}: it", wanted="package.module:Class")
-    if not isinstance(named, type) or not issubclass(named, _TeacherClass):
+    target = find_object(name, given=f"teacher = {name!r}: it", wanted="package.module:Class")
+    if not isinstance(target, type) or not issubclass(target, _TeacherClass):
         raise ConfigError(f"teacher = {name!r}: must be a class with the methods begin_ and step_batch")
-    build: Callable[[World], Teacher] = named
+    build: Callable[[World], Teacher] = target
     try:
         inspect.signature(build).bind(world)
-    except TypeError as wrong:
-        raise ConfigError(f"teacher = {name!r}: it cannot be made from a world alone: {wrong}") from wrong
+    except TypeError as error:
+        raise ConfigError(f"teacher = {name!r}: it cannot be made from a world alone: {error}") from error
     return OwnTeacher(build, world)

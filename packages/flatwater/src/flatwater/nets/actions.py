@@ -135,8 +135,8 @@ class MultiCategorical:
 
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N H"]:
         """Return a choice from each list."""
-        drawn = noise.split_with_sizes([part.log_p.shape[-1] for part in self.parts], -1)
-        return torch.stack([part.sample(its) for part, its in zip(self.parts, drawn, strict=True)], -1)
+        noise_parts = noise.split_with_sizes([part.log_p.shape[-1] for part in self.parts], -1)
+        return torch.stack([part.sample(its) for part, its in zip(self.parts, noise_parts, strict=True)], -1)
 
     def mode(self) -> Int[Tensor, "*N H"]:
         """Return the likeliest choice of each list."""
@@ -144,8 +144,8 @@ class MultiCategorical:
 
     def log_prob(self, action: Int[Tensor, "*N H"]) -> Float[Tensor, "*N"]:
         """Return the log-probability of all choices together."""
-        chosen = zip(self.parts, action.unbind(-1), strict=True)
-        return torch.stack([part.log_prob(choice) for part, choice in chosen]).sum(0)
+        pairs = zip(self.parts, action.unbind(-1), strict=True)
+        return torch.stack([part.log_prob(choice) for part, choice in pairs]).sum(0)
 
     def entropy(self) -> Float[Tensor, "*N"]:
         """Return the entropy of all choices together."""
@@ -193,11 +193,11 @@ class OperationActions(LogitActions):
             legal: at least one operation, and one choice from each list that matters for a legal one; None for all.
         """
         sizes = [self.operations, *(self.operations * size for size in self.choices)]
-        first, *further = mask_logits(logits, legal).split_with_sizes(sizes, -1)
-        tables = [part.view(*part.shape[:-1], self.operations, -1).log_softmax(-1) for part in further]
-        allowed = None if legal is None else legal[..., : self.operations]
-        operation = Categorical(_floor_probabilities(first.log_softmax(-1), allowed, self.floor))
-        return ConditionalCategorical(operation, tuple(Categorical(table) for table in tables), self.relevant)
+        operation_logits, *further = mask_logits(logits, legal).split_with_sizes(sizes, -1)
+        table_logits = [part.view(*part.shape[:-1], self.operations, -1).log_softmax(-1) for part in further]
+        legal_operations = None if legal is None else legal[..., : self.operations]
+        operation = Categorical(_floor_probabilities(operation_logits.log_softmax(-1), legal_operations, self.floor))
+        return ConditionalCategorical(operation, tuple(Categorical(table) for table in table_logits), self.relevant)
 
 
 def _floor_probabilities(
@@ -226,10 +226,10 @@ class ConditionalCategorical:
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N A"]:
         """Draw the operation first, then its choices; those that do not matter for it are 0."""
         sizes = [part.log_p.shape[-1] for part in (self.operation, *self.further)]
-        first, *rest = noise.split_with_sizes(sizes, -1)
-        operation = self.operation.sample(first)
+        operation_noise, *choice_noise = noise.split_with_sizes(sizes, -1)
+        operation = self.operation.sample(operation_noise)
         return self._action(
-            operation, [each.sample(of) for each, of in zip(self._choices_after(operation), rest, strict=True)]
+            operation, [each.sample(of) for each, of in zip(self._choices_after(operation), choice_noise, strict=True)]
         )
 
     def mode(self) -> Int[Tensor, "*N A"]:
@@ -243,23 +243,23 @@ class ConditionalCategorical:
         All other choices add exactly 0 and get a gradient of exactly 0.
         """
         operation, *choices = action.unbind(-1)
-        found, relevant = self.operation.log_prob(operation), self.relevant[operation]
-        for h, (each, choice) in enumerate(zip(self._choices_after(operation), choices, strict=True)):
-            found = found + torch.where(relevant[..., h], each.log_prob(choice), 0)
-        return found
+        total, relevant = self.operation.log_prob(operation), self.relevant[operation]
+        for h, (table, choice) in enumerate(zip(self._choices_after(operation), choices, strict=True)):
+            total = total + torch.where(relevant[..., h], table.log_prob(choice), 0)
+        return total
 
     def entropy(self) -> Float[Tensor, "*N"]:
         """Return the entropy of the whole action; its gradient does not favour operations with many choices."""
         # Detached: through p, the gradient would raise whatever operation has the longest lists.
-        found, p = self.operation.entropy(), self.operation.log_p.detach().exp()
+        total, p = self.operation.entropy(), self.operation.log_p.detach().exp()
         for h, table in enumerate(self.further):
-            found = found + (p * table.entropy() * self.relevant[:, h]).sum(-1)
-        return found
+            total = total + (p * table.entropy() * self.relevant[:, h]).sum(-1)
+        return total
 
     def _choices_after(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:
         """Return the further lists, given the operation."""
-        at = operation[..., None, None]
-        rows = (part.log_p.gather(-2, at.expand(*at.shape[:-1], part.log_p.shape[-1])) for part in self.further)
+        index = operation[..., None, None]
+        rows = (part.log_p.gather(-2, index.expand(*index.shape[:-1], part.log_p.shape[-1])) for part in self.further)
         return [Categorical(row.squeeze(-2)) for row in rows]
 
     def _action(self, operation: Int[Tensor, "*N"], choices: list[Int[Tensor, "*N"]]) -> Int[Tensor, "*N A"]:

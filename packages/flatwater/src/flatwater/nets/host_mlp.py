@@ -40,10 +40,10 @@ class MLPHost:
     @cached_property
     def layout(self) -> Layout:
         """Matrices [in, out] and biases, scales and shifts of the norms, and the head."""
-        named: dict[str, Weight] = {}
+        weights: dict[str, Weight] = {}
         for block, (inputs, outputs) in enumerate(pairwise((self.images.pixels, *self.hidden))):
-            named |= linear(str(block), inputs, outputs) | _norm(str(block), outputs)
-        return Layout(named | linear("head", self.hidden[-1], self.images.classes))
+            weights |= linear(str(block), inputs, outputs) | _norm(str(block), outputs)
+        return Layout(weights | linear("head", self.hidden[-1], self.images.classes))
 
     @cached_property
     def seeds(self) -> tuple[Layout, ...]:
@@ -71,6 +71,10 @@ class MLPHost:
     def _run(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Float[Tensor, "E B F"], *, fork: bool
     ) -> Float[Tensor, "E B K"]:
+        """Return the logits of one batch of each host; a slot's seed acts on the output of the slot's block.
+
+        With `fork`, passes without slot 0's seed, slot 1's, ... follow the whole pass along axis 1.
+        """
         images = x.shape[1]
         for block, seed in enumerate(seeds):
             x = _normalise_layer(host, str(block), apply_linear(host, str(block), x))
@@ -80,9 +84,10 @@ class MLPHost:
         return apply_linear(host, "head", x)
 
     def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
+        """Return the features after a slot: `blend_seed` of what leaves the block and of the seed's output."""
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
-        seen = seed_input(h.transpose(0, 1), train).transpose(0, 1)
-        z = _normalise_layer(seed, "seed", torch.bmm(seen, seed_matrix(seed, blueprint, self.rank)))
+        seed_features = seed_input(h.transpose(0, 1), train).transpose(0, 1)
+        z = _normalise_layer(seed, "seed", torch.bmm(seed_features, seed_matrix(seed, blueprint, self.rank)))
         return blend_seed(h.transpose(0, 1), z.transpose(0, 1), alpha=alpha, train=train).transpose(0, 1)
 
 

@@ -97,12 +97,12 @@ class ConvHost:
     @cached_property
     def layout(self) -> Layout:
         """Kernels [out, in, 9], scales and shifts of the norms, and the head [in, K]."""
-        named: dict[str, Weight] = {}
+        weights: dict[str, Weight] = {}
         for block, (inputs, outputs) in enumerate(pairwise((self.images.channels, *self.channels))):
-            named |= _conv(str(block), inputs, outputs)
+            weights |= _conv(str(block), inputs, outputs)
         width, classes = self.channels[-1], self.images.classes
-        named |= {"head.weight": Weight((width, classes), width), "head.bias": Weight((classes,), 0)}
-        return Layout(named)
+        weights |= {"head.weight": Weight((width, classes), width), "head.bias": Weight((classes,), 0)}
+        return Layout(weights)
 
     @cached_property
     def seeds(self) -> tuple[Layout, ...]:
@@ -131,6 +131,10 @@ class ConvHost:
         return self.images.height, self.images.width
 
     def _run(self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Tensor, *, fork: bool) -> Tensor:
+        """Return logits [B, E, K] of images [B, E * channels, height, width]: hosts are channel groups, side by side.
+
+        With `fork`, passes without slot 0's seed, slot 1's, ... follow the whole pass along axis 0.
+        """
         images = len(x)
         for block, seed in enumerate(seeds):
             # A mask of taps and not a smaller kernel: whole and impaired hosts stay in one grouped convolution.
@@ -143,6 +147,7 @@ class ConvHost:
         return torch.baddbmm(host["head.bias"].unsqueeze(1), pooled, host["head.weight"]).transpose(0, 1)
 
     def _block(self, params: Params, name: str, kernel: Float[Tensor, "E O I 9"], x: Tensor, *, stride: int) -> Tensor:
+        """Return convolution, group norm and ReLU of all hosts at once, each on its own group of channels."""
         hosts, inputs = kernel.shape[0], kernel.shape[2]
         flat = kernel.reshape(-1, inputs, 3, 3)
         # The first block of a validation pass reads one image for all hosts: no groups there.
@@ -152,11 +157,12 @@ class ConvHost:
         return group_norm(y, hosts * self.groups, scale, shift).relu_()
 
     def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Tensor) -> Tensor:
+        """Return the features after a slot: `blend_seed` of what leaves the block and of the seed's output."""
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         hosts = len(alpha)
         features = h.view(len(h), hosts, -1)
-        seen = seed_input(features, train).view(h.shape)
-        z = self._block(seed, "seed", mask_kernel(seed["seed.weight"], blueprint), seen, stride=1)
+        seed_features = seed_input(features, train).view(h.shape)
+        z = self._block(seed, "seed", mask_kernel(seed["seed.weight"], blueprint), seed_features, stride=1)
         return blend_seed(features, z.view(features.shape), alpha=alpha, train=train).view(h.shape)
 
 
@@ -181,6 +187,7 @@ def mask_kernel(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Te
 
 
 def _conv(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
+    """Return the weights of a 3 x 3 convolution and of its norm, by name."""
     return {
         f"{name}.weight": Weight((outputs, inputs, TAPS), TAPS * inputs),
         f"{name}.scale": Weight((outputs,), 0, 1.0),

@@ -47,6 +47,7 @@ class MLPActor:
         return _output(params, str(len(self.hidden)), x), _output(params, "deviation", x)
 
     def _hidden_activations(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B H"]:
+        """Return the output of the last hidden layer, of each member's observations."""
         x = obs
         for layer in range(len(self.hidden)):
             # In place: nothing else reads the layer's output, and ReLU's gradient needs the result alone.
@@ -81,22 +82,23 @@ class MLPCritic:
         x = torch.baddbmm(apply_linear(params, "0", obs), action, params["0.action"]).relu_()
         for layer in range(1, len(self.hidden)):
             x = apply_linear(params, str(layer), x).relu_()
-        last = str(len(self.hidden))
+        head = str(len(self.hidden))
         # Not a matrix product: with one output column a batched one takes 4 times as long.
-        return (x * params[f"{last}.weight"].mT).sum(-1) + params[f"{last}.bias"]
+        return (x * params[f"{head}.weight"].mT).sum(-1) + params[f"{head}.bias"]
 
 
 def _layers(widths: tuple[int, ...]) -> dict[str, Weight]:
-    named: dict[str, Weight] = {}
+    weights: dict[str, Weight] = {}
     for layer, (inputs, outputs) in enumerate(pairwise(widths)):
-        named |= linear(str(layer), inputs, outputs)
-    return named
+        weights |= linear(str(layer), inputs, outputs)
+    return weights
 
 
 def _output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tensor, "P B A"]:
+    """Return the output layer, by `NarrowLinear` where that is faster: few columns, float32, not compiled."""
     weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
-    lowered = not x.is_meta and torch.is_autocast_enabled(x.device.type)  # a plan: torch knows no autocast there
-    if lowered or weight.shape[-1] >= NARROW:
+    in_autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)  # a plan: torch knows no autocast there
+    if in_autocast or weight.shape[-1] >= NARROW:
         return apply_linear(params, name, x)
     if torch.compiler.is_compiling():
         return torch.baddbmm(bias.unsqueeze(2), weight.mT, x.mT).mT

@@ -65,10 +65,10 @@ class OwnHost:
 
     def draw_(self, block: Float[Tensor, "E n"], start: Int[Tensor, " E"]) -> None:
         """Write the weights of a new network into each row: those of host e follow from `start[e]` alone."""
-        named = views(block, self.layout)
+        weights = views(block, self.layout)
         for host, seed in enumerate(start.tolist()):
             for name, value in make_network(self.build, self.images, seed).named_parameters():
-                named[name][host].copy_(value.detach())
+                weights[name][host].copy_(value.detach())
 
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
@@ -82,13 +82,13 @@ class OwnHost:
     ) -> Float[Tensor, "V N E K"]:
         """Return logits on the same images in evaluation mode, of each host as it is and without each slot's seed."""
         self.module.eval()
-        cut = self._cut(seeds, gates)
-        passes = [self._run(host, cut, gates, images, own=False)]
+        seed_params = self._cut(seeds, gates)
+        passes = [self._run(host, seed_params, gates, images, own=False)]
         for slot in range(len(seeds)):
             # A copy: the gates are the arena's own state.
             without = gates.alpha.clone()
             without[:, slot] = 0
-            passes.append(self._run(host, cut, gates._replace(alpha=without), images, own=False))
+            passes.append(self._run(host, seed_params, gates._replace(alpha=without), images, own=False))
         return torch.stack(passes)
 
     def _cut(self, seeds: Sequence[Params], gates: SlotGates) -> list[Params]:
@@ -97,16 +97,16 @@ class OwnHost:
 
     def _run(self, host: Params, seeds: list[Params], gates: SlotGates, images: Tensor, *, own: bool) -> Tensor:
         """Run images [.., P] through all hosts; `own` where each has images of its own, along axis 1."""
-        seen = self.images
-        shown = images.view(*images.shape[:-1], seen.channels, seen.height, seen.width)
+        spec = self.images
+        pictures = images.view(*images.shape[:-1], spec.channels, spec.height, spec.width)
 
         def one(host: Params, seeds: list[Params], alpha: Tensor, train: Tensor, x: Tensor) -> Tensor:
             with self._attach_seeds(seeds, alpha, train):
                 out: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
             return out
 
-        every = vmap(one, in_dims=(0, 0, 0, 0, 1 if own else None), out_dims=1)
-        out: Tensor = every(dict(host), seeds, gates.alpha, gates.train, shown)
+        run_all = vmap(one, in_dims=(0, 0, 0, 0, 1 if own else None), out_dims=1)
+        out: Tensor = run_all(dict(host), seeds, gates.alpha, gates.train, pictures)
         return out
 
     @contextmanager
@@ -116,6 +116,8 @@ class OwnHost:
         """Attach one host's seeds behind its slots, for as long as it computes."""
 
         def behind(slot: int, graft: Graft) -> Callable[[nn.Module, object, Tensor], Tensor]:
+            """Return a hook on a slot's layer that puts the slot's seed behind its output."""
+
             def hook(_: nn.Module, __: object, h: Tensor) -> Tensor:
                 z = graft.apply_seed(seeds[slot], seen_by_seed(h, train[slot]))
                 return after_slot(h, z, alpha=alpha[slot], train=train[slot])

@@ -62,16 +62,16 @@ class RecurrentPolicy:
     @cached_property
     def layout(self) -> Layout:
         """The weights, as they lie in the block's row."""
-        gates, seen = 4 * self.cells, self.hidden + self.cells
+        gates, features = 4 * self.cells, self.hidden + self.cells
         return Layout(
             linear("encoder", self.obs, self.hidden)
             | {
-                "gates.seen": Weight((self.hidden, gates), seen),
-                "gates.remembered": Weight((self.cells, gates), seen),
+                "gates.seen": Weight((self.hidden, gates), features),
+                "gates.remembered": Weight((self.cells, gates), features),
                 "gates.bias": Weight((gates,), 0),
-                "action.weight": Weight((seen, self.outputs), TIMID * seen),
+                "action.weight": Weight((features, self.outputs), TIMID * features),
                 "action.bias": Weight((self.outputs,), 0),
-                "value.weight": Weight((seen, 1), seen),
+                "value.weight": Weight((features, 1), features),
                 "value.bias": Weight((1,), 0),
             }
         )
@@ -91,9 +91,9 @@ class RecurrentPolicy:
             memory: memory before the first step.
             starts: where an episode begins, with an empty memory; None where none begins.
         """
-        seen = _apply(weights, "encoder", obs).tanh()
+        encoded = _apply(weights, "encoder", obs).tanh()
         # The observations' part of all T steps is one product; only the memory's part must wait for its turn.
-        gates = seen @ weights["gates.seen"] + weights["gates.bias"]
+        gates = encoded @ weights["gates.seen"] + weights["gates.bias"]
         output, cell = memory.unbind(0)
         outputs = []
         for t, row in enumerate(gates.unbind(0)):
@@ -105,7 +105,7 @@ class RecurrentPolicy:
             output = torch.sigmoid(show) * torch.tanh(cell)
             outputs.append(output)
         # The heads read the observation beside the memory, so that what needs no memory is learned without it.
-        features = torch.cat([seen, torch.stack(outputs)], dim=-1)
+        features = torch.cat([encoded, torch.stack(outputs)], dim=-1)
         value = _apply(weights, "value", features).squeeze(-1)
         return PolicyOutput(_apply(weights, "action", features), value, torch.stack([output, cell]))
 
@@ -128,16 +128,16 @@ class FeedForwardPolicy:
     @cached_property
     def layout(self) -> Layout:
         """The weights, as they lie in the block's row."""
-        named: dict[str, Weight] = {}
+        weights: dict[str, Weight] = {}
         widths = (self.obs, *self.layers)
         for net, outputs, shy in (("action", self.outputs - self.free, TIMID), ("value", 1, 1 / UNIT)):
-            for at, (inputs, width) in enumerate(pairwise(widths)):
+            for layer, (inputs, width) in enumerate(pairwise(widths)):
                 # Hidden layers double the variance for tanh; the value head keeps it, the action head starts near 0.
-                named[f"{net}.{at}.weight"] = Weight((inputs, width), inputs / (2 * UNIT))
-                named[f"{net}.{at}.bias"] = Weight((width,), 0)
-            named[f"{net}.weight"] = Weight((widths[-1], outputs), shy * widths[-1])
-            named[f"{net}.bias"] = Weight((outputs,), 0)
-        return Layout(named | ({"free": Weight((self.free,), 0)} if self.free else {}))
+                weights[f"{net}.{layer}.weight"] = Weight((inputs, width), inputs / (2 * UNIT))
+                weights[f"{net}.{layer}.bias"] = Weight((width,), 0)
+            weights[f"{net}.weight"] = Weight((widths[-1], outputs), shy * widths[-1])
+            weights[f"{net}.bias"] = Weight((outputs,), 0)
+        return Layout(weights | ({"free": Weight((self.free,), 0)} if self.free else {}))
 
     def __call__(
         self,
@@ -148,17 +148,17 @@ class FeedForwardPolicy:
     ) -> PolicyOutput:
         """Run T steps, each by itself."""
         rows = obs.flatten(0, 1)
-        given, value = self.choose(weights, rows), self._net(weights, "value", rows)
-        return PolicyOutput(given.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
+        outputs, value = self.choose(weights, rows), self._net(weights, "value", rows)
+        return PolicyOutput(outputs.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
     def choose(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
         """Return the actor's outputs alone."""
-        given = self._net(weights, "action", obs)
-        return torch.cat([given, weights["free"].expand(given.shape[0], -1)], dim=-1) if self.free else given
+        outputs = self._net(weights, "action", obs)
+        return torch.cat([outputs, weights["free"].expand(outputs.shape[0], -1)], dim=-1) if self.free else outputs
 
     def _net(self, weights: Weights, net: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B _"]:
-        for at in range(len(self.layers)):
-            x = torch.addmm(weights[f"{net}.{at}.bias"], x, weights[f"{net}.{at}.weight"]).tanh()
+        for layer in range(len(self.layers)):
+            x = torch.addmm(weights[f"{net}.{layer}.bias"], x, weights[f"{net}.{layer}.weight"]).tanh()
         return torch.addmm(weights[f"{net}.bias"], x, weights[f"{net}.weight"])
 
 
@@ -181,9 +181,9 @@ def build_statistics(obs: int, measures: Sequence[int], device: torch.device) ->
     }
     if len(measures) == obs:
         return statistics
-    measured = torch.zeros(obs, dtype=torch.bool)
-    measured[list(measures)] = True
-    return statistics | {MEASURED: measured.to(device)}
+    is_measure = torch.zeros(obs, dtype=torch.bool)
+    is_measure[list(measures)] = True
+    return statistics | {MEASURED: is_measure.to(device)}
 
 
 def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:

@@ -31,23 +31,23 @@ class SlotGates(NamedTuple):
 
 def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[Tensor, "B E F"]:
     """Return the features as the seed sees them: the same numbers, whose gradient stops where `train` is 1."""
-    seen: Tensor = _ScaledGradient.apply(h, train)  # type: ignore[no-untyped-call]  # torch's own
-    return seen
+    features: Tensor = _ScaledGradient.apply(h, train)  # type: ignore[no-untyped-call]  # torch's own
+    return features
 
 
 def blend_seed(
     h: Float[Tensor, "B E F"], z: Float[Tensor, "B E F"], *, alpha: Float[Tensor, " E"], train: Float[Tensor, " E"]
 ) -> Float[Tensor, "B E F"]:
     """Return the features after the slot (see the formula above). No gradient reaches the gates."""
-    mixed: Tensor = _BlendedSeed.apply(h, z, alpha, train)  # type: ignore[no-untyped-call]  # torch's own
-    return mixed
+    features: Tensor = _BlendedSeed.apply(h, z, alpha, train)  # type: ignore[no-untyped-call]  # torch's own
+    return features
 
 
 def seen_by_seed(h: Tensor, train: Tensor) -> Tensor:
     """Return `seed_input` of one host, in operations that `torch.func.vmap` can stack."""
-    stopped = h.detach()
+    constant = h.detach()
     # h - stopped is exactly 0: the value stays h, and the gradient alone is scaled.
-    return stopped + (1 - train) * (h - stopped)
+    return constant + (1 - train) * (h - constant)
 
 
 def after_slot(h: Tensor, z: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:

@@ -50,13 +50,13 @@ class Layout:
 
 def views(block: Tensor, layout: Layout) -> dict[str, Tensor]:
     """Return the weights of all members by name, each [P, *shape], sharing the storage of `block` [P, n]."""
-    named, at = {}, 0
+    weights, start = {}, 0
     for name, weight in layout.weights.items():
         size = prod(weight.shape)
         # `view` and not `reshape`, which may copy: writing to a weight must write to the block.
-        named[name] = block[:, at : at + size].view(len(block), *weight.shape)
-        at += size
-    return named
+        weights[name] = block[:, start : start + size].view(len(block), *weight.shape)
+        start += size
+    return weights
 
 
 def join_weights(named: Mapping[str, Tensor], layout: Layout) -> Tensor:
@@ -67,11 +67,11 @@ def join_weights(named: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """
     rows = []
     for name, weight in layout.weights.items():
-        found = named.get(name)
-        if found is None or tuple(found.shape) != weight.shape or found.dtype != torch.float32:
-            has = "missing" if found is None else f"{found.dtype} {list(found.shape)}"
+        tensor = named.get(name)
+        if tensor is None or tuple(tensor.shape) != weight.shape or tensor.dtype != torch.float32:
+            has = "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
             raise ValueError(f"the weight {name} is {has}: wanted is torch.float32 {list(weight.shape)}")
-        rows.append(found.flatten())
+        rows.append(tensor.flatten())
     return torch.cat(rows)[None]
 
 

@@ -68,10 +68,10 @@ class Student:
     def policy(self) -> RecurrentPolicy | FeedForwardPolicy:
         """The network behind the reading of an observation."""
         config, actions = self.config, self.actions
-        read = config.width if self.sees_tokens else self.obs[0]
+        inputs = config.width if self.sees_tokens else self.obs[0]
         if not config.memory:
-            return FeedForwardPolicy(obs=read, layers=config.layers, outputs=actions.outputs, free=actions.free)
-        return RecurrentPolicy(obs=read, hidden=config.hidden, cells=config.memory, outputs=actions.outputs)
+            return FeedForwardPolicy(obs=inputs, layers=config.layers, outputs=actions.outputs, free=actions.free)
+        return RecurrentPolicy(obs=inputs, hidden=config.hidden, cells=config.memory, outputs=actions.outputs)
 
     @cached_property
     def layout(self) -> Layout:
@@ -92,8 +92,8 @@ class Student:
             return stretch_columns(weights, symlog(obs)) if self.measures else symlog(obs)
         bags = token_rows(obs, self.config.rows, self.padding).flatten(0, 1)
         # Padding adds nothing and gets no gradient: the table has one row more for it.
-        summed = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
-        return functional.layer_norm(summed, summed.shape[-1:]).relu().view(*obs.shape[:2], -1)
+        row_sums = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
+        return functional.layer_norm(row_sums, row_sums.shape[-1:]).relu().view(*obs.shape[:2], -1)
 
     def choose(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
@@ -111,8 +111,8 @@ class Student:
         if isinstance(self.policy, FeedForwardPolicy):
             with bfloat16_autocast(memory.device, wanted=self.lowered):
                 return StudentStep(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
-        seen = self._apply_policy(weights, read, memory, starts.unsqueeze(0))
-        return StudentStep(seen.logits[0], seen.value[0], seen.memory)
+        output = self._apply_policy(weights, read, memory, starts.unsqueeze(0))
+        return StudentStep(output.logits[0], output.value[0], output.memory)
 
     def __call__(
         self,
@@ -127,9 +127,10 @@ class Student:
     def _apply_policy(
         self, weights: Weights, read: Tensor, memory: Float[Tensor, "2 B M"], starts: Tensor
     ) -> PolicyOutput:
+        """Return the policy's output on embedded observations, in the precision of `memory`."""
         with bfloat16_autocast(memory.device, wanted=self.lowered):
-            seen = self.policy(weights, read, memory, starts)
-        return PolicyOutput(*(each.to(memory.dtype) for each in (seen.logits, seen.value, seen.memory)))
+            output = self.policy(weights, read, memory, starts)
+        return PolicyOutput(*(tensor.to(memory.dtype) for tensor in (output.logits, output.value, output.memory)))
 
 
 def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tensor, "*N K"]:
@@ -145,8 +146,8 @@ def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Te
     position, feature, value = tokens.long().unbind(-1)
     word = (position << 16 | feature << 8 | value) + 1
     # A multiplicative hash is best in the top bits of its low word. 25 bits times 32 fit into int64.
-    hashed = (word * FIBONACCI & (1 << WORD) - 1) >> WORD - (rows.bit_length() - 1)
-    return hashed.masked_fill_(position == padding, rows)
+    row = (word * FIBONACCI & (1 << WORD) - 1) >> WORD - (rows.bit_length() - 1)
+    return row.masked_fill_(position == padding, rows)
 
 
 def symlog(x: Tensor) -> Tensor:

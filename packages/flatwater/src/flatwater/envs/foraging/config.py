@@ -37,8 +37,9 @@ class ForagingConfig:
     """Reward for a delivery."""
 
     def __post_init__(self) -> None:
-        inside = (self.size - 2) ** 2
-        placed = self.mines + self.depots + self.walls + self.agents
-        wanted = f"large enough for {placed} mines, depots, walls and agents inside: {inside} cells are there"
-        require(placed <= inside, "foraging.size", self.size, wanted)
+        """Check that the map has room for all objects inside its wall, and that the view has a middle."""
+        cells = (self.size - 2) ** 2
+        objects = self.mines + self.depots + self.walls + self.agents
+        expected = f"large enough for {objects} mines, depots, walls and agents inside: {cells} cells are there"
+        require(objects <= cells, "foraging.size", self.size, expected)
         require(self.window % 2 == 1, "foraging.window", self.window, f"odd, 3 to {WIDEST}")

@@ -27,20 +27,21 @@ class Game:
     """A foraging game, compiled once; `begin` builds a simulator for each episode."""
 
     def __init__(self, config: ForagingConfig) -> None:
+        """Compile the rules once; each episode shuffles the same objects over the cells inside the wall."""
         self.tokens = max(config.tokens, most_tokens(config))
         """Tokens that a simulator has room for, for each agent: it stops where an observation does not fit."""
         rules = _rules(config, self.tokens)
         self._size = config.size
         self._compiled, agents = _compile_rules(rules)
-        inside = (config.size - 2) ** 2
+        cells = (config.size - 2) ** 2
         counts = {MINE: config.mines, DEPOT: config.depots, WALL: config.walls}
-        placed = [name for name, count in counts.items() for _ in range(count)] + agents
-        self._cells = np.array(placed + [EMPTY] * (inside - len(placed)), dtype=object)
+        objects = [name for name, count in counts.items() for _ in range(count)] + agents
+        self._cells = np.array(objects + [EMPTY] * (cells - len(objects)), dtype=object)
         self.actions = tuple(action.name for action in rules.actions.actions())
         ids = rules.id_map()
         self.features = {feature.name: int(feature.id) for feature in ids.features()}
         """Numbers of the features in tokens, by name."""
-        self.tags = {name.removeprefix("type:"): at for at, name in enumerate(ids.tag_names())}
+        self.tags = {name.removeprefix("type:"): number for number, name in enumerate(ids.tag_names())}
         """Values of the feature `tag`, by the name of the object."""
 
     def begin(self, seed: int) -> MettaGrid:
@@ -67,13 +68,14 @@ def most_tokens(config: ForagingConfig) -> int:
 def most_of_the_border(config: ForagingConfig) -> int:
     """Return how many cells of the wall around the map are in sight at once, at most."""
     size, radius = config.size, config.window // 2
-    spans = [(min(at, radius) + min(size - 1 - at, radius) + 1, at, size - 1 - at) for at in range(1, size - 1)]
-    seen = [(span, (before <= radius) + (after <= radius)) for span, before, after in spans]
+    spans = [(min(row, radius) + min(size - 1 - row, radius) + 1, row, size - 1 - row) for row in range(1, size - 1)]
+    wall_sides = [(span, (before <= radius) + (after <= radius)) for span, before, after in spans]
     # Rows of wall by columns in sight, columns of wall by rows in sight, less the corners that are in both.
-    return max(high * across + wide * down - high * wide for down, high in seen for across, wide in seen)
+    return max(high * across + wide * down - high * wide for down, high in wall_sides for across, wide in wall_sides)
 
 
 def _rules(config: ForagingConfig, tokens: int) -> GameConfig:
+    """Return the game for the simulator: agents carry one ore at a time from mines to depots, and are paid there."""
     return GameConfig(
         num_agents=config.agents,
         max_steps=config.steps,

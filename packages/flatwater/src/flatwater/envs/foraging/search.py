@@ -41,6 +41,7 @@ class SearchTeacher:
     """A `Teacher` that takes the shortest way in sight; it remembers two places, a goal and a heading per agent."""
 
     def __init__(self, world: ForagingWorld) -> None:
+        """Allocate each agent's memory, N = envs * agents; cells are numbered row by row, border included."""
         self._spaces = world.spaces
         agents = self._spaces.envs * self._spaces.agents
         self._eyes = _TokenReader(world)
@@ -51,8 +52,8 @@ class SearchTeacher:
         self._move = np.array([self._spaces.actions.index(name) for name in names])
         self._beside = self._middle + np.array([row * self._side + column for row, column in SIDES.values()])
         """The cells around the agent, one for each move."""
-        at = np.arange(self._side, dtype=np.int16) - self._side // 2
-        self._row, self._column = np.repeat(at, self._side), np.tile(at, self._side)
+        offset = np.arange(self._side, dtype=np.int16) - self._side // 2
+        self._row, self._column = np.repeat(offset, self._side), np.tile(offset, self._side)
         self._reach = (world.window // 2 + 1, 2 * world.window)
         """Cells to a goal: the least, which is out of sight, and an upper bound that is not reached."""
         number = np.arange(agents) % self._spaces.agents
@@ -79,16 +80,16 @@ class SearchTeacher:
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:
         """Write the first move of each agent's way."""
-        seen = self._eyes.read_tokens(obs.reshape(len(self._heading), *self._spaces.obs))
-        self._remember_(seen)
-        wanted = np.where(seen.carries, DEPOT, MINE)[:, None]
-        targets = seen.cells == wanted
+        view = self._eyes.read_tokens(obs.reshape(len(self._heading), *self._spaces.obs))
+        self._remember_(view)
+        target_kind = np.where(view.carries, DEPOT, MINE)[:, None]
+        targets = view.cells == target_kind
         blind = ~targets.any(1)
-        self._head_for_(targets, blind, seen)
-        side = first_cell_reached(targets, seen.cells == ELSEWHERE, self._beside, self._prefers, self._side)
-        lost = np.flatnonzero(side < 0)
-        self._explore_elsewhere_(lost)
-        side[lost] = TOWARDS[self._heading[lost]]
+        self._head_for_(targets, blind, view)
+        side = first_cell_reached(targets, view.cells == ELSEWHERE, self._beside, self._prefers, self._side)
+        lost_agents = np.flatnonzero(side < 0)
+        self._explore_elsewhere_(lost_agents)
+        side[lost_agents] = TOWARDS[self._heading[lost_agents]]
         actions_out[...] = self._move[side].reshape(actions_out.shape)
 
     def _remember_(self, seen: AgentView) -> None:
@@ -97,13 +98,13 @@ class SearchTeacher:
         self._place -= seen.shift[:, None]
         self._goal -= seen.shift
         away = np.abs(self._row) + np.abs(self._column)
-        for at, kind in enumerate((MINE, DEPOT)):
+        for row, kind in enumerate((MINE, DEPOT)):
             distance = np.where(seen.cells == kind, away, NOWHERE)
             nearest = distance.argmin(1)
             sees = distance[np.arange(len(nearest)), nearest] < NOWHERE
-            self._place[sees, at, 0] = self._row[nearest[sees]]
-            self._place[sees, at, 1] = self._column[nearest[sees]]
-            self._knows[sees, at] = True
+            self._place[sees, row, 0] = self._row[nearest[sees]]
+            self._place[sees, row, 1] = self._column[nearest[sees]]
+            self._knows[sees, row] = True
 
     def _head_for_(self, targets: Array, blind: Array, seen: AgentView) -> None:
         """Give agents without a target in sight the cell within reach that is nearest to its known place, or to a goal.
@@ -114,17 +115,17 @@ class SearchTeacher:
         self._patience[~blind] = self._longest
         if not blind.any():
             return
-        agents, wanted = np.flatnonzero(blind), seen.carries[blind].astype(np.int64)
-        knows = self._knows[agents, wanted]
-        place = np.where(knows[:, None], self._place[agents, wanted], self._goal[agents])
-        distance = np.abs(self._row - place[:, :1]) + np.abs(self._column - place[:, 1:])
+        agents, target = np.flatnonzero(blind), seen.carries[blind].astype(np.int64)
+        knows = self._knows[agents, target]
+        goal = np.where(knows[:, None], self._place[agents, target], self._goal[agents])
+        distance = np.abs(self._row - goal[:, :1]) + np.abs(self._column - goal[:, 1:])
         distance[~reachable_cells(seen.cells[agents] == ELSEWHERE, self._middle, self._side)] = NOWHERE
         nearest = distance.argmin(1)
         targets[agents, nearest] = True
-        is_nearer = distance[np.arange(len(agents)), nearest] < np.abs(place).sum(1)
+        is_nearer = distance[np.arange(len(agents)), nearest] < np.abs(goal).sum(1)
         self._patience[agents] -= 1
         gives_up = ~is_nearer | (self._patience[agents] < 0)
-        self._knows[agents[gives_up], wanted[gives_up]] = False
+        self._knows[agents[gives_up], target[gives_up]] = False
         self._explore_elsewhere_(agents[gives_up])
 
     def _explore_elsewhere_(self, which: Array) -> None:
@@ -135,9 +136,9 @@ class SearchTeacher:
         # uint64 wraps on purpose: the generator is taken modulo 2^64.
         self._dice[which] = self._dice[which] * DICE[0] + DICE[1]
         # The upper half: the low bits of such a generator repeat soon.
-        drawn = (self._dice[which] >> 32).astype(np.int64)
-        self._heading[which] = drawn % len(COMPASS)
-        far = self._reach[0] + drawn // len(COMPASS) % (self._reach[1] - self._reach[0])
+        number = (self._dice[which] >> 32).astype(np.int64)
+        self._heading[which] = number % len(COMPASS)
+        far = self._reach[0] + number // len(COMPASS) % (self._reach[1] - self._reach[0])
         self._goal[which] = COMPASS[self._heading[which]] * far[:, None]
 
 
@@ -145,6 +146,7 @@ class _TokenReader:
     """A reader of cells, ore and movement from tokens."""
 
     def __init__(self, world: ForagingWorld) -> None:
+        """Build look-up tables from a token's bytes to cells and kinds; a view has a border of one cell around it."""
         side, spaces = world.window + 2, world.spaces
         self._features = world.features
         self._cell = np.zeros(PADDING + 1, np.int64)
@@ -172,8 +174,8 @@ class _TokenReader:
         cells[:, 0] = WALL
         has_ore = (feature == self._features["inv:ore"]) & (position == self._middle) & (value > 0)
         action = np.where(feature == self._features["last_action"], value, 0).max(1)
-        moved = ((feature == self._features["last_action_move"]) & (value == 1)).any(1)
-        return AgentView(cells, has_ore.any(1), self._steps[action] * moved[:, None])
+        has_moved = ((feature == self._features["last_action_move"]) & (value == 1)).any(1)
+        return AgentView(cells, has_ore.any(1), self._steps[action] * has_moved[:, None])
 
 
 def first_cell_reached(targets: Array, free: Array, beside: Array, prefers: Array, side: int) -> Array:
@@ -192,20 +194,20 @@ def first_cell_reached(targets: Array, free: Array, beside: Array, prefers: Arra
     rows = _wave_fronts(targets, free, side)
     agents, cells = targets.shape
     bit = (np.arange(agents) * cells)[:, None] + beside
-    packed = _pack_bits(rows, targets.size)
+    packed_rows = _pack_bits(rows, targets.size)
     # A wave never recedes: the rows in which a cell's bit is set tell when it was reached.
-    steps = len(rows) - (packed[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
+    steps = len(rows) - (packed_rows[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
     # Preferences are 1 to 4, so that they decide between equal steps alone.
-    first = (steps * 8 - prefers).argmin(1)
-    return np.where(steps.min(1) < len(rows), first, -1)
+    nearest = (steps * 8 - prefers).argmin(1)
+    return np.where(steps.min(1) < len(rows), nearest, -1)
 
 
 def reachable_cells(free: Array, middle: int, side: int) -> Array:
     """Return the cells of `free` that agents in the cell `middle` can reach, bool [N, C]."""
     start = np.zeros_like(free)
     start[:, middle] = True
-    last = _pack_bits(_wave_fronts(start, free, side)[-1:], free.size)[0]
-    return np.unpackbits(last, count=free.size, bitorder="little").reshape(free.shape).view(np.bool_) & free
+    final_front = _pack_bits(_wave_fronts(start, free, side)[-1:], free.size)[0]
+    return np.unpackbits(final_front, count=free.size, bitorder="little").reshape(free.shape).view(np.bool_) & free
 
 
 def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
@@ -214,11 +216,11 @@ def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
     All cells of all agents are bits of one integer, so a step of all waves is four shifts of it.
     """
     rows: list[int] = []
-    reached, passable = _bits(start), _bits(start | free)
-    while not rows or reached != rows[-1]:
-        rows.append(reached)
+    front, passable = _bits(start), _bits(start | free)
+    while not rows or front != rows[-1]:
+        rows.append(front)
         # The border is not passable, so no shift carries a bit into the next row, or to another agent.
-        reached = (reached | reached << 1 | reached >> 1 | reached << side | reached >> side) & passable
+        front = (front | front << 1 | front >> 1 | front << side | front >> side) & passable
     return rows
 
 

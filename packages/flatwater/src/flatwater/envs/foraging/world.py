@@ -22,6 +22,7 @@ class ForagingWorld:
     """
 
     def __init__(self, config: ForagingConfig, envs: int) -> None:
+        """Allocate the simulators' buffers; an environment has no simulator until its first `begin_`."""
         game = _game(config)
         self.features, self.tags = game.features, game.tags
         """Numbers in tokens, by name: of features, and of the contents of a cell."""
@@ -71,11 +72,12 @@ class ForagingWorld:
 
 
 def _game(config: ForagingConfig) -> "Game":
+    """Return the compiled game, or say which package it lacks."""
     try:
         from flatwater.envs.foraging.game import Game  # noqa: PLC0415  (imports mettagrid: an extra, and a second)
-    except ModuleNotFoundError as missing:
+    except ModuleNotFoundError as error:
         raise ConfigError(
-            f"the world `forage` needs {missing.name}, which is not installed: pip install 'flatwater[teach]' "
+            f"the world `forage` needs {error.name}, which is not installed: pip install 'flatwater[teach]' "
             "(with Python 3.11 or 3.12: mettagrid has wheels for no other)"
-        ) from missing
+        ) from error
     return Game(config)

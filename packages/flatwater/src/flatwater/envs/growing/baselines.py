@@ -62,9 +62,9 @@ def heuristic_policy(
     action[:, BLUEPRINT] = 0
     # Reversed, as the last one written counts: an ADVANCE goes before all else.
     for operation, possible in reversed(ready.items()):
-        chosen = possible.any(1)
-        action[:, OPERATION] = torch.where(chosen, int(operation), action[:, OPERATION])
-        action[:, SLOT] = torch.where(chosen, possible.int().argmax(1), action[:, SLOT])
+        is_ready = possible.any(1)
+        action[:, OPERATION] = torch.where(is_ready, int(operation), action[:, OPERATION])
+        action[:, SLOT] = torch.where(is_ready, possible.int().argmax(1), action[:, SLOT])
     # A ramp of middle length: alpha 1 at once would hand the host a layer that it has not met.
     is_advance = action[:, OPERATION] == Operation.ADVANCE
     action[:, TEMPO] = is_advance * min(1, len(envs.tables.paces) - 1)

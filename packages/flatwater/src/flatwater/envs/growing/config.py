@@ -66,6 +66,7 @@ class LifecycleConfig:
     """Steps for which a pruned slot stays closed."""
 
     def __post_init__(self) -> None:
+        """Check the numbers of choices: each is a head of the policy with as many outputs."""
         for name in ("alpha_targets", "tempos"):
             choices = len(getattr(self, name))
             require(

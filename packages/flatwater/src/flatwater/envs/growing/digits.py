@@ -24,16 +24,16 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE).permutation(len(images))
     train, valid = order[:TRAINING], order[TRAINING : TRAINING + VALIDATION]
-    shown = images.reshape(-1, 8, 8) / BRIGHTEST
-    return shown[train], labels[train], shown[valid], labels[valid]
+    pixels = images.reshape(-1, 8, 8) / BRIGHTEST
+    return pixels[train], labels[train], pixels[valid], labels[valid]
 
 
 def _read() -> tuple[np.ndarray, np.ndarray]:
     """Return brightnesses [1797, 64], and classes: a row of the file is an image, its class last."""
-    found = find_spec("sklearn")
-    if found is None or found.origin is None:
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
         raise ConfigError(
             "task = 'digits': they come with scikit-learn, which is not installed: pip install scikit-learn"
         )
-    rows = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     return rows[:, :-1], rows[:, -1].astype(np.int64)

@@ -44,8 +44,10 @@ def fit_hosts_(
     parts, layouts = (host, *seeds), (net.layout, *net.seeds)
     # The step of an arena runs without gradients; here alone they are taken.
     with torch.enable_grad():
-        own, *grown = weights = [graph_weights(*pair) for pair in zip(parts, layouts, strict=True)]
-        loss = host_losses(net.logits(own, grown, gates, task.train_images[rows]), task.train_labels[rows]).sum()
+        host_weights, *seed_weights = weights = [graph_weights(*pair) for pair in zip(parts, layouts, strict=True)]
+        loss = host_losses(
+            net.logits(host_weights, seed_weights, gates, task.train_images[rows]), task.train_labels[rows]
+        ).sum()
     write_gradients_(parts, layouts, weights, loss)
     step_optimizer_(host, lr=config.lr, learns=torch.ones_like(learns[:, 0]))
     for slot, seed in enumerate(seeds):
@@ -54,16 +56,16 @@ def fit_hosts_(
 
 def host_losses(logits: Float[Tensor, "B E K"], labels: Int[Tensor, "B E"]) -> Float[Tensor, " E"]:
     """Return the mean cross-entropy of each host."""
-    each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-    return each.view(labels.shape).mean(0)
+    losses = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    return losses.view(labels.shape).mean(0)
 
 
 def validate_hosts(
     host: StackedWeights, seeds: Sequence[StackedWeights], net: Host, gates: SlotGates, task: Task
 ) -> ValidationResult:
     """Run all validation images through every host, with all its seeds and without each of them, in one pass."""
-    named = [views(seed.weights, layout) for seed, layout in zip(seeds, net.seeds, strict=True)]
-    logits = net.ablations(views(host.weights, net.layout), named, gates, task.valid_images)
+    seed_weights = [views(seed.weights, layout) for seed, layout in zip(seeds, net.seeds, strict=True)]
+    logits = net.ablations(views(host.weights, net.layout), seed_weights, gates, task.valid_images)
     # Expanded, not copied: all hosts are validated on the same labels.
     labels = task.valid_labels[:, None].expand(logits.shape[1:3])
     accuracy = (logits.argmax(-1) == labels).float().mean(1)

@@ -122,12 +122,12 @@ def possible_operations(slots: Slots, tables: LifecycleTables, config: Lifecycle
     operation = possible.any(-1)
     operation[:, Operation.WAIT] = True
     matters = tables.relevant & operation[..., None]
-    given = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
+    masks = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
     for head, choices in list(enumerate(head_sizes(config, slots.stage.shape[1])))[SLOT:]:
         numbers = torch.arange(choices, device=operation.device)
         some = possible if head == SLOT else numbers >= 0
-        given[HEADS[head]] = torch.where(matters[..., head, None], some, numbers == 0)
-    return OperationMasks(operation, given)
+        masks[HEADS[head]] = torch.where(matters[..., head, None], some, numbers == 0)
+    return OperationMasks(operation, masks)
 
 
 def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, "E 5"]) -> OperationEffect:
@@ -139,23 +139,23 @@ def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, 
         action: columns as in `HEADS`, each within its head's choices. Impossible operations do nothing.
     """
     operation, slot = action[:, OPERATION, None], action[:, SLOT, None]
-    chosen = torch.arange(slots.stage.shape[1], device=action.device) == slot
+    is_chosen = torch.arange(slots.stage.shape[1], device=action.device) == slot
     leads_to = tables.by_operation[operation, slots.stage]
-    acted = chosen & (leads_to >= 0)
+    is_acted_on = is_chosen & (leads_to >= 0)
     is_germinate, is_target = operation == Operation.GERMINATE, operation == Operation.SET_ALPHA_TARGET
-    germinated, pruned = acted & is_germinate, acted & (operation == Operation.PRUNE)
-    sets_pace = acted & tables.relevant[operation, TEMPO]
+    is_germinated, is_pruned = is_acted_on & is_germinate, is_acted_on & (operation == Operation.PRUNE)
+    sets_pace = is_acted_on & tables.relevant[operation, TEMPO]
 
     # Before time passes, so that a new seed has its blueprint and target from its first step on.
-    write_where_(slots.blueprint, germinated, action[:, BLUEPRINT, None])
-    write_where_(slots.alpha_target, germinated, tables.alpha_targets[-1])
-    write_where_(slots.alpha_target, acted & is_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
+    write_where_(slots.blueprint, is_germinated, action[:, BLUEPRINT, None])
+    write_where_(slots.alpha_target, is_germinated, tables.alpha_targets[-1])
+    write_where_(slots.alpha_target, is_acted_on & is_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
     write_where_(slots.pace, sets_pace, tables.paces[action[:, TEMPO, None]])
-    slots.germinations.add_(germinated)
-    pass_time_(slots, tables, acted=acted, leads_to=leads_to)
-    slots.alpha.masked_fill_(pruned, 0)
-    success = acted.any(1) | (operation[:, 0] == Operation.WAIT)
-    return OperationEffect(success, germinated, pruned)
+    slots.germinations.add_(is_germinated)
+    pass_time_(slots, tables, acted=is_acted_on, leads_to=leads_to)
+    slots.alpha.masked_fill_(is_pruned, 0)
+    success = is_acted_on.any(1) | (operation[:, 0] == Operation.WAIT)
+    return OperationEffect(success, is_germinated, is_pruned)
 
 
 def pass_time_(
@@ -163,16 +163,16 @@ def pass_time_(
 ) -> None:
     """Move alphas and stages on by one step, or to the stage that the operation leads to."""
     is_blending = (slots.stage == SlotStage.BLENDING) & ~acted
-    way = slots.alpha_target - slots.alpha
-    moved = slots.alpha + torch.minimum(way.abs(), slots.pace) * way.sign()
+    rest = slots.alpha_target - slots.alpha
+    alpha = slots.alpha + torch.minimum(rest.abs(), slots.pace) * rest.sign()
     # Rounding must not keep a ramp of six sixths from its end.
-    moved = torch.where(way.abs() <= slots.pace * (1 + 1e-4), slots.alpha_target, moved)
-    write_where_(slots.alpha, is_blending, moved)
+    alpha = torch.where(rest.abs() <= slots.pace * (1 + 1e-4), slots.alpha_target, alpha)
+    write_where_(slots.alpha, is_blending, alpha)
 
-    over = torch.where(
+    is_over = torch.where(
         is_blending, slots.alpha == slots.alpha_target, slots.in_stage + 1 >= tables.patience[slots.stage]
     )
-    stage = torch.where(acted, leads_to, torch.where(over, tables.by_time[slots.stage], slots.stage))
+    stage = torch.where(acted, leads_to, torch.where(is_over, tables.by_time[slots.stage], slots.stage))
     slots.in_stage.add_(1).masked_fill_((stage != slots.stage) | acted, 0)
     slots.stage.copy_(stage)
     slots.age.add_(1).mul_(tables.hosted[stage] & (leads_to_seed(leads_to, acted)))

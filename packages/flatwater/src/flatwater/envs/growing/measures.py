@@ -49,17 +49,17 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
     def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device).fill_(0)
 
-    each = (hosts, slots)
+    per_slot = (hosts, slots)
     return Measures(
         loss=zeros(hosts, history),
         accuracy=zeros(hosts, history),
         validations=zeros(hosts, dtype=torch.int64),
-        contribution=zeros(*each),
-        before=zeros(*each),
-        contributions=zeros(*each, dtype=torch.int64),
-        grad_norm=zeros(*each),
-        graded=zeros(*each, dtype=torch.bool),
-        started_from=zeros(*each),
+        contribution=zeros(*per_slot),
+        before=zeros(*per_slot),
+        contributions=zeros(*per_slot, dtype=torch.int64),
+        grad_norm=zeros(*per_slot),
+        graded=zeros(*per_slot, dtype=torch.bool),
+        started_from=zeros(*per_slot),
         good_loss=zeros(hosts).fill_(torch.inf),
         rollbacks=zeros(hosts, dtype=torch.int64),
         rolled_back=zeros(hosts, dtype=torch.bool),
@@ -80,9 +80,15 @@ def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: O
     measures.success.copy_(changed.success)
     # Before the step trains the host: the seed is judged by what the host was without it.
     write_where_(measures.started_from, changed.germinated, last_accuracy(measures)[:, None])
-    anew = changed.germinated | changed.pruned
-    for known in (measures.contribution, measures.before, measures.contributions, measures.grad_norm, measures.graded):
-        known.masked_fill_(anew, 0)
+    is_new = changed.germinated | changed.pruned
+    for measure in (
+        measures.contribution,
+        measures.before,
+        measures.contributions,
+        measures.grad_norm,
+        measures.graded,
+    ):
+        measure.masked_fill_(is_new, 0)
 
 
 def is_good(measures: Measures, worth: ValidationResult, spike: float) -> Bool[Tensor, " E"]:
@@ -115,6 +121,6 @@ def note_worth_(
 
 def note_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, learnt: Bool[Tensor, "E S"]) -> None:
     """Record the gradients' norms, where a seed has learned and the norm is a number."""
-    known = learnt & norm.isfinite()
-    write_where_(measures.grad_norm, known, norm)
-    measures.graded.logical_or_(known)
+    is_finite = learnt & norm.isfinite()
+    write_where_(measures.grad_norm, is_finite, norm)
+    measures.graded.logical_or_(is_finite)

@@ -38,13 +38,13 @@ def host_observation(
 def host_columns(step: Int[Tensor, " E"], slots: Slots, measures: Measures, config: GrowingConfig) -> Tensor:
     """Return the share of the episode that is over; losses (log1p), accuracies; slots by stage; the last operation."""
     back = torch.arange(config.history, device=step.device)
-    known = (back < measures.validations[:, None]).float()
+    is_known = (back < measures.validations[:, None]).float()
     by_stage = one_hot(slots.stage, len(SlotStage)).float().mean(1)
     # Before the first step there was no operation, not even WAIT.
     operation = one_hot(measures.operation, len(Operation)) * (step > 0)[:, None]
     flags = torch.stack((step / config.steps, measures.success.float(), measures.rolled_back.float()), 1)
     # log1p keeps even a loss of 10^4 at the order of 10.
-    return torch.cat((flags, measures.loss.log1p(), measures.accuracy, known, by_stage, operation), 1)
+    return torch.cat((flags, measures.loss.log1p(), measures.accuracy, is_known, by_stage, operation), 1)
 
 
 def slot_columns(
@@ -54,14 +54,14 @@ def slot_columns(
     has_seed = tables.hosted[slots.stage]
     # Blueprint 0 is also that of an empty slot, which shows none.
     blueprint = one_hot(slots.blueprint, BLUEPRINTS) * has_seed[..., None]
-    changed = measures.contributions > 1
+    has_change = measures.contributions > 1
     columns = (
         slots.alpha,
         slots.alpha_target * has_seed,
         measures.contribution,
         (measures.contributions > 0).float(),
-        (measures.contribution - measures.before) * changed,
-        changed.float(),
+        (measures.contribution - measures.before) * has_change,
+        has_change.float(),
         slots.age / config.steps,
         measures.grad_norm.log1p(),
         measures.graded.float(),

@@ -59,46 +59,47 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
     """
     if name is None:
         return build_host(config, images)
-    given = f"host = {short_repr(name)}"
+    subject = f"host = {short_repr(name)}"
     if ":" not in name:
-        raise ConfigError(f"{given}: must be package.module:Class. The hosts that ship are named by env.host.kind")
-    build = find_object(name, given=f"{given}: it", wanted="package.module:Class of a torch.nn.Module")
+        raise ConfigError(f"{subject}: must be package.module:Class. The hosts that ship are named by env.host.kind")
+    build = find_object(name, given=f"{subject}: it", wanted="package.module:Class of a torch.nn.Module")
     try:
         return _try_host(build, images, config.rank, device)
-    except ConfigError as wrong:
-        raise ConfigError(f"{given}: {wrong}") from wrong
+    except ConfigError as error:
+        raise ConfigError(f"{subject}: {error}") from error
 
 
 def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
+    """Make three networks of the class, compute with them alone and stacked, and return the host if all agrees."""
     slots = _check_class(build, images)
     # Twice from one seed, which must give the same weights, and once from another.
-    one, again, other = (make_network(build, images, seed) for seed in (SEEDS[0], *SEEDS))
-    _check_weights(one, again)
+    first, repeated, other = (make_network(build, images, seed) for seed in (SEEDS[0], *SEEDS))
+    _check_weights(first, repeated)
     rng = torch.Generator().manual_seed(0)
     shown_ = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
     # Before the pass: buffers that it changes are no constants.
-    before = {name: buffer.clone() for name, buffer in one.named_buffers()}
-    alone = [_run_alone(network, slots, shown_) for network in (one, other)]
-    _check_constants(before, one, other)
-    _check_logits(alone[0].logits, images)
-    grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in alone[0].outputs.items()}
+    before = {name: buffer.clone() for name, buffer in first.named_buffers()}
+    traces = [_run_alone(network, slots, shown_) for network in (first, other)]
+    _check_constants(before, first, other)
+    _check_logits(traces[0].logits, images)
+    grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in traces[0].outputs.items()}
     constants = {name: buffer.to(device) for name, buffer in before.items()}
     # Tried on the CPU; it gets its constants on the device afterwards.
-    host = OwnHost(build, images, again.to("meta"), grafts, before)
+    host = OwnHost(build, images, repeated.to("meta"), grafts, before)
     try:
-        _check_stacked(host, [one, other], [each.logits for each in alone], shown_)
-    except RuntimeError as refused:
+        _check_stacked(host, [first, other], [trace.logits for trace in traces], shown_)
+    except RuntimeError as error:
         raise ConfigError(
-            f"it computes alone, but not stacked for many hosts by torch.func.vmap: {torch_error_text(refused)}. Leave "
+            f"it computes alone, but not stacked for many hosts by torch.func.vmap: {torch_error_text(error)}. Leave "
             "dropout and other random numbers, branches on values and .item() out of its forward"
-        ) from refused
+        ) from error
     return replace(host, constants=constants)
 
 
 def torch_error_text(error: Exception) -> str:
     """Return torch's message without its advice, and with the line of the user's code."""
-    said, place = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!"), own_place(error)
-    return said if place is None else f"{said} ({place.file}, line {place.line})"
+    message, source_line = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!"), own_place(error)
+    return message if source_line is None else f"{message} ({source_line.file}, line {source_line.line})"
 
 
 def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
@@ -114,23 +115,23 @@ def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401
         raise ConfigError(f"its `slots` {short_repr(tuple(slots))} name a submodule twice: one seed grows behind each")
     try:
         inspect.signature(build).bind(images.channels, images.height, images.width, images.classes)
-    except TypeError as wrong:
-        raise ConfigError(f"it cannot be made from (channels, height, width, classes): {wrong}") from wrong
+    except TypeError as error:
+        raise ConfigError(f"it cannot be made from (channels, height, width, classes): {error}") from error
     return tuple(slots)
 
 
 def _check_weights(one: nn.Module, again: nn.Module) -> None:
-    named = dict(one.named_parameters())
-    if not named:
+    parameters = dict(one.named_parameters())
+    if not parameters:
         raise ConfigError("it has no parameters: there is nothing to learn")
-    repeated = dict(again.named_parameters())
-    for name, value in named.items():
+    again_parameters = dict(again.named_parameters())
+    for name, value in parameters.items():
         if value.dtype != torch.float32 or not value.requires_grad:
             kind = str(value.dtype).removeprefix("torch.") if value.requires_grad else "frozen"
             raise ConfigError(
                 f"its parameter {name} is {kind}: all are trained, as float32. What is not trained is a buffer"
             )
-        if not torch.equal(value, repeated[name]):
+        if not torch.equal(value, again_parameters[name]):
             raise ConfigError(
                 f"its parameter {name} begins with other numbers each time that it is made after torch.manual_seed: "
                 "draw from torch's own generator in __init__, so that an episode follows from its seed"
@@ -139,18 +140,19 @@ def _check_weights(one: nn.Module, again: nn.Module) -> None:
 
 def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> ForwardTrace:
     """Run one network on some images, and record the outputs of its slots."""
-    places, outputs = dict(network.named_modules()), {slot: list[Any]() for slot in slots}
+    submodules, outputs = dict(network.named_modules()), {slot: list[Any]() for slot in slots}
     for slot, seen in outputs.items():
-        if not slot or slot not in places:
-            known = ", ".join(name for name in places if name)
-            raise ConfigError(f"its slot {short_repr(slot)} is no submodule: it has {known}")
+        if not slot or slot not in submodules:
+            names = ", ".join(name for name in submodules if name)
+            raise ConfigError(f"its slot {short_repr(slot)} is no submodule: it has {names}")
         # `seen` is bound as a default: a closure would read the last slot's alone.
-        places[slot].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
+        submodules[slot].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
     with torch.no_grad():
         return ForwardTrace(network(images), outputs)
 
 
 def _check_constants(before: Mapping[str, Tensor], one: nn.Module, other: nn.Module) -> None:
+    """Refuse buffers that change in a forward (`before` it, and in `one` after it) or differ between two networks."""
     after, others = dict(one.named_buffers()), dict(other.named_buffers())
     for name, buffer in before.items():
         if not torch.equal(buffer, after[name]):
@@ -164,14 +166,18 @@ def _check_constants(before: Mapping[str, Tensor], one: nn.Module, other: nn.Mod
 
 
 def _check_logits(logits: Any, images: Images) -> None:  # noqa: ANN401  (whatever it returns)
-    wanted = (TRIED, images.classes)
-    if not isinstance(logits, Tensor) or logits.shape != wanted or logits.dtype != torch.float32:
-        found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-        seen = (TRIED, images.channels, images.height, images.width)
-        raise ConfigError(f"from images {seen} its forward returns {found}: wanted are logits, float32 {wanted}")
+    """Refuse anything but float32 logits [TRIED, classes]."""
+    expected_shape = (TRIED, images.classes)
+    if not isinstance(logits, Tensor) or logits.shape != expected_shape or logits.dtype != torch.float32:
+        actual = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+        image_shape = (TRIED, images.channels, images.height, images.width)
+        raise ConfigError(
+            f"from images {image_shape} its forward returns {actual}: wanted are logits, float32 {expected_shape}"
+        )
 
 
 def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
+    """Return what puts a seed behind the slot, by the shape of its one recorded output: [N, C, H, W] or [N, F]."""
     if len(outputs) != 1:
         raise ConfigError(f"its slot {slot} is called {len(outputs)} times in a forward: wanted is once")
     (features,) = outputs
@@ -180,29 +186,31 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
         return ConvGraft(features.shape[1])
     if dimensions == DENSE:
         return DenseGraft(features.shape[1], min(rank, features.shape[1]))
-    found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+    actual = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
     raise ConfigError(
-        f"its slot {slot} returns {found} for {TRIED} images: a seed grows behind features [N, C, H, W] or [N, F]"
+        f"its slot {slot} returns {actual} for {TRIED} images: a seed grows behind features [N, C, H, W] or [N, F]"
     )
 
 
 def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor], images: Tensor) -> None:
     """Check that two networks at once compute what each computes alone, and that all their weights learn."""
     hosts, flat = len(networks), images.flatten(1)
-    own, seeds, gates = _example_arena(host, hosts)
-    stacked = host.logits(own, seeds, gates, flat[:, None].expand(-1, hosts, -1))
-    for row, wanted in enumerate(alone):
-        if not torch.allclose(stacked[:, row], wanted, rtol=0, atol=NEAR * float(wanted.abs().max())):
+    host_weights, seeds, gates = _example_arena(host, hosts)
+    logits = host.logits(host_weights, seeds, gates, flat[:, None].expand(-1, hosts, -1))
+    for row, expected in enumerate(alone):
+        if not torch.allclose(logits[:, row], expected, rtol=0, atol=NEAR * float(expected.abs().max())):
             raise ConfigError(
                 "stacked it computes something else than alone: whatever it draws or learns must be an nn.Parameter, "
                 "and a forward must not depend on those before it"
             )
-    found: Sequence[Tensor | None] = torch.autograd.grad(stacked.square().sum(), [*own.values()], allow_unused=True)
-    idle = [name for name, grad in zip(own, found, strict=True) if grad is None]
+    grads: Sequence[Tensor | None] = torch.autograd.grad(
+        logits.square().sum(), [*host_weights.values()], allow_unused=True
+    )
+    idle = [name for name, grad in zip(host_weights, grads, strict=True) if grad is None]
     if idle:
         raise ConfigError(f"its parameter {idle[0]} does not reach the logits, so it cannot learn: leave it out")
     # Tried out as well: validation runs the module in evaluation mode.
-    host.ablations(own, seeds, gates, flat)
+    host.ablations(host_weights, seeds, gates, flat)
 
 
 def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], SlotGates]:
@@ -212,6 +220,8 @@ def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[d
     for block, layout in zip(blocks[1:], host.seeds, strict=True):
         init_(block, layout, torch.Generator().manual_seed(0))
     host.draw_(blocks[0], torch.tensor(SEEDS))
-    own, *seeds = [views(block.requires_grad_(), layout) for block, layout in zip(blocks, layouts, strict=True)]
+    host_weights, *seeds = [
+        views(block.requires_grad_(), layout) for block, layout in zip(blocks, layouts, strict=True)
+    ]
     shut = torch.zeros(hosts, slots)
-    return own, seeds, SlotGates(torch.ones(hosts, TAPS), shut.long(), shut, shut)
+    return host_weights, seeds, SlotGates(torch.ones(hosts, TAPS), shut.long(), shut, shut)

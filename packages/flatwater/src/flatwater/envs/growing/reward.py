@@ -32,9 +32,9 @@ def seed_credit(
         started_from: its accuracy when the seed germinated.
         alone: accuracy of hosts of its kind, left alone, after as many steps; 0 where it is not known.
     """
-    gained = (accuracy[:, None] - torch.maximum(started_from, alone[:, None])).clamp(min=0)
-    # `gained` is never negative, so that a negative contribution is the minimum.
-    return torch.minimum(contribution, gained)
+    gain = (accuracy[:, None] - torch.maximum(started_from, alone[:, None])).clamp(min=0)
+    # `gain` is never negative, so that a negative contribution is the minimum.
+    return torch.minimum(contribution, gain)
 
 
 def step_reward(
@@ -89,15 +89,15 @@ def note_alone_(
         impaired: whether each host is impaired.
         step: steps of the episode that each host has taken, 1 or more.
     """
-    at = (impaired.long(), step - 1)
-    alone.accuracy.index_put_(at, accuracy, accumulate=True)
-    alone.hosts.index_put_(at, torch.ones_like(accuracy), accumulate=True)
+    index = (impaired.long(), step - 1)
+    alone.accuracy.index_put_(index, accuracy, accumulate=True)
+    alone.hosts.index_put_(index, torch.ones_like(accuracy), accumulate=True)
 
 
 def accuracy_alone(
     alone: UngrownAccuracy, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> Float[Tensor, " E"]:
     """Return the mean accuracy of such hosts after that many steps, 1 or more; 0 where none is known."""
-    at = (impaired.long(), (step - 1).clamp(max=alone.hosts.shape[1] - 1))
+    index = (impaired.long(), (step - 1).clamp(max=alone.hosts.shape[1] - 1))
     # At least 1: where no host was counted, the sum is 0 as well.
-    return alone.accuracy[at] / alone.hosts[at].clamp(min=1)
+    return alone.accuracy[index] / alone.hosts[index].clamp(min=1)

@@ -142,10 +142,11 @@ def sub_pool(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
     """Return hosts [low, high) of a pool as a pool of their own, in the same storage."""
 
     def rows(branch: Any) -> Any:  # noqa: ANN401  (whatever a state holds)
+        """Return rows `low` to `high` of every tensor below `branch`, as views; all else is shared as it is."""
         if isinstance(branch, Tensor):
             return branch[low:high]
         if isinstance(branch, list):
-            return [rows(each) for each in branch]
+            return [rows(item) for item in branch]
         if is_dataclass(branch) and not isinstance(branch, type):
             return replace(branch, **{f.name: rows(getattr(branch, f.name)) for f in fields(branch)})
         return branch
@@ -178,9 +179,9 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
     envs.drawn.zero_()
     envs.seed.copy_(seeds)
     net, start = pool_host(envs), stream_key(seeds, WEIGHTS)
-    impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
+    is_impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
     is_centre = torch.arange(TAPS, device=seeds.device) == CENTRE
-    envs.kernel.copy_(~(impaired & net.has_kernels)[:, None] | is_centre)
+    envs.kernel.copy_(~(is_impaired & net.has_kernels)[:, None] | is_centre)
     if isinstance(net, OwnHost):
         net.draw_(envs.host.weights, start)
     else:
@@ -200,14 +201,14 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     Raises:
         ConfigError: the action has another shape.
     """
-    wanted = (len(envs.seed), len(envs.tables.relevant[0]))
-    if action.shape != wanted:
+    expected_shape = (len(envs.seed), len(envs.tables.relevant[0]))
+    if action.shape != expected_shape:
         raise ConfigError(
-            f"action {tuple(action.shape)}: must be {wanted}, hosts by heads. Build the envs for this batch."
+            f"action {tuple(action.shape)}: must be {expected_shape}, hosts by heads. Build the envs for this batch."
         )
-    changed = apply_operation_(envs.slots, envs.tables, action)
-    note_operation_(envs.measures, action[:, 0], changed)
-    plant_seeds_(envs, germinated=changed.germinated, pruned=changed.pruned)
+    effect = apply_operation_(envs.slots, envs.tables, action)
+    note_operation_(envs.measures, action[:, 0], effect)
+    plant_seeds_(envs, germinated=effect.germinated, pruned=effect.pruned)
     train_hosts_(envs)
     accuracy, mixed_in = measure_hosts_(envs)
     # Before the reward, which counts steps from 1.
@@ -221,7 +222,7 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
         envs.config.reward,
         credits_=credits_ * mixed_in,
         weights=share * envs.tables.hosted[slots.stage],
-        changes=(changed.germinated | changed.pruned).sum(1).float(),
+        changes=(effect.germinated | effect.pruned).sum(1).float(),
         accuracy=accuracy,
         last=envs.step == envs.config.steps,
     )
@@ -231,13 +232,13 @@ def plant_seeds_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: 
     """Draw new seeds, and remove pruned ones with their optimizers."""
     layouts = pool_host(envs).seeds
     for slot, (part, layout) in enumerate(zip(envs.seeds, layouts, strict=True)):
-        new, gone = germinated[:, slot], pruned[:, slot]
+        new, removed = germinated[:, slot], pruned[:, slot]
         start = stream_key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
         draw_weights_(part.weights, layout, start, new)
-        part.weights.masked_fill_(gone[:, None], 0)
+        part.weights.masked_fill_(removed[:, None], 0)
         # A rollback must bring back neither the seed that was here nor the time before this one.
-        part.good.copy_(torch.where((new | gone)[:, None], part.weights, part.good))
-        reset_moments_(part, new | gone)
+        part.good.copy_(torch.where((new | removed)[:, None], part.weights, part.good))
+        reset_moments_(part, new | removed)
 
 
 def host_gates(envs: GrowingEnvs) -> SlotGates:
@@ -251,11 +252,11 @@ def train_hosts_(envs: GrowingEnvs) -> None:
     config, stage = envs.config.fit, envs.slots.stage
     net, gates = pool_host(envs), host_gates(envs)
     learns = envs.tables.hosted[stage] & (stage != SlotStage.GERMINATED)
-    images, wanted = len(envs.task.train_labels), config.updates * config.batch_size
+    images, count = len(envs.task.train_labels), config.updates * config.batch_size
     # Images follow from the seed and this count alone: a checkpoint holds no generator.
-    drawn = image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images)
-    envs.drawn.add_(wanted)
-    for rows in torch.split(drawn, config.batch_size):
+    numbers = image_numbers(envs.seed, envs.drawn, wanted=count, images=images)
+    envs.drawn.add_(count)
+    for rows in torch.split(numbers, config.batch_size):
         fit_hosts_(envs.host, envs.seeds, net, gates, task=envs.task, rows=rows, learns=learns, config=config)
     norm = torch.stack([torch.linalg.vector_norm(part.grad, dim=1) for part in envs.seeds], 1)
     note_gradients_(envs.measures, norm, learnt=learns)

@@ -40,10 +40,10 @@ def mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 def hash_sequence(first: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """Return a 32-bit hash of a sequence of 32-bit numbers, elementwise (see the formula above)."""
-    folded = mix_bits(first ^ _GOLDEN)
+    hash_ = mix_bits(first ^ _GOLDEN)
     for word in words:
-        folded = mix_bits(((folded + _GOLDEN) & _MASK) ^ word)
-    return folded
+        hash_ = mix_bits(((hash_ + _GOLDEN) & _MASK) ^ word)
+    return hash_
 
 
 def stream_key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | int) -> Int[Tensor, " E"]:
@@ -60,8 +60,8 @@ def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, wanted: 
         wanted: number of images, B.
         images: number of training images, N, at least 2.
     """
-    at = drawn + torch.arange(wanted, device=seed.device)[:, None]
-    epoch, k = at // images, at % images
+    position = drawn + torch.arange(wanted, device=seed.device)[:, None]
+    epoch, k = position // images, position % images
     stream = hash_sequence(stream_key(seed, DATA), epoch)
     slope, offset = 1 + hash_sequence(stream, 0) % (images - 1), hash_sequence(stream, 1) % images
     # As often as the longest search takes: a loop until all are coprime would wait for the device.
@@ -91,16 +91,16 @@ def draw_weights_(
         start: start of each env's hashes.
         chosen: envs to write; the others stay as they are.
     """
-    at = 0
+    offset = 0
     for name, view in views(block, layout).items():
         weight, flat = layout.weights[name], view.flatten(1)
         if not weight.fan_in:
             flat.copy_(torch.where(chosen[:, None], weight.start, flat))
         for low in range(0, flat.shape[1] if weight.fan_in else 0, _CHUNK):
             part = flat[:, low : low + _CHUNK]
-            index = torch.arange(at + low, at + low + part.shape[1], device=block.device)
+            index = torch.arange(offset + low, offset + low + part.shape[1], device=block.device)
             # The upper 24 of 32 bits, which float32 holds exactly.
             bits = hash_sequence(start[:, None], index) >> 8
-            drawn = (bits.to(block.dtype) * 2**-23 - 1) * weight.fan_in**-0.5
-            part.copy_(torch.where(chosen[:, None], drawn, part))
-        at += flat.shape[1]
+            values = (bits.to(block.dtype) * 2**-23 - 1) * weight.fan_in**-0.5
+            part.copy_(torch.where(chosen[:, None], values, part))
+        offset += flat.shape[1]

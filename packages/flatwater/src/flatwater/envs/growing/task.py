@@ -55,15 +55,15 @@ def load_task(name: str, device: torch.device) -> Task:
         raise ConfigError(
             f"task = {short_repr(name)}: must be {', '.join(SHIPPED)}, or package.module:function, {WANTED}"
         )
-    made = find_object(where, given=f"task = {short_repr(name)}: it", wanted="package.module:function")
-    if not callable(made):
-        raise ConfigError(f"task = {short_repr(name)}: it is a {type(made).__name__}. Wanted is {WANTED}")
-    with Border(f"task {short_repr(name)}", made, wanted="a function without arguments"):
-        given = cast("Callable[[], Any]", made)()
+    function = find_object(where, given=f"task = {short_repr(name)}: it", wanted="package.module:function")
+    if not callable(function):
+        raise ConfigError(f"task = {short_repr(name)}: it is a {type(function).__name__}. Wanted is {WANTED}")
+    with Border(f"task {short_repr(name)}", function, wanted="a function without arguments"):
+        result = cast("Callable[[], Any]", function)()
     try:
-        return make_task(given, device)
-    except ConfigError as wrong:
-        raise ConfigError(f"task = {short_repr(name)}: {wrong}") from wrong
+        return make_task(result, device)
+    except ConfigError as error:
+        raise ConfigError(f"task = {short_repr(name)}: {error}") from error
 
 
 def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whatever a function returned)
@@ -77,13 +77,13 @@ def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whate
     Raises:
         ConfigError: the message says what is wrong and what is expected.
     """
-    arrays = [np.asarray(each) for each in given] if isinstance(given, tuple | list) else []
+    arrays = [np.asarray(array) for array in given] if isinstance(given, tuple | list) else []
     if len(arrays) not in {2, 4}:
         raise ConfigError(f"it returned {type(given).__name__} of {len(arrays)} arrays. Wanted is {WANTED}")
     images, labels = (arrays, None) if len(arrays) == 2 else (arrays[:2], arrays[2:])  # noqa: PLR2004
     parts = _split(*images) if labels is None else ((images[0], images[1]), (labels[0], labels[1]))
-    for part, (seen, classes) in zip(("train on", "validate with"), parts, strict=True):
-        _check(part, seen, classes)
+    for part, (pictures, classes) in zip(("train on", "validate with"), parts, strict=True):
+        _check(part, pictures, classes)
     (train, train_labels), (valid, valid_labels) = parts
     if train.shape[1:] != valid.shape[1:]:
         raise ConfigError(f"images to train on are {train.shape[1:]}, those to validate with {valid.shape[1:]}")
@@ -105,11 +105,12 @@ def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np
     # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE).permutation(len(images))
     # At most half, so that a small set still has images to train on.
-    held = min(max(len(images) // PART, LEAST), MOST, len(images) // 2)
-    return (images[order[held:]], labels[order[held:]]), (images[order[:held]], labels[order[:held]])
+    held_out = min(max(len(images) // PART, LEAST), MOST, len(images) // 2)
+    return (images[order[held_out:]], labels[order[held_out:]]), (images[order[:held_out]], labels[order[:held_out]])
 
 
 def _check(part: str, images: np.ndarray, labels: np.ndarray) -> None:
+    """Refuse arrays that cannot be learned from; `part` says in messages what they are for."""
     if images.ndim not in {2, 3, 4} or 0 in images.shape[1:]:
         raise ConfigError(
             f"images to {part} have the shape {images.shape}: wanted is [N, C, H, W], [N, H, W] or [N, D]"
@@ -131,8 +132,8 @@ def _pixels_to_device(images: np.ndarray, device: torch.device) -> Tensor:
     """Return pixels in a row; bytes become shares of 255."""
     flat = images.reshape(len(images), -1)
     # A float32 divisor: bytes by a Python number are float64, twice the size of the result.
-    scaled = flat / np.float32(255) if flat.dtype == np.uint8 else flat
-    return torch.tensor(scaled, dtype=torch.float32, device=device)
+    pixels = flat / np.float32(255) if flat.dtype == np.uint8 else flat
+    return torch.tensor(pixels, dtype=torch.float32, device=device)
 
 
 def _image_shape(shape: tuple[int, ...], classes: int) -> Images:

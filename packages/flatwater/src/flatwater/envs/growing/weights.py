@@ -59,10 +59,12 @@ def write_gradients_(
     parts: Sequence[StackedWeights], layouts: Sequence[Layout], weights: Sequence[Params], loss: Tensor
 ) -> None:
     """Write the gradients of a loss to each part's `grad`."""
-    found = iter(torch.autograd.grad(loss, [weight for named in weights for weight in named.values()]))
+    grads = iter(
+        torch.autograd.grad(loss, [weight for weights_of_part in weights for weight in weights_of_part.values()])
+    )
     for part, layout in zip(parts, layouts, strict=True):
-        for place in views(part.grad, layout).values():
-            place.copy_(next(found))
+        for grad in views(part.grad, layout).values():
+            grad.copy_(next(grads))
 
 
 def reset_moments_(part: StackedWeights, chosen: Bool[Tensor, " E"]) -> None:

@@ -50,6 +50,7 @@ class BabyAITeacher:
             actions_out[env, 0] = self._advice_(env)
 
     def _advice_(self, env: int) -> int:
+        """Return the bot's action for one copy; where even a new bot fails, an action that does nothing."""
         # The present bot; where it fails, one new bot.
         for bot in (self._bots[env], None):
             try:
@@ -63,8 +64,8 @@ class BabyAITeacher:
         """Return the bot's action. A new bot has not seen the last action, and is told of none."""
         if bot is None:
             bot = BabyAIBot(self._levels[env])  # type: ignore[no-untyped-call]
-            executed = None
+            last_action = None
         else:
-            executed = int(self._executed[env, 0])
+            last_action = int(self._executed[env, 0])
         self._bots[env] = bot
-        return int(bot.replan(None if executed == NOTHING else executed))  # type: ignore[no-untyped-call]
+        return int(bot.replan(None if last_action == NOTHING else last_action))  # type: ignore[no-untyped-call]

@@ -26,14 +26,15 @@ class CartPoleWorld:
     """A `World` of E copies of CartPole, A = 1: bit for bit as `GymnasiumWorld` plays it."""
 
     def __init__(self, name: str, config: WrappedConfig, envs: int) -> None:
-        self._one = one = cast("CartPoleEnv", gymnasium.make(name).unwrapped)
-        most = gymnasium.spec(name).max_episode_steps or NEVER
-        steps = config.steps or most
+        """Take CartPole's constants from one copy of Gymnasium's, and allocate the state [4, E] and scratch rows."""
+        self._one = cartpole = cast("CartPoleEnv", gymnasium.make(name).unwrapped)
+        limit = gymnasium.spec(name).max_episode_steps or NEVER
+        steps = config.steps or limit
         self._spaces = Spaces(envs, 1, "vector", (4,), ("0", "1"), steps, measures=(0, 1, 2, 3))
-        self._limit = StepLimit(envs, min(steps, most))
+        self._limit = StepLimit(envs, min(steps, limit))
         self._state = np.zeros((4, envs))
-        self._forces = np.array([-one.force_mag, one.force_mag])
-        self._bounds = np.array([[one.x_threshold], [one.theta_threshold_radians]])
+        self._forces = np.array([-cartpole.force_mag, cartpole.force_mag])
+        self._bounds = np.array([[cartpole.x_threshold], [cartpole.theta_threshold_radians]])
         self._sine, self._cosine, self._push, self._spin, self._below = np.zeros((5, envs))
         self._moved, self._outside = np.zeros((2, envs)), np.zeros((2, envs), np.bool_)
 
@@ -52,15 +53,15 @@ class CartPoleWorld:
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Step every copy."""
-        one, state, moved = self._one, self._state, self._moved
+        constants, state, change = self._one, self._state, self._moved
         places, speeds = state[::2], state[1::2]  # of the cart, and of the pole
         self._accelerate_(self._forces[actions[:, 0]], state[2], state[3])
         # Euler's method, as Gymnasium's: places move by the speeds before this step.
-        places += np.multiply(speeds, one.tau, out=moved)
-        np.multiply(self._push, one.tau, out=moved[0])
-        np.multiply(self._spin, one.tau, out=moved[1])
-        speeds += moved
-        outside = np.greater(np.abs(places, out=moved), self._bounds, out=self._outside)
+        places += np.multiply(speeds, constants.tau, out=change)
+        np.multiply(self._push, constants.tau, out=change[0])
+        np.multiply(self._spin, constants.tau, out=change[1])
+        speeds += change
+        outside = np.greater(np.abs(places, out=change), self._bounds, out=self._outside)
         obs[:, 0] = state.T
         reward[...] = 1
         np.logical_or(outside[0], outside[1], out=terminated[:, 0])
@@ -69,30 +70,30 @@ class CartPoleWorld:
 
     def _accelerate_(self, force: Array, angle: Array, turn: Array) -> None:
         """Write the accelerations of the cart (`push`) and of the pole (`spin`)."""
-        one, sine, cosine = self._one, self._sine, self._cosine
+        constants, sine, cosine = self._one, self._sine, self._cosine
         push, spin, below = self._push, self._spin, self._below
         np.sin(angle, out=sine)
         np.cos(angle, out=cosine)
         # push = (force + pole * turn² * sine) / mass
         np.multiply(turn, turn, out=push)
-        push *= one.polemass_length
+        push *= constants.polemass_length
         push *= sine
         push += force
-        push /= one.total_mass
+        push /= constants.total_mass
         # spin = (gravity * sine - cosine * push) / (length * (4/3 - pole's mass * cosine² / mass))
         np.multiply(cosine, cosine, out=below)
-        below *= one.masspole
-        below /= one.total_mass
+        below *= constants.masspole
+        below /= constants.total_mass
         np.subtract(4.0 / 3.0, below, out=below)
-        below *= one.length
-        np.multiply(sine, one.gravity, out=spin)
+        below *= constants.length
+        np.multiply(sine, constants.gravity, out=spin)
         # `sine` is a buffer from here on: its own value is not needed any more.
         spin -= np.multiply(cosine, push, out=sine)
         spin /= below
         # push - pole * spin * cosine / mass
-        np.multiply(spin, one.polemass_length, out=below)
+        np.multiply(spin, constants.polemass_length, out=below)
         below *= cosine
-        below /= one.total_mass
+        below /= constants.total_mass
         push -= below
 
     def close(self) -> None:

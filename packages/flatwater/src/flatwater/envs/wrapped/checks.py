@@ -30,10 +30,10 @@ def check_flag(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an env
     """
     if given is True or given is False:
         return given
-    found = np.asarray(given)
-    if found.size != 1 or found.dtype.kind not in "biu" or found.ravel()[0] not in {0, 1}:
+    array = np.asarray(given)
+    if array.size != 1 or array.dtype.kind not in "biu" or array.ravel()[0] not in {0, 1}:
         raise TypeError(f"{name} is {_shortly(given)}: expected True or False")
-    return bool(found.ravel()[0])
+    return bool(array.ravel()[0])
 
 
 def check_reward(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (same)
@@ -45,15 +45,15 @@ def check_reward(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (sam
     """
     if isinstance(given, float) and -LARGEST <= given <= LARGEST:  # of nearly all environments, also NumPy's
         return given
-    found = np.asarray(given)
-    if found.size != 1 or (found.dtype.kind not in "biuf" and not isinstance(given, int)):
+    array = np.asarray(given)
+    if array.size != 1 or (array.dtype.kind not in "biuf" and not isinstance(given, int)):
         raise TypeError(f"the reward is {_shortly(given)}: expected a number")
-    paid = given if isinstance(given, int) else float(found.ravel()[0])
-    if -LARGEST <= paid <= LARGEST:
-        return paid
+    reward = given if isinstance(given, int) else float(array.ravel()[0])
+    if -LARGEST <= reward <= LARGEST:
+        return reward
     if not allow_nan:
         raise ValueError(f"the reward is {_shortly(given)}: expected a finite number below 3.4e38. {ANYWAY}")
-    return np.inf if paid > 0 else -np.inf if paid < 0 else np.nan
+    return np.inf if reward > 0 else -np.inf if reward < 0 else np.nan
 
 
 def check_observation(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (same)
@@ -85,25 +85,25 @@ def check_info(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
 def interface_error(env: object, method: str, wrong: Exception, when: str = "") -> UserCodeError:
     """Return the error for a method's result that is not as Gymnasium's interface says."""
     parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
-    said = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
+    fault = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
     return UserCodeError(
         f"environment {dotted_name(env)}: {type(env).__name__}.{method}() does not give {parts}, with an "
         "observation of "
-        f"its observation_space{f', {when}' if when else ''}: {said}{source_location(env, method)}. "
+        f"its observation_space{f', {when}' if when else ''}: {fault}{source_location(env, method)}. "
         "flatwater.check_env_conformance looks at an environment before a run"
     )
 
 
 def source_location(env: object, method: str = "") -> str:
     """Return ` (boat.py, line 12, in Boat.step)`; nothing where there is no source text."""
-    place = find_source_line(env, method)
-    return f" ({place})" if place else ""
+    source_line = find_source_line(env, method)
+    return f" ({source_line})" if source_line else ""
 
 
 def _shortly(given: object) -> str:
     """Return a value's text with its class; a number of 400 digits not in full."""
     try:
-        said = repr(given)
+        text = repr(given)
     except ValueError:  # Python does not print an integer of thousands of digits
-        said = "a number of thousands of digits"
-    return f"{said if len(said) <= 60 else f'{said[:60]} ...'} ({type(given).__name__})"  # noqa: PLR2004
+        text = "a number of thousands of digits"
+    return f"{text if len(text) <= 60 else f'{text[:60]} ...'} ({type(given).__name__})"  # noqa: PLR2004

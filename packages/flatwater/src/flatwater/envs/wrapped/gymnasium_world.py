@@ -59,23 +59,23 @@ class GymnasiumWorld:
 
         self.copies: list[gymnasium.Env[Any, Any]] = [make() for _ in range(envs)]
         """The environments, wrapped as Gymnasium does."""
-        first = self.copies[0]
-        called = self._name = name if isinstance(name, str) else name.__name__
-        env = first.unwrapped if isinstance(name, str) else first
+        first_copy = self.copies[0]
+        title = self._name = name if isinstance(name, str) else name.__name__
+        env = first_copy.unwrapped if isinstance(name, str) else first_copy
         what = f"environment {name if isinstance(name, str) else dotted_name(name)}"
         self._stepping, self._closing = Border(what, env, "step"), Border(what, env, "close")
         self._resetting = Border(what, env, "reset", wanted="reset(self, *, seed=None, options=None)")
         self._seeding = Border(what, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._own, self._allow_nan = env, allow_nan
-        seen, done = self._given_spaces = self._spaces_of(first)
-        self._reader = make_reader(seen, called, config.form)
-        self._actions = make_action_spec(done, first.unwrapped, called)
+        seen, done = self._given_spaces = self._spaces_of(first_copy)
+        self._reader = make_reader(seen, title, config.form)
+        self._actions = make_action_spec(done, first_copy.unwrapped, title)
         for copy in self.copies[1:]:
             self._check_spaces(copy)
-        steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
+        steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         # Masks are announced in infos alone, so the first copy is reset to look at one.
-        masked = bounds is None and MASK in self._reset(first, 0)[1]
+        masked = bounds is None and MASK in self._reset(first_copy, 0)[1]
         reader, self.beginnings = self._reader, EpisodeStarts(self.copies, make)
         first_six = envs, 1, reader.form, reader.shape, names, steps
         self._spaces = Spaces(*first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.room)
@@ -90,15 +90,16 @@ class GymnasiumWorld:
         return self._spaces
 
     def _spaces_of(self, copy: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
+        """Return a copy's observation and action space, or say which is missing or no space of Gymnasium's."""
         try:
             with self._seeding:
-                found = copy.observation_space, copy.action_space
-        except AttributeError as missing:
-            raise ConfigError(f"{self._name} is incomplete: {missing}") from missing
-        for name, space in zip(("observation_space", "action_space"), found, strict=True):
+                spaces = copy.observation_space, copy.action_space
+        except AttributeError as error:
+            raise ConfigError(f"{self._name} is incomplete: {error}") from error
+        for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
             if not isinstance(space, gymnasium.Space):
                 raise ConfigError(f"{self._name}.{name} is of {type(space)}: expected a space of gymnasium.spaces")
-        return found
+        return spaces
 
     def _check_spaces(self, copy: gymnasium.Env[Any, Any]) -> None:
         """Refuse spaces that change: they were read once, and hold for every copy and episode."""
@@ -112,13 +113,14 @@ class GymnasiumWorld:
                 )
 
     def _reset(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:
+        """Reset a copy; return its observation and info, checked to be a pair with a dict."""
         with self._resetting:
-            given: Any = copy.reset(seed=seed)
+            answer: Any = copy.reset(seed=seed)
         try:
-            observation, info = given
+            observation, info = answer
             return observation, check_info(info)
-        except (TypeError, ValueError) as wrong:
-            raise interface_error(self._own, "reset", wrong) from wrong
+        except (TypeError, ValueError) as error:
+            raise interface_error(self._own, "reset", error) from error
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds."""
@@ -128,8 +130,8 @@ class GymnasiumWorld:
             self._check_spaces(self.copies[env])
             try:
                 self._reader.write(observation, obs[env, 0])
-            except REFUSED as wrong:
-                raise interface_error(self._own, "reset", wrong, f"with seed {int(seeds[env]) % 2**32}") from wrong
+            except REFUSED as error:
+                raise interface_error(self._own, "reset", error, f"with seed {int(seeds[env]) % 2**32}") from error
             if legal is not None:
                 write_mask(info, legal[env, 0], self._name)
         self.executed[which] = NOTHING
@@ -154,15 +156,18 @@ class GymnasiumWorld:
         ):
             # The user's call alone is within the border: its result is checked outside, with messages of our own.
             with stepping:
-                given = copy.step(action)
+                answer = copy.step(action)
             try:
-                seen, paid, terminal, cut, info = given
-                reward[env] = check_reward(paid, allow_nan=self._allow_nan)
-                terminated[env], truncated[env] = check_flag("terminated", terminal), check_flag("truncated", cut)
-                write(seen, obs[env, 0])
+                observation, payment, termination, truncation, info = answer
+                reward[env] = check_reward(payment, allow_nan=self._allow_nan)
+                terminated[env], truncated[env] = (
+                    check_flag("terminated", termination),
+                    check_flag("truncated", truncation),
+                )
+                write(observation, obs[env, 0])
                 check_info(info)
-            except REFUSED as wrong:
-                raise interface_error(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
+            except REFUSED as error:
+                raise interface_error(self._own, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
                 # All is legal after an end, as a `MaskedWorld` promises.
                 legal[env] = True
@@ -176,9 +181,9 @@ class GymnasiumWorld:
         """Refuse numbers that are not finite, all copies at once."""
         if np.isfinite(obs).all():
             return
-        env, _, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
-        wrong = not_finite_error(self._reader.part_name(number), obs[env, 0, number])
-        raise interface_error(self._own, method, wrong, self._limit.place(env, method))
+        env, _, number = (int(index) for index in np.argwhere(~np.isfinite(obs))[0])
+        error = not_finite_error(self._reader.part_name(number), obs[env, 0, number])
+        raise interface_error(self._own, method, error, self._limit.place(env, method))
 
     def close(self) -> None:
         """Close the copies."""
@@ -188,8 +193,8 @@ class GymnasiumWorld:
 
 
 def _make_env(name: type[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
-    wanted = "a class that is made without arguments"
-    with Border(f"environment {dotted_name(name)}", name, "__init__", call=f"{name.__name__}()", wanted=wanted):
+    expected = "a class that is made without arguments"
+    with Border(f"environment {dotted_name(name)}", name, "__init__", call=f"{name.__name__}()", wanted=expected):
         return name()
 
 

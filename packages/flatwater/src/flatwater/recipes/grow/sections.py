@@ -13,6 +13,7 @@ from flatwater_watch.pages.blocks import Block, Paragraph
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Grid, Line, Mark, Picture, Spans, round_axis
 
 PLAYERS = {"heuristic": "--buy-and-hold", "wait": "--equal-weight", "random": "--random"}
+"""Colour of each baseline, a CSS variable of the page."""
 OPERATIONS = {
     "wait": "--quiet",
     "germinate": "--equal-weight",
@@ -21,6 +22,7 @@ OPERATIONS = {
     "fossilise": "--champion",
     "prune": "--bad",
 }
+"""Colour of each operation in the chart of their shares, a CSS variable of the page."""
 STAGES = {
     "dormant": "#e2e8f0",
     "germinated": "#bef264",
@@ -93,12 +95,12 @@ def returns_chart(run: RunRecords) -> Chart:
 
 def operations_chart(run: RunRecords) -> Chart:
     """Return a chart of the share of each operation in the training episodes."""
-    shown = {f"operation/{name}": (name.replace("_", " "), colour) for name, colour in OPERATIONS.items()}
+    labels = {f"operation/{name}": (name.replace("_", " "), colour) for name, colour in OPERATIONS.items()}
     return Chart(
         title="What the policy does",
         reading="Share of each operation in the training episodes, in percent. Some are drawn at random, so that "
         "none dies out; a policy that only waits has learned nothing.",
-        marks=share_lines(run.metrics, shown),
+        marks=share_lines(run.metrics, labels),
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         y=Axis(unit="%", from_zero=True),
     )
@@ -107,8 +109,8 @@ def operations_chart(run: RunRecords) -> Chart:
 def accuracy_chart(result: Mapping[str, Any]) -> Chart:
     """Return bars for the two kinds of hosts, or for all where there is one kind."""
     players = result["players"]
-    both = ("accuracy_capable", "accuracy_impaired")
-    kinds = [kind for kind in both if any(row.get(kind) is not None for row in players.values())] or ["accuracy"]
+    both_kinds = ("accuracy_capable", "accuracy_impaired")
+    kinds = [kind for kind in both_kinds if any(row.get(kind) is not None for row in players.values())] or ["accuracy"]
     places = [f"{kind.removeprefix('accuracy').removeprefix('_')} hosts".strip() for kind in kinds]
     marks = []
     for name, row in players.items():
@@ -151,23 +153,25 @@ def life_chart(episode: Lives, *, kinds: bool) -> Chart:
     stages: list[list[int]] = episode["stage"].tolist()
     accuracy: list[float] = episode["accuracy"].tolist()
     slots, steps, names = len(stages[0]), len(stages), list(STAGES)
-    stretches: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
+    segments: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
     for slot in range(slots):
-        # A bar for each stretch of equal stages, not for each step.
-        for stage, stretch in groupby(range(steps), key=[row[slot] for row in stages].__getitem__):
-            together = [*stretch]
-            stretches[names[stage]].append((slot, together[0], together[-1] + 1))
+        # A bar for each segment of equal stages, not for each step.
+        for stage, segment in groupby(range(steps), key=[row[slot] for row in stages].__getitem__):
+            segment_steps = [*segment]
+            segments[names[stage]].append((slot, segment_steps[0], segment_steps[-1] + 1))
     marks: list[Mark] = []
-    for name, found in stretches.items():
-        rows, starts, ends = zip(*found, strict=True) if found else ((), (), ())
-        said = [f"{name}, steps {start + 1} to {end}" for start, end in zip(starts, ends, strict=True)]
+    for name, bars in segments.items():
+        rows, starts, ends = zip(*bars, strict=True) if bars else ((), (), ())
+        hover_texts = [f"{name}, steps {start + 1} to {end}" for start, end in zip(starts, ends, strict=True)]
         slots_of = [f"slot {row}" for row in rows]
-        spans = Spans(name=name, rows=slots_of, starts=starts, ends=ends, colour=STAGES[name], said=said, thick=0.96)
+        spans = Spans(
+            name=name, rows=slots_of, starts=starts, ends=ends, colour=STAGES[name], said=hover_texts, thick=0.96
+        )
         marks.append(spans)
     # Rows of slots are centred on whole numbers, so the axis goes from -0.5 (0 %) to slots - 0.5 (100 %).
-    x, y = [at + 0.5 for at in range(steps)], [slots * value - 0.5 for value in accuracy]
-    said = [f"accuracy {value:.0%}" for value in accuracy]
-    marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY, width=2, said=said))
+    x, y = [step + 0.5 for step in range(steps)], [slots * value - 0.5 for value in accuracy]
+    hover_texts = [f"accuracy {value:.0%}" for value in accuracy]
+    marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY, width=2, said=hover_texts))
     kind = "impaired " if episode["impaired"][0] else "capable "
     return Chart(
         title=f"{kind if kinds else ''}host: {accuracy[-1]:.0%}",

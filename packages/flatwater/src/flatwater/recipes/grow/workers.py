@@ -35,11 +35,11 @@ class GrowService(WorkerService):
             RunError: the task, the host or the arithmetic differs from the run's.
         """
         super().__init__(given)
-        config, here = given.config, torch.device("cpu")
-        task = load_task(config.task, here)
+        config, cpu = given.config, torch.device("cpu")
+        task = load_task(config.task, cpu)
         if ":".join(fingerprints(config, task)) != given.fingerprint:
             raise RunError(f"the task {config.task} or the host is another one than when the run began")
-        setup, count = build_setup(config, task.images, here), given.share[1] - given.share[0]
+        setup, count = build_setup(config, task.images, cpu), given.share[1] - given.share[0]
         self._share = share = build_share(setup, task, count)
         # A share begins with a group, and only the last group of all may be smaller.
         self._here = LocalGroupExecutor(setup, share.policy, share.envs, share.memory, split_spans(count, config.group))
@@ -58,21 +58,22 @@ class GrowService(WorkerService):
 
     def step(self, player: str, noise: np.ndarray | None) -> Arrays:
         """Take a player's next step in every environment of the share, and return its results."""
-        found = self._here.step_(player, None if noise is None else torch.from_numpy(noise))
+        columns = self._here.step_(player, None if noise is None else torch.from_numpy(noise))
         # Views: the answer is sent before the next step writes over them.
-        return {name: column.numpy() for name, column in found.items()}
+        return {name: column.numpy() for name, column in columns.items()}
 
     def rows(self) -> Arrays:
         """Return the rows of the environments."""
         return {name: leaf.numpy() for name, leaf in env_rows(self._share.envs, self._share.memory)}
 
     def _receive_policy_(self, policy: Arrays, alone: Arrays) -> None:
-        acting, known = self._share.policy, self._share.envs.alone
-        acting.block.copy_(torch.from_numpy(policy["block"]))
-        for name, statistic in acting.statistics.items():
+        """Copy the run's policy into the share, and the measured accuracy of hosts that were left alone."""
+        policy_, alone_ = self._share.policy, self._share.envs.alone
+        policy_.block.copy_(torch.from_numpy(policy["block"]))
+        for name, statistic in policy_.statistics.items():
             statistic.copy_(torch.from_numpy(policy[name]))
-        known.accuracy.copy_(torch.from_numpy(alone["accuracy"]))
-        known.hosts.copy_(torch.from_numpy(alone["hosts"]))
+        alone_.accuracy.copy_(torch.from_numpy(alone["accuracy"]))
+        alone_.hosts.copy_(torch.from_numpy(alone["hosts"]))
 
 
 class GrowWorkers(WorkerPool):
@@ -131,19 +132,19 @@ class GrowWorkers(WorkerPool):
             self._stale = False
         for worker in self.workers:
             worker.post("step", player, self._worker_rows(worker, noise))
-        found = [to_tensors(worker.take_answer()) for worker in self.workers]
+        answers = [to_tensors(worker.take_answer()) for worker in self.workers]
         # After all have answered: a worker that is replaced within the step plays only earlier ones again.
         self._played.append((player, noise))
         if self._progress_ends():
             self.gather_()
-        return {name: torch.cat([each[name] for each in found]) for name in found[0]}
+        return {name: torch.cat([each[name] for each in answers]) for name in answers[0]}
 
     def gather_(self) -> None:
         """Copy the workers' environments into the state tree, where they were played in since."""
         if self._seeds is None and not self._played:
             return
-        found = self.ask_all("rows")
-        for span, rows in zip(self.shares, found, strict=True):
+        answers = self.ask_all("rows")
+        for span, rows in zip(self.shares, answers, strict=True):
             for name, leaf in env_rows(self._run.envs, self._run.memory):
                 leaf[slice(*span)] = torch.from_numpy(rows[name])
         # Nothing to play again from here on: the state tree has the environments as they are.
@@ -155,9 +156,11 @@ class GrowWorkers(WorkerPool):
         self._stale = True
 
     def _progress_ends(self) -> bool:
+        """Whether the step that is being played is the episode's last one; the run counts it afterwards."""
         return (self._run.progress.step + 1) % self._setup.config.env.steps == 0
 
     def _worker_rows(self, worker: Worker, values: Tensor | None) -> np.ndarray | None:
+        """Return a worker's share of values that have a row for each environment; None stays None."""
         return None if values is None else values[slice(*self.shares[worker.number])].numpy()
 
     def _known_arrays(self) -> tuple[Arrays, Arrays]:
@@ -165,17 +168,22 @@ class GrowWorkers(WorkerPool):
         learner, alone = self._run.learner, self._run.envs.alone
         policy = {"block": learner.block, **learner.statistics}
         return (
-            {name: each.numpy() for name, each in policy.items()},
+            {name: tensor.numpy() for name, tensor in policy.items()},
             {"accuracy": alone.accuracy.numpy(), "hosts": alone.hosts.numpy()},
         )
 
     def _load_(self, worker: Worker) -> None:
+        """Send a worker the policy and its share of a running episode, as the state tree has it."""
         low, high = self.shares[worker.number]
         rows = {name: leaf[low:high].numpy() for name, leaf in env_rows(self._run.envs, self._run.memory)}
         worker.ask("load", *self._known_arrays(), rows)
 
     def restore_worker_(self, worker: Worker) -> None:
-        """Have another process take a dead one's place: it plays the episode again from where the state tree has it."""
+        """Bring a process that replaces a dead worker up to date, by playing its episode again.
+
+        The pool has started the process already.
+        """
+        # None where the state tree has the environments: after `gather_`, or when a run is resumed within an episode.
         if self._seeds is None:
             self._load_(worker)
         else:
