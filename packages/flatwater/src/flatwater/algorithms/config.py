@@ -221,9 +221,9 @@ class AlgorithmConfig:
         tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
         if self.settings_field not in tables:
             names = [*tables, *group_rows("algorithms")]
-            choices = ", ".join(f'"{name}"' for name in names)
+            quoted = ", ".join(f'"{name}"' for name in names)
             raise ConfigError(
-                f"learner.algorithm = {short_repr(self.algorithm)}: must be one of {choices}, or package.module:NAME of "
+                f"learner.algorithm = {short_repr(self.algorithm)}: must be one of {quoted}, or package.module:NAME of "
                 f"an algorithm of yours.{did_you_mean(self.algorithm, names)}{group_faults('algorithms')}"
             )
         for name in tables:

@@ -315,7 +315,7 @@ class WorldPlayer:
         return np.stack(choices, -1).reshape(agents, *spaces.action_shape)
 
     def step(self, action: Array) -> tuple[Shown, bool]:
-        """Step the first environment with `action` and the second with random actions; the second restarts when it is done.
+        """Step the first environment with `action`, the second with a random one; the second restarts when it is done.
 
         Args:
             action: [agents, *action_shape], as of `sample_action`.

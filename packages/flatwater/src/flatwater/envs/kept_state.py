@@ -67,11 +67,9 @@ def _instance_attributes(layer: object) -> Mapping[str, Any]:
 
 def _attributes(layer: object) -> tuple[str, ...]:
     """Return the names of a layer's kept attributes: those of its class, and statistics wherever they are."""
-    names_of_class = next((names for kind, names in KNOWN.items() if isinstance(layer, kind)), ())
-    attributes = _instance_attributes(layer).items()
-    return names_of_class + tuple(
-        name for name, value in attributes if isinstance(value, RunningMeanStd) and name not in names_of_class
-    )
+    fixed = next((names for kind, names in KNOWN.items() if isinstance(layer, kind)), ())
+    items = _instance_attributes(layer).items()
+    return fixed + tuple(name for name, value in items if isinstance(value, RunningMeanStd) and name not in fixed)
 
 
 def keeps_state(env: object) -> bool:
@@ -158,6 +156,7 @@ class EpisodeStarts:
             self._measure_(make())
 
     def _measure_(self, env: Any) -> None:  # noqa: ANN401
+        """Set `room`, the bytes of all copies' states, or `unsaved`, why there is none; closes the spare copy `env`."""
         try:
             read_env_state(env)
         except AttributeError:  # a class that has nothing before its first reset

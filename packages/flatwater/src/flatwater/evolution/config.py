@@ -51,5 +51,5 @@ class EvolutionConfig:
         )
         for name in ("mutation_rate", "mutation_deviation"):
             ceiling = getattr(self, f"{name}_max")
-            wanted = f"at least evolution.{name} ({getattr(self, name)})"
-            require(ceiling >= getattr(self, name), f"evolution.{name}_max", ceiling, wanted)
+            expected = f"at least evolution.{name} ({getattr(self, name)})"
+            require(ceiling >= getattr(self, name), f"evolution.{name}_max", ceiling, expected)

@@ -141,17 +141,17 @@ def evolve_(
         whether `best` is on a plateau.
     """
     plateau = adapt_mutation_(schedule, best, config)
-    due = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
+    injects = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
     # Selection draws first, then mutation, from one generator: a resume repeats this order.
-    reproduction = select_parents(fitness, config, rng, inject_champion=due)
+    reproduction = select_parents(fitness, config, rng, inject_champion=injects)
     for rows in members.inherited:
         cross_(rows, reproduction)
     mutate_(members.actor, reproduction, rate=schedule.rate, deviation=schedule.deviation, rng=rng)
     mutants = reproduction.mutated.nonzero().squeeze(1)
     # A mutant's target starts at the mutant: crossing has given it the parent's target.
-    for target, followed in members.targets:
-        if followed is members.actor:
-            target[mutants] = followed[mutants]
+    for target, online in members.targets:
+        if online is members.actor:
+            target[mutants] = online[mutants]
     for _, adam in members.trained.values():
         zero_moments_((adam.exp_avg, adam.exp_avg_sq, adam.steps), reproduction)
     record_lineage_(lineage, reproduction, generation)
@@ -177,8 +177,8 @@ def mutate_(
     for slot in reproduction.mutated.nonzero().squeeze(1).unbind():
         row = block[slot]
         change = torch.randn(row.shape, generator=rng, device=row.device, dtype=row.dtype)
-        chosen = torch.rand(row.shape, generator=rng, device=row.device) < rate
-        block[slot] = torch.addcmul(row, change, chosen.to(row.dtype), value=deviation)
+        mask = torch.rand(row.shape, generator=rng, device=row.device) < rate
+        block[slot] = torch.addcmul(row, change, mask.to(row.dtype), value=deviation)
 
 
 def zero_moments_(moments: Iterable[Tensor], reproduction: Reproduction) -> None:

@@ -36,8 +36,8 @@ def group_counts(config: EvolutionConfig, members: int) -> tuple[int, int]:
 
 def tournament(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.Generator) -> Int[Tensor, "winners"]:
     """Return the fittest of `size` members drawn with replacement, `winners` times."""
-    drawn = torch.randint(len(fitness), (winners, size), generator=rng, device=fitness.device)
-    return drawn.gather(1, fitness[drawn].argmax(1, keepdim=True)).squeeze(1)
+    entrants = torch.randint(len(fitness), (winners, size), generator=rng, device=fitness.device)
+    return entrants.gather(1, fitness[entrants].argmax(1, keepdim=True)).squeeze(1)
 
 
 def select_parents(
@@ -58,8 +58,8 @@ def select_parents(
     elites, offspring = group_counts(config, members)
     first = torch.arange(members, device=device)
     second, blend = first.clone(), torch.ones(members, device=device)
-    replaced = torch.zeros(members, dtype=torch.bool, device=device)
-    mutated = replaced.clone()
+    is_replaced = torch.zeros(members, dtype=torch.bool, device=device)
+    is_mutant = is_replaced.clone()
 
     children, mutants = order[elites : elites + offspring], order[elites + offspring :]
     # The order of these draws is a part of the run: first parents, second parents, blends, then mutants' parents.
@@ -68,10 +68,10 @@ def select_parents(
     low, high = config.blend_low, config.blend_high
     blend[children] = low + (high - low) * torch.rand(offspring, generator=rng, device=device)
     first[mutants] = second[mutants] = tournament(ranked_fitness, len(mutants), config.tournament, rng)
-    replaced[order[elites:]] = True
-    mutated[mutants] = True
+    is_replaced[order[elites:]] = True
+    is_mutant[mutants] = True
     if inject_champion and members > elites:
         weakest = order[-1]
         first[weakest] = second[weakest] = members
-        blend[weakest], mutated[weakest] = 1.0, False
-    return Reproduction(first, second, blend, replaced, mutated)
+        blend[weakest], is_mutant[weakest] = 1.0, False
+    return Reproduction(first, second, blend, is_replaced, is_mutant)

@@ -96,5 +96,7 @@ def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
         base: result of `base_bytes` when the state was complete.
     """
     now: Footprint = footprint()
-    found = Statement(now.resident, now.file_mapped, owned, base, allocator_pages())
-    return replace(found, base=base + min(0, found.unaccounted))  # what is missing, the libraries have given back
+    statement = Statement(now.resident, now.file_mapped, owned, base, allocator_pages())
+    return replace(
+        statement, base=base + min(0, statement.unaccounted)
+    )  # what is missing, the libraries have given back

@@ -86,27 +86,29 @@ class NodePlan:
 
     def shortage(self) -> str:
         """Return the machine that lacks something, with its need and its room."""
-        name, wants, there = self.machine.name, self.wants, self.machine
+        name, wants, machine = self.machine.name, self.wants, self.machine
         if not self.store_suffices:
             return (
-                f"{name}: its object store has {format_bytes(there.store)}, where messages need "
+                f"{name}: its object store has {format_bytes(machine.store)}, where messages need "
                 f"{format_bytes(wants.store)}: start Ray there with --object-store-memory={wants.store}"
             )
         return (
             f"{name}: room for {self.worker_slots} of {self.workers}: {format_bytes(self.needed_bytes)} and "
-            f"{self.workers * wants.threads} cores are wanted, {format_bytes(self.there)} and {there.cores} are there"
+            f"{self.workers * wants.threads} cores are wanted, {format_bytes(self.there)} and {machine.cores} are there"
         )
 
 
 def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) -> list[NodePlan]:
     """Assign workers one by one to the machine with the most room left, and then with the most memory."""
-    room = [NodePlan(each, wants, 0).worker_slots for each in machines]
-    given = [0] * len(machines)
+    room = [NodePlan(machine, wants, 0).worker_slots for machine in machines]
+    counts = [0] * len(machines)
     for _ in range(count if machines else 0):
         # Room may be negative: workers without room are assigned as well, and `refuse_nodes` tells which.
-        at = max(range(len(machines)), key=lambda n: (room[n] - given[n], machines[n].memory - given[n] * wants.worker))
-        given[at] += 1
-    return [NodePlan(each, wants, workers) for each, workers in zip(machines, given, strict=True)]
+        index = max(
+            range(len(machines)), key=lambda n: (room[n] - counts[n], machines[n].memory - counts[n] * wants.worker)
+        )
+        counts[index] += 1
+    return [NodePlan(machine, wants, workers) for machine, workers in zip(machines, counts, strict=True)]
 
 
 def worker_capacity(nodes: Sequence[NodePlan]) -> int:
@@ -126,9 +128,9 @@ def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
 
 def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
     """Return the machines that lack something, and the remedy."""
-    wants, wanted, room = nodes[0].wants, sum(node.workers for node in nodes), worker_capacity(nodes)
-    first = (
+    wants, count, room = nodes[0].wants, sum(node.workers for node in nodes), worker_capacity(nodes)
+    summary = (
         f"the cluster has room for {room} workers of {format_bytes(wants.worker)} and {wants.threads} cores each, "
-        f"where {wanted} are wanted. Use --workers {max(1, room)}, add machines, or make the run smaller."
+        f"where {count} are wanted. Use --workers {max(1, room)}, add machines, or make the run smaller."
     )
-    return "\n".join([first, *(f"  {node.shortage()}" for node in lacking)])
+    return "\n".join([summary, *(f"  {node.shortage()}" for node in lacking)])

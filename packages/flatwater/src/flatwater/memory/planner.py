@@ -84,14 +84,14 @@ class Plan:
     @property
     def worker_budgets(self) -> Sequence[int]:
         """Private bytes that each worker may have: its plan, and the part of the budget that the run leaves here."""
-        left = 0 if self.apart else max(0, self.budget_bytes - self.needed_bytes)
-        return [planned + left for planned in self.workers]
+        unused = 0 if self.apart else max(0, self.budget_bytes - self.needed_bytes)
+        return [needed + unused for needed in self.workers]
 
     @property
     def fits(self) -> bool:
         """Whether the run stays within its budget and the machine's limit, and its workers within their machines'."""
-        here = self.needed_bytes <= min(self.budget_bytes, self.limit_bytes)
-        return here and all(node.fits for node in self.nodes)
+        run_fits = self.needed_bytes <= min(self.budget_bytes, self.limit_bytes)
+        return run_fits and all(node.fits for node in self.nodes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as in plan.json."""
@@ -141,9 +141,9 @@ def plan_text(plan: Plan) -> str:
     """Return the plan in a few lines: the bytes that the run takes and may take, its owners, and what to change."""
     # Two names of a path, such as learner.actor: single leaves would be too many, and one name too coarse.
     largest = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
-    listed = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
+    owners = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
     whole = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {budget_text(plan)}."
-    whole += f" The largest owners: {listed}."
+    whole += f" The largest owners: {owners}."
     return "\n".join([whole, *(f"  {line}" for line in plan.suggestions)])
 
 

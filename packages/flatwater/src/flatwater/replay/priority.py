@@ -67,11 +67,11 @@ def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_err
     """
     if priorities.alpha == 0:
         return
-    at, mass = index.flatten(), masses(td_error.flatten(), priorities.alpha).to(priorities.mass.dtype)
+    places, mass = index.flatten(), masses(td_error.flatten(), priorities.alpha).to(priorities.mass.dtype)
     # 0 for places that were overwritten by an observation without a transition since the draw.
-    mass = mass * (priorities.mass[at] > 0)
+    mass = mass * (priorities.mass[places] > 0)
     # Without the old mass, which may be larger than any new one.
-    priorities.mass.scatter_reduce_(0, at, mass, "amax", include_self=False)
+    priorities.mass.scatter_reduce_(0, places, mass, "amax", include_self=False)
     priorities.top.copy_(torch.maximum(priorities.top, mass.amax()))
     priorities.changed = True
 

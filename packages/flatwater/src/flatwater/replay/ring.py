@@ -103,6 +103,7 @@ def build_ring(
 
 
 def _storage(space: Space, slots: int, device: torch.device, name: str) -> Structure:
+    """Return zeros for `slots` values of a space, in its structure; `name` is the space's, for messages."""
     if isinstance(space, Mapping):
         return {key: _storage(below, slots, device, f"{name}.{key}") for key, below in space.items()}
     if space.shape is None or space.dtype is None:
@@ -149,13 +150,13 @@ def append_(
     device = ring.reward.device
     stream = torch.arange(len(ring.head), device=device) * _length(ring)
     # Before its first observation an env has no slot (-1): its ended flag keeps that write from being drawn.
-    at = stream + ring.head.clamp(min=0)
-    _write_(ring.action, at, action)
-    ring.reward[at] = torch.as_tensor(reward, dtype=ring.reward.dtype, device=device)
+    slots = stream + ring.head.clamp(min=0)
+    _write_(ring.action, slots, action)
+    ring.reward[slots] = torch.as_tensor(reward, dtype=ring.reward.dtype, device=device)
     done = torch.as_tensor(terminated, dtype=torch.bool, device=device)
-    ring.terminated[at] = done
+    ring.terminated[slots] = done
     # By the flag of before this step: after a final observation no transition begins.
-    add_priorities_(ring.priorities, at, ~ring.ended)
+    add_priorities_(ring.priorities, slots, ~ring.ended)
     ring.ended.copy_(done | torch.as_tensor(truncated, dtype=torch.bool, device=device))
     ring.head.add_(1).remainder_(_length(ring))
     _place_(ring, stream + ring.head, next_obs)
@@ -168,6 +169,7 @@ def _place_(ring: Ring, at: Int[Tensor, "k"], obs: Structure) -> None:
 
 
 def _write_(stored: Structure, at: Int[Tensor, "k"], new: Structure) -> None:
+    """Write rows into the slots `at` of the storage, at any depth of its structure."""
     if isinstance(stored, dict):
         for key, below in stored.items():
             _write_(below, at, new[key])

@@ -54,6 +54,7 @@ def leaves(root: object) -> Iterator[Leaf]:
 
 
 def _walk(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: ANN401
+    """Yield the leaves below a branch with their paths; a leaf below a derived field is derived."""
     for key, value, is_derived in _children(branch, path):
         below = f"{path}.{key}" if path else str(key)
         hidden = derived or is_derived
@@ -64,6 +65,7 @@ def _walk(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: 
 
 
 def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401
+    """Yield key, value and whether it is derived, of each child; refuse what a checkpoint cannot hold."""
     if is_dataclass(branch) and not isinstance(branch, type):
         for f in fields(branch):
             yield f.name, getattr(branch, f.name), bool(f.metadata.get("derived"))
@@ -96,13 +98,14 @@ def set_scalar_(leaf: Leaf, value: Scalar) -> None:
 def nbytes(root: object) -> dict[str, int]:
     """Return bytes by path. A storage that several leaves view is counted once, at the first of them, and whole."""
     seen: set[int] = set()
-    held: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for leaf in leaves(root):
-        held[leaf.path] = _weigh(leaf.value, seen)
-    return held
+        sizes[leaf.path] = _weigh(leaf.value, seen)
+    return sizes
 
 
 def _weigh(value: Value, seen: set[int]) -> int:
+    """Return a leaf's bytes, 0 where its storage was counted before; `seen` holds the storages that were."""
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage()
         # Not data_ptr: it is 0 for every tensor on the meta device, where plans are made.

@@ -82,14 +82,14 @@ def is_begun(episodes: Episodes) -> bool:
 
 def give_back_(world: World, episodes: Episodes) -> None:
     """Give a world its kept state as far as possible, where it begins new episodes instead of coming back."""
-    kept = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
-    if not kept:
+    state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
+    if not state:
         return
     with suppress(Exception):  # a class of the user's that is another by now: it was told, and the run goes on
         if isinstance(world, ReplayableWorld):
-            world.beginnings.load_(np.ones(len(episodes.seeds), np.bool_), kept)
+            world.beginnings.load_(np.ones(len(episodes.seeds), np.bool_), state)
         else:
-            _keeper(world).load_state_dict(kept)
+            _keeper(world).load_state_dict(state)
 
 
 def _keeper(world: World) -> StateKeeper:
@@ -117,27 +117,29 @@ def begin_(
 
 
 def _begin_(world: World, which: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
+    """Begin episodes, with the mask of legal actions where the world has one; `legal` is None where it has none."""
     if legal is None:
         world.begin_(which, seeds, obs)
     else:
-        masked: MaskedWorld = cast("Any", world)
-        masked.begin_(which, seeds, obs, legal)
+        masked_world: MaskedWorld = cast("Any", world)
+        masked_world.begin_(which, seeds, obs, legal)
         check_legal(world.spaces, legal[which])
 
 
 def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: Array | None) -> None:
+    """Step the world, with the mask of legal actions where it has one; `legal` is None where it has none."""
     if legal is None:
         world.step_(actions, obs, *outcome)
     else:
-        masked: MaskedWorld = cast("Any", world)
-        masked.step_(actions, obs, *outcome, legal)
+        masked_world: MaskedWorld = cast("Any", world)
+        masked_world.step_(actions, obs, *outcome, legal)
         check_legal(world.spaces, legal)
 
 
 def show_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
     """Have a teacher write its actions; the arguments are those of `Teacher.step_batch`."""
-    given = () if legal is None else (legal,)
-    cast("Any", teacher).step_batch(obs, actions, *given)
+    mask = () if legal is None else (legal,)
+    cast("Any", teacher).step_batch(obs, actions, *mask)
 
 
 Outcome = tuple[Array, Array, Array]
@@ -227,6 +229,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     kept = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
     def begin(which: Array) -> None:
+        """Begin the logged episodes of these environments, with the kept state that they began with."""
         if isinstance(world, ReplayableWorld) and episodes.kept:
             world.beginnings.load_(which, kept or [])
         _begin_(world, which, seeds, obs, scratch.legal)
@@ -240,12 +243,12 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
             begin(starts)
         if teacher is not None:
             show_teacher_(teacher, obs, scratch.taught, scratch.legal)
-        at, waits = np.clip(steps - ahead, 0, None), steps < ahead
-        taken = log[at, np.arange(envs)]
-        taken = taken.astype(np.int64) if taken.dtype == np.int16 else taken  # as worlds take them
+        step, waits = np.clip(steps - ahead, 0, None), steps < ahead
+        actions = log[step, np.arange(envs)]
+        actions = actions.astype(np.int64) if actions.dtype == np.int16 else actions  # as worlds take them
         if scratch.legal is not None and waits.any():  # the first action of its episode may be illegal where it is now
-            taken[waits] = any_legal(spaces, scratch.legal[waits])
-        _step_(world, taken, obs, scratch.outcome, scratch.legal)
+            actions[waits] = any_legal(spaces, scratch.legal[waits])
+        _step_(world, actions, obs, scratch.outcome, scratch.legal)
         paid += scratch.outcome[0]
         over |= scratch.ends()
         waits &= scratch.ends().all(1)
@@ -265,19 +268,19 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
     Returns:
         Why the world is not where it was, as the end of a sentence; empty where it is, to the bit.
     """
-    seen = np.empty_like(saved)
+    observations = np.empty_like(saved)
     try:
-        over, paid = play_again_(world, teacher, episodes, seen)
+        over, paid = play_again_(world, teacher, episodes, observations)
         if episodes.kept and not isinstance(world, ReplayableWorld):
             return _given_back(_keeper(world), read_state(episodes.kept[KEPT].numpy()))
-    except Exception as wrong:  # noqa: BLE001  (a class of the user's refuses what is another by now; the run goes on)
-        return f"the episodes cannot be played again ({type(wrong).__name__}: {wrong})"
-    found = [("observations", seen, saved), ("ends", over, episodes.over.numpy())]
-    found.append(("rewards", paid, episodes.returns.numpy()))
-    for name, now, then in found:
+    except Exception as error:  # noqa: BLE001  (a class of the user's refuses what is another by now; the run goes on)
+        return f"the episodes cannot be played again ({type(error).__name__}: {error})"
+    comparisons = [("observations", observations, saved), ("ends", over, episodes.over.numpy())]
+    comparisons.append(("rewards", paid, episodes.returns.numpy()))
+    for name, now, then in comparisons:
         if (differ := _difference_mask(now, then)).any():
-            env, *place = (int(at) for at in np.argwhere(differ)[0])
-            values = f"{now[(env, *place)]} and not {then[(env, *place)]}"
+            env, *position = (int(index) for index in np.argwhere(differ)[0])
+            values = f"{now[(env, *position)]} and not {then[(env, *position)]}"
             return f"{name} are others after the same seed and actions: in environment {env}, {values}"
     return ""
 
@@ -286,8 +289,8 @@ def _given_back(world: StateKeeper, kept: object) -> str:
     """Return why a world does not have its kept state back; empty where it has."""
     world.load_state_dict(kept)
     # As bytes: states may hold arrays, which `==` does not compare as a whole.
-    same = encode_state(world.state_dict()) == encode_state(kept)
-    return "" if same else "its load_state_dict() does not bring back what its state_dict() gave"
+    is_same = encode_state(world.state_dict()) == encode_state(kept)
+    return "" if is_same else "its load_state_dict() does not bring back what its state_dict() gave"
 
 
 def _difference_mask(now: Array, then: Array) -> Array:

@@ -78,6 +78,7 @@ def train_(trainer: Trainer, rounds: int, watcher: Watcher) -> bool:
 
 
 def _phase_(phase: Phase, progress: Progress, watcher: Watcher) -> bool:
+    """Take the phase's remaining steps; return False where the watcher stops it, with `progress` at the next step."""
     total = phase.steps()
     while progress.step < total:
         if watcher.stopping():

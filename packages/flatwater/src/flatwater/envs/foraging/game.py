@@ -69,9 +69,9 @@ def most_of_the_border(config: ForagingConfig) -> int:
     """Return how many cells of the wall around the map are in sight at once, at most."""
     size, radius = config.size, config.window // 2
     spans = [(min(row, radius) + min(size - 1 - row, radius) + 1, row, size - 1 - row) for row in range(1, size - 1)]
-    wall_sides = [(span, (before <= radius) + (after <= radius)) for span, before, after in spans]
+    sides = [(span, (before <= radius) + (after <= radius)) for span, before, after in spans]
     # Rows of wall by columns in sight, columns of wall by rows in sight, less the corners that are in both.
-    return max(high * across + wide * down - high * wide for down, high in wall_sides for across, wide in wall_sides)
+    return max(high * across + wide * down - high * wide for down, high in sides for across, wide in sides)
 
 
 def _rules(config: ForagingConfig, tokens: int) -> GameConfig:

@@ -121,6 +121,7 @@ def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401
 
 
 def _check_weights(one: nn.Module, again: nn.Module) -> None:
+    """Refuse parameters that are not trained as float32, or that differ from `again`, a network of the same seed."""
     parameters = dict(one.named_parameters())
     if not parameters:
         raise ConfigError("it has no parameters: there is nothing to learn")

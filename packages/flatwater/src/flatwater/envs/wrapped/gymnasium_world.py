@@ -204,20 +204,20 @@ def named_env(name: str) -> gymnasium.Env[Any, Any]:
     Raises:
         ConfigError: there is none, or a package is missing.
     """
-    refused = (ImportError, gymnasium.error.Error)
+    known_errors = (ImportError, gymnasium.error.Error)
     package = next((package for start, package in REGISTERED_BY.items() if name.startswith(start)), None)
     try:
         if ":" in name:  # Gymnasium imports what stands before it
             import_named(name.partition(":")[0])
-        with Border(f"environment gymnasium:{name}", None, call="gymnasium.make()", passing=refused):
+        with Border(f"environment gymnasium:{name}", None, call="gymnasium.make()", passing=known_errors):
             env = gymnasium.make(f"{package}:{name}" if package else name, disable_env_checker=True)
-    except ModuleNotFoundError as missing:
+    except ModuleNotFoundError as fault:
         remedy = "pip install 'flatwater[teach]'" if package else f"install the package that has {name}"
-        raise ConfigError(f"world gymnasium:{name} needs {missing.name}, which is not installed: {remedy}") from missing
-    except refused as wrong:
-        said = str(wrong)
+        raise ConfigError(f"world gymnasium:{name} needs {fault.name}, which is not installed: {remedy}") from fault
+    except known_errors as wrong:
+        message = str(wrong)
         raise ConfigError(
-            f"world gymnasium:{name}: {said}{'' if said.endswith(('.', '?')) else '.'} Give gymnasium: and an ID that "
+            f"world gymnasium:{name}: {message}{'' if message.endswith(('.', '?')) else '.'} Give gymnasium: and an ID that "
             'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists those that are '
             "installed), or package.module:Class"
         ) from wrong

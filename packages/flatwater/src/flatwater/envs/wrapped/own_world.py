@@ -32,9 +32,9 @@ class OwnWorld:
             """Object of the user's class."""
             self._spaces = self.inner.spaces
         # As an object: a class of the user's may give anything.
-        said: object = self._spaces
-        if not isinstance(said, Spaces) or said.envs != envs:
-            raise ConfigError(f"its `spaces` are {said!r}: expected are flatwater.envs.world.Spaces of {envs} copies")
+        spaces: object = self._spaces
+        if not isinstance(spaces, Spaces) or spaces.envs != envs:
+            raise ConfigError(f"its `spaces` are {spaces!r}: expected are flatwater.envs.world.Spaces of {envs} copies")
         self._beginning, self._stepping, self._closing = (
             Border(self._what, self.inner, method) for method in ("begin_", "step_", "close")
         )
@@ -91,12 +91,13 @@ class OwnWorld:
             self.inner.close()
 
     def _check_finite(self, method: str, name: str, written: Array) -> None:
+        """Refuse numbers that are not finite in what `method` has written; `name` says in the message what they are."""
         if np.isfinite(written).all():
             return
-        place = tuple(int(number) for number in np.argwhere(~np.isfinite(written))[0])
-        env, agent, *number = place
+        index = tuple(int(number) for number in np.argwhere(~np.isfinite(written))[0])
+        env, agent, *number = index
         raise UserCodeError(
-            f"{self._what}: {method} wrote the {name} {written[place]} for agent {agent} of environment {env}"
+            f"{self._what}: {method} wrote the {name} {written[index]} for agent {agent} of environment {env}"
             f"{f', in number {number[0]}' if number else ''}{source_location(self.inner, method)}: "
             "expected are finite numbers. "
             f"{ANYWAY}"
@@ -107,11 +108,12 @@ class OwnTeacher:
     """A `Teacher` around a teacher of the user's class, which is called with the user's own world."""
 
     def __init__(self, build: Callable[[World], Teacher], world: World) -> None:
-        what, known = f"teacher {dotted_name(build)}", world.inner if isinstance(world, OwnWorld) else world
-        with Border(what, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
-            self.inner = build(known)
+        """Make the user's teacher, with the world that the user's class knows: an own world's inner one."""
+        subject, inner_world = f"teacher {dotted_name(build)}", world.inner if isinstance(world, OwnWorld) else world
+        with Border(subject, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
+            self.inner = build(inner_world)
             """Object of the user's class."""
-        self._beginning, self._showing = (Border(what, self.inner, method) for method in ("begin_", "step_batch"))
+        self._beginning, self._showing = (Border(subject, self.inner, method) for method in ("begin_", "step_batch"))
 
     def begin_(self, which: Array) -> None:
         """Forget environments; the arguments are those of `Teacher`."""

@@ -39,23 +39,26 @@ class PettingZooWorld:
             allow_nan: whether NaN and infinities are passed on; else they end the run.
         """
         self._name, self._copies = module, [_make(module) for _ in range(envs)]
-        first = self._copies[0]
-        what, self._own, self._allow_nan = f"environment pettingzoo:{module}", first.unwrapped, allow_nan
-        self._stepping, self._closing = Border(what, self._own, "step"), Border(what, self._own, "close")
-        self._resetting = Border(what, self._own, "reset", wanted="reset(self, seed=None, options=None)")
-        with Border(what, self._own, "observation_space", call="what it says of its agents"):
-            self._agents = list(first.possible_agents)
-            spaces = [{a: of(a) for a in self._agents} for of in (first.observation_space, first.action_space)]
+        first_copy = self._copies[0]
+        subject, self._own, self._allow_nan = f"environment pettingzoo:{module}", first_copy.unwrapped, allow_nan
+        self._stepping, self._closing = Border(subject, self._own, "step"), Border(subject, self._own, "close")
+        self._resetting = Border(subject, self._own, "reset", wanted="reset(self, seed=None, options=None)")
+        with Border(subject, self._own, "observation_space", call="what it says of its agents"):
+            self._agents = list(first_copy.possible_agents)
+            spaces = [
+                {a: of(a) for a in self._agents} for of in (first_copy.observation_space, first_copy.action_space)
+            ]
         if not self._agents:
             raise ConfigError(f"world pettingzoo:{module}: there is no agent in possible_agents")
-        seen, done = (
-            _common_space(each, name, module) for each, name in zip(spaces, ("observations", "actions"), strict=True)
+        obs_space, action_space = (
+            _common_space(spaces_of_agents, name, module)
+            for spaces_of_agents, name in zip(spaces, ("observations", "actions"), strict=True)
         )
-        self._reader = make_reader(seen, module, config.form)
-        self._actions = make_action_spec(done, first.unwrapped, module)
+        self._reader = make_reader(obs_space, module, config.form)
+        self._actions = make_action_spec(action_space, first_copy.unwrapped, module)
         shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
-        masked = bounds is None and any(MASK in info for info in self._reset(first, 0)[1].values())
+        has_masks = bounds is None and any(MASK in info for info in self._reset(first_copy, 0)[1].values())
         reader, self.beginnings = self._reader, EpisodeStarts(self._copies, lambda: _make(module))
         self._spaces = Spaces(
             *shape,
@@ -65,7 +68,7 @@ class PettingZooWorld:
             steps,
             bounds,
             choices,
-            masked,
+            has_masks,
             reader.measures,
             kept=self.beginnings.room,
         )
@@ -84,11 +87,11 @@ class PettingZooWorld:
         self._over[:, which] = False
         self.beginnings.record_starts_(which)
         for env in np.flatnonzero(which):
-            seen, infos = self._reset(self._copies[env], int(seeds[env]) % 2**32)
+            observations, infos = self._reset(self._copies[env], int(seeds[env]) % 2**32)
             try:
-                self._write_(obs[env], seen)
-            except REFUSED as wrong:
-                raise interface_error(self._own, "reset", wrong, f"with seed {int(seeds[env]) % 2**32}") from wrong
+                self._write_(obs[env], observations)
+            except REFUSED as error:
+                raise interface_error(self._own, "reset", error, f"with seed {int(seeds[env]) % 2**32}") from error
             if legal is not None:
                 self._write_legal_(legal[env], infos, self._copies[env].agents)
         self._limit.begin_(which, seeds)
@@ -106,22 +109,22 @@ class PettingZooWorld:
     ) -> None:
         """Step every copy with the actions of the agents that are still in it."""
         for env, copy in enumerate(self._copies):
-            given = self._actions.to_env_actions(actions[env])
+            env_actions = self._actions.to_env_actions(actions[env])
             # PettingZoo's parallel API takes no action of an agent that is over.
-            acts = {a: given[at] for at, a in enumerate(self._agents) if a in copy.agents}
+            acts = {a: env_actions[index] for index, a in enumerate(self._agents) if a in copy.agents}
             # The user's call alone is within the border: its result is checked outside, with messages of our own.
             with self._stepping:
                 parts = copy.step(acts)
             try:
-                seen, paid, ended, cut, infos = (check_info(each) for each in parts)
-                self._write_(obs[env], seen)
-                for at, agent in enumerate(self._agents):
+                observations, rewards, terminations, truncations, infos = (check_info(part) for part in parts)
+                self._write_(obs[env], observations)
+                for index, agent in enumerate(self._agents):
                     # PettingZoo's dicts lack agents that were over before.
-                    reward[env, at] = check_reward(paid.get(agent, 0.0), allow_nan=self._allow_nan)
-                    self._over[0, env, at] |= check_flag("terminated", ended.get(agent, False))
-                    self._over[1, env, at] |= check_flag("truncated", cut.get(agent, False))
-            except REFUSED as wrong:
-                raise interface_error(self._own, "step", wrong, self._limit.place(env, "step")) from wrong
+                    reward[env, index] = check_reward(rewards.get(agent, 0.0), allow_nan=self._allow_nan)
+                    self._over[0, env, index] |= check_flag("terminated", terminations.get(agent, False))
+                    self._over[1, env, index] |= check_flag("truncated", truncations.get(agent, False))
+            except REFUSED as error:
+                raise interface_error(self._own, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
                 self._write_legal_(legal[env], infos, copy.agents)
         if self._looks:
@@ -137,59 +140,62 @@ class PettingZooWorld:
                 copy.close()
 
     def _reset(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
+        """Reset a copy; return its observations and infos by agent, checked to be two dicts."""
         with self._resetting:
-            given = copy.reset(seed=seed)
+            answer = copy.reset(seed=seed)
         try:
-            seen, infos = given
-            return check_info(seen), check_info(infos)
-        except (TypeError, ValueError) as wrong:
-            raise interface_error(self._own, "reset", wrong) from wrong
+            observations, infos = answer
+            return check_info(observations), check_info(infos)
+        except (TypeError, ValueError) as error:
+            raise interface_error(self._own, "reset", error) from error
 
     def _check_finite(self, obs: Array, method: str) -> None:
         """Refuse numbers that are not finite, all copies and agents at once."""
         if np.isfinite(obs).all():
             return
-        env, agent, number = (int(at) for at in np.argwhere(~np.isfinite(obs))[0])
-        wrong = not_finite_error(f"{self._agents[agent]}'s {self._reader.part_name(number)}", obs[env, agent, number])
-        raise interface_error(self._own, method, wrong, self._limit.place(env, method))
+        env, agent, number = (int(index) for index in np.argwhere(~np.isfinite(obs))[0])
+        error = not_finite_error(f"{self._agents[agent]}'s {self._reader.part_name(number)}", obs[env, agent, number])
+        raise interface_error(self._own, method, error, self._limit.place(env, method))
 
     def _write_(self, obs: Array, seen: dict[str, Any]) -> None:
-        for at, agent in enumerate(self._agents):
+        """Write each agent's observation into its row of `obs` [A, *obs]; padding where the agent is over."""
+        for index, agent in enumerate(self._agents):
             if agent in seen:
-                self._reader.write(seen[agent], obs[at])
+                self._reader.write(seen[agent], obs[index])
             else:
                 # An agent that is over: PettingZoo leaves it out of its dicts.
-                obs[at] = self._reader.padding
+                obs[index] = self._reader.padding
 
     def _write_legal_(self, legal: Array, infos: dict[str, Any], left: list[str]) -> None:
         """Write the masks in the infos of agents that are left; for the others everything is legal."""
         legal[...] = True
-        for at, agent in enumerate(self._agents):
+        for index, agent in enumerate(self._agents):
             if agent in left:
-                write_mask(infos.get(agent, {}), legal[at], self._name)
+                write_mask(infos.get(agent, {}), legal[index], self._name)
 
 
 def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)
+    """Return a new environment of a module's `parallel_env`, or say why there is none."""
     try:
-        found = import_named(module)
-    except ImportError as missing:
+        env_module = import_named(module)
+    except ImportError as error:
         raise ConfigError(
-            f"world pettingzoo:{module} cannot be imported ({missing}): name a module with a parallel_env, such as "
+            f"world pettingzoo:{module} cannot be imported ({error}): name a module with a parallel_env, such as "
             "mpe2.simple_spread_v3, and install its package beside 'flatwater[teach]'"
-        ) from missing
-    if "parallel_env" not in vars(found):
+        ) from error
+    if "parallel_env" not in vars(env_module):
         raise ConfigError(f"world pettingzoo:{module}: the module has no parallel_env")
-    with Border(f"environment pettingzoo:{module}", found.parallel_env, wanted="parallel_env()"):
-        return found.parallel_env()
+    with Border(f"environment pettingzoo:{module}", env_module.parallel_env, wanted="parallel_env()"):
+        return env_module.parallel_env()
 
 
 def _common_space(spaces: dict[str, Any], what: str, module: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
     """Return the space that all agents have."""
-    first, *others = spaces
-    for other in others:
-        if spaces[other] != spaces[first]:
+    first_agent, *others_ = spaces
+    for agent in others_:
+        if spaces[agent] != spaces[first_agent]:
             raise ConfigError(
-                f"world pettingzoo:{module}: {what} of {first} are of {spaces[first]}, those of {other} of "
-                f"{spaces[other]}: wanted is one space for all agents"
+                f"world pettingzoo:{module}: {what} of {first_agent} are of {spaces[first_agent]}, those of {agent} of "
+                f"{spaces[agent]}: wanted is one space for all agents"
             )
-    return spaces[first]
+    return spaces[first_agent]

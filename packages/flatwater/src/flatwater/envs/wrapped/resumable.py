@@ -43,17 +43,17 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._seed, self._actions = int(self._draws.integers(1 << 31)) if seed is None else seed, []
         # Before the reset, which may change what the wrappers keep.
         self._note_kept()
-        seen, info = self.env.reset(seed=self._seed)
-        self._note(seen)
-        return seen, info
+        observation, info = self.env.reset(seed=self._seed)
+        self._note(observation)
+        return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:  # noqa: ANN401  (of its spaces)
         """Act, and keep the action."""
         # A copy: the caller may write the next action into the same array.
         self._actions.append(np.array(action))
-        seen, reward, terminated, truncated, info = self.env.step(action)
-        self._note(seen)
-        return seen, reward, terminated, truncated, info
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._note(observation)
+        return observation, reward, terminated, truncated, info
 
     def state_dict(self) -> dict[str, Any]:
         """Return seed and actions of the episode under way, the draws of later ones, and the last observation."""
@@ -76,8 +76,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             if state.get("kept") is not None:
                 load_state_(self.env, state["kept"])
             self._note_kept()
-            seen, _ = self.env.reset(seed=self._seed)
-            self._note(seen)
+            observation, _ = self.env.reset(seed=self._seed)
+            self._note(observation)
             for action in state["actions"]:
                 self.step(action)
         self._draws.bit_generator.state = state["draws"]

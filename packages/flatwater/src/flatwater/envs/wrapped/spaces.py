@@ -146,13 +146,13 @@ def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: in
     """Yield the parts of a vector, in the order of Gymnasium's flattening."""
     if isinstance(space, gym.Dict | gym.Tuple):
         inside = space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
-        for name, each in inside:
+        for name, child in inside:
             # `name` is bound as a default: a closure would read the last name alone.
             def read_part(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
                 return of(observation)[name]
 
-            size = gym.flatdim(each)
-            yield from _parts(each, f"{key}[{name!r}]", read_part, begins)
+            size = gym.flatdim(child)
+            yield from _parts(child, f"{key}[{name!r}]", read_part, begins)
             begins += size
     elif size := gym.flatdim(space):
         yield _VectorPart(key, of, begins, begins + size, _writer(space))
@@ -177,7 +177,7 @@ def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
 def _float_mask(space: gym.Space[Any]) -> Array:
     """Return which numbers of a vector are of a Box of floats, on a scale of its own: neither places nor pixels."""
     if isinstance(space, gym.Dict | gym.Tuple):
-        return np.concatenate([_float_mask(each) for each in _child_spaces(space)])
+        return np.concatenate([_float_mask(child) for child in _child_spaces(space)])
     floats = isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
     return np.full(gym.flatdim(space), floats)
 
@@ -193,13 +193,13 @@ def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
     Raises:
         RunError: the info has no such mask.
     """
-    found = info.get(MASK)
-    parts = found if isinstance(found, tuple | list) else (found,)
+    mask = info.get(MASK)
+    parts = mask if isinstance(mask, tuple | list) else (mask,)
     row = np.concatenate([np.ravel(part) for part in parts])
-    if found is None or len(row) != len(legal):
-        given = "missing" if found is None else f"{len(row)} numbers"
+    if mask is None or len(row) != len(legal):
+        state = "missing" if mask is None else f"{len(row)} numbers"
         raise RunError(
-            f"{name}: info[{MASK!r}] is {given}: wanted are {len(legal)} numbers, one an action, at each reset and step"
+            f"{name}: info[{MASK!r}] is {state}: wanted are {len(legal)} numbers, one an action, at each reset and step"
         )
     legal[:] = row
 
@@ -253,8 +253,8 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
         )
     numbers = range(int(space.start), int(space.start + space.n))
     members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, HasActionNames) else []
-    if [each.value for each in members] == list(numbers):
-        return ActionSpec(tuple(each.name for each in members), numbers.start)
+    if [member.value for member in members] == list(numbers):
+        return ActionSpec(tuple(member.name for member in members), numbers.start)
     return ActionSpec(tuple(str(number) for number in numbers), numbers.start)
 
 
@@ -272,7 +272,7 @@ def _is_image(space: gym.Space[Any] | None) -> bool:
 
 def _has_words(space: gym.Space[Any]) -> bool:
     """Return whether flattening would make numbers of letters."""
-    return isinstance(space, gym.Text) or any(_has_words(each) for each in _child_spaces(space))
+    return isinstance(space, gym.Text) or any(_has_words(child) for child in _child_spaces(space))
 
 
 def _child_spaces(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
@@ -284,8 +284,8 @@ def _child_spaces(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
 
 def _numbers(space: gym.Dict) -> dict[str, int]:
     """Return the least of each discrete number beside an image; numbers that are wider than a byte are left out."""
-    beside = {key: each for key, each in space.items() if isinstance(each, gym.Discrete) and each.n <= PADDING}
-    return {key: int(each.start) for key, each in beside.items()}
+    beside = {key: child for key, child in space.items() if isinstance(child, gym.Discrete) and child.n <= PADDING}
+    return {key: int(child.start) for key, child in beside.items()}
 
 
 def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> ObservationReader:
@@ -297,20 +297,21 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Observ
             "gymnasium.wrappers.ResizeObservation, or floats with gymnasium.wrappers.RescaleObservation"
         )
     size, shape = pixels * channels, space.shape or ()
-    known = np.zeros((size + len(numbers), 2), np.uint8)
-    known[:size, 0] = np.repeat(np.arange(pixels), channels)
-    known[:size, 1] = np.tile(np.arange(channels), pixels)
-    known[size:, 0] = BESIDE
-    known[size:, 1] = channels + np.arange(len(numbers))
+    positions = np.zeros((size + len(numbers), 2), np.uint8)
+    positions[:size, 0] = np.repeat(np.arange(pixels), channels)
+    positions[:size, 1] = np.tile(np.arange(channels), pixels)
+    positions[size:, 0] = BESIDE
+    positions[size:, 1] = channels + np.arange(len(numbers))
 
     def write(observation: dict[str, Any], out: Array) -> None:
+        """Write tokens (position, feature, value) into `out` [K, 3]; discrete numbers count from their minimum."""
         # Each time, as the row may hold the padding of an agent that was over.
-        out[:, :2] = known
+        out[:, :2] = positions
         out[:size, 2] = check_observation(observation["image"], shape).ravel()
-        for at, (key, least) in enumerate(numbers.items()):
-            out[size + at, 2] = observation[key] - least
+        for index, (key, minimum) in enumerate(numbers.items()):
+            out[size + index, 2] = observation[key] - minimum
 
-    return ObservationReader("tokens", (len(known), 3), write)
+    return ObservationReader("tokens", (len(positions), 3), write)
 
 
 def _image(space: gym.Space[Any], name: str) -> ObservationReader:

@@ -24,8 +24,9 @@ class EvolveRunConfig(RunConfig, EvolveConfig):
     yours. Actions are numbers within bounds."""
 
     def __post_init__(self) -> None:
+        """Check the run's settings, and that the replay has room for each environment."""
         check_run(self)
         envs = self.population.size * self.population.envs
         # The replay has a stream for each environment, and each stream holds one transition at least.
-        fewest = f"at least {envs}: one of each of the population.size x population.envs = {envs} environments"
-        require(self.replay.capacity >= envs, "replay.capacity", self.replay.capacity, fewest)
+        expected = f"at least {envs}: one of each of the population.size x population.envs = {envs} environments"
+        require(self.replay.capacity >= envs, "replay.capacity", self.replay.capacity, expected)

@@ -48,12 +48,13 @@ def build_run_world(config: EvolveRunConfig, envs: int) -> World:
             config.env, envs=envs, foraging=ForagingConfig(), wrapped=config.wrapped, allow_nan=config.allow_nan
         )
         _check(world.spaces)
-    except ConfigError as wrong:
-        raise ConfigError(f"env = {config.env!r}: {wrong}") from wrong
+    except ConfigError as error:
+        raise ConfigError(f"env = {config.env!r}: {error}") from error
     return world
 
 
 def _check(spaces: Spaces) -> None:
+    """Refuse worlds that this recipe cannot learn: only one agent, vectors and bounded actions can be."""
     if spaces.bounds is None:
         raise ConfigError(
             f"actions are choices ({describe_spaces(spaces)}): wanted are numbers within bounds, which members "
@@ -95,9 +96,9 @@ def build_on_meta(config: EvolveRunConfig, worlds: EvolveWorlds) -> tuple[Evolve
 
 def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
     """Return the bytes of tensors that each phase makes and frees again, at its highest, of a run on meta."""
-    learn_, own = bind_learning(setup, run), setup.config.learner.own
+    learn_, settings = bind_learning(setup, run), setup.config.learner.own
     # The last update of a cycle runs all its parts, such as TD3's delayed actor.
-    run.learner.tally.updates = own.updates_per_cycle - 1
+    run.learner.tally.updates = settings.updates_per_cycle - 1
     actors = views(run.learner.actor, setup.nets.actor.layout)
     rows = len(run.learner.actor)
     return {

@@ -38,6 +38,7 @@ class ChampionModule(nn.Module):
     high: Tensor
 
     def __init__(self, actor: MLPActor, bounds: Bounds, weights: Float[Tensor, "1 n"]) -> None:
+        """Hold weights and bounds as buffers, so that an export has them."""
         super().__init__()
         self._actor = actor
         self.register_buffer("weights", weights)
@@ -67,11 +68,11 @@ class Champion:
             ConfigError: an observation has another shape than in training.
         """
         rows, alone = observation_rows(obs, (self._actor.obs,))
-        shown = torch.from_numpy(np.array(rows, np.float32)).to(self._weights.device)
+        batch = torch.from_numpy(np.array(rows, np.float32)).to(self._weights.device)
         with torch.no_grad():
-            found: Array = self._module(shown).cpu().numpy()
-        one: Array = found[0] if alone else found
-        return one
+            actions: Array = self._module(batch).cpu().numpy()
+        action: Array = actions[0] if alone else actions
+        return action
 
     def portable(self) -> Portable:
         """Return the champion without its run, to be exported."""
@@ -83,12 +84,12 @@ class Champion:
             axes=(0,),
             inputs={"obs": f"float32 [rows, {actor.obs}]"},
             outputs={"action": f"float32 [rows, {actor.action}], within the bounds"},
-            meaning={"bounds": [list(each) for each in self._bounds]},
+            meaning={"bounds": [list(bound) for bound in self._bounds]},
             header={
                 "obs": actor.obs,
                 "hidden": list(actor.hidden),
                 "drawn": actor.drawn,
-                "bounds": [list(each) for each in self._bounds],
+                "bounds": [list(bound) for bound in self._bounds],
             },
             tensors={name: weight[0] for name, weight in views(weights, actor.layout).items()},
         )
@@ -106,7 +107,7 @@ class _ChampionHeader:
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Champion:
     """Return the champion of a .safetensors file."""
-    said = convert_to(dict(header), _ChampionHeader)
+    fields_ = convert_to(dict(header), _ChampionHeader)
     # By the number of bounds: an action has as many numbers.
-    actor = MLPActor(said.obs, len(said.bounds), said.hidden, drawn=said.drawn)
-    return Champion(actor, said.bounds, join_weights(tensors, actor.layout))
+    actor = MLPActor(fields_.obs, len(fields_.bounds), fields_.hidden, drawn=fields_.drawn)
+    return Champion(actor, fields_.bounds, join_weights(tensors, actor.layout))

@@ -40,7 +40,7 @@ class EvolveRun(WorldRun):
     def data(self) -> dict[str, Any]:
         """Return the world's observations and actions: a world of another version may differ."""
         spaces = self.trainer.setup.spaces
-        return {"obs": list(spaces.obs), "bounds": [list(each) for each in spaces.bounds or ()]}
+        return {"obs": list(spaces.obs), "bounds": [list(bound) for bound in spaces.bounds or ()]}
 
     @property
     def world_name(self) -> str:
@@ -64,11 +64,11 @@ class EvolveRun(WorldRun):
         learner, config = self.trainer.run.learner, self.config
         weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
         skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
-        taken = config.steps * config.learner.own.updates * len(learner.trained)
+        updates = config.steps * config.learner.own.updates * len(learner.trained)
         return [
             *array_alarms(round_, weights),
             *metric_alarms(round_, dict(metrics)),
-            *skipped_steps(round_, skipped, taken),
+            *skipped_steps(round_, skipped, updates),
         ]
 
     def parts(self) -> Mapping[str, Effort]:
@@ -86,8 +86,8 @@ class EvolveRun(WorldRun):
 
     def too_early(self) -> str:
         """Return why there is no champion yet; empty once a generation has been evaluated."""
-        crowned = int(self.trainer.run.lineage.ids[-1]) >= 0
-        return "" if crowned else "no generation has been evaluated yet, so there is no champion"
+        has_champion = int(self.trainer.run.lineage.ids[-1]) >= 0
+        return "" if has_champion else "no generation has been evaluated yet, so there is no champion"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Return the champion's score against random actions, on held-out or holdout episodes."""

@@ -31,6 +31,7 @@ def score_champion(trainer: EvolveTrainer, first_seed: int) -> dict[str, Returns
     seeds = first_seed + np.arange(trainer.setup.trial.envs, dtype=np.int64)
 
     def play_steps(step_: Callable[[], None]) -> Returns:
+        """Play the same episodes with this step; return each one's return."""
         stage.begin_(seeds)
         for _ in range(steps):
             step_()

@@ -23,18 +23,23 @@ class GrowRunConfig(CrewConfig, GrowConfig):
     free at the start. Any number gives the same run. Each takes whole groups of environments (`group`)."""
 
     def __post_init__(self) -> None:
+        """Check that workers get whole groups of environments, at least one each."""
         GrowConfig.__post_init__(self)
         check_crew(self)
         groups, half = len(self.groups), -(-self.envs // 2)
-        said = f"{self.envs} environments are {groups} group{'s' if groups > 1 else ''} of {self.group}, and a worker "
+        group_phrase = (
+            f"{self.envs} environments are {groups} group{'s' if groups > 1 else ''} of {self.group}, and a worker "
+        )
         if self.workers == "auto":
-            wanted = f"1, as {said}takes whole ones. Use --group {half}, which changes last bits, or more --envs"
-            require(groups > 1, "workers", self.workers, wanted)
+            expected = (
+                f"1, as {group_phrase}takes whole ones. Use --group {half}, which changes last bits, or more --envs"
+            )
+            require(groups > 1, "workers", self.workers, expected)
         elif self.workers != 1:
             # A group size with which so many workers have a group each, for the message.
-            size, most = max(1, self.envs // self.workers), "1" if groups == 1 else f"1 to {groups}"
-            wanted = f"{most}: {said}takes whole ones. Use --group {size}, which changes last bits"
-            require(self.workers <= groups, "workers", self.workers, wanted)
+            size, range_ = max(1, self.envs // self.workers), "1" if groups == 1 else f"1 to {groups}"
+            expected = f"{range_}: {group_phrase}takes whole ones. Use --group {size}, which changes last bits"
+            require(self.workers <= groups, "workers", self.workers, expected)
 
     @property
     def first_measured(self) -> int:

@@ -50,20 +50,20 @@ def measure_wire_bytes(setup: GrowSetup, run: GrowState, shares: Sequence[Span])
         shares: the environments of each worker.
     """
     config, slots = setup.config, len(setup.net.seeds)
-    policy = run.learner.block.nbytes + sum(each.nbytes for each in run.learner.statistics.values())
-    told = policy + run.envs.alone.accuracy.nbytes + run.envs.alone.hosts.nbytes
+    policy = run.learner.block.nbytes + sum(statistic.nbytes for statistic in run.learner.statistics.values())
+    policy_bytes = policy + run.envs.alone.accuracy.nbytes + run.envs.alone.hosts.nbytes
     row = sum(leaf.nbytes for _, leaf in env_rows(run.envs, run.memory)) // config.envs
-    around = len(shares) * told + config.envs * (PLACE + row)
+    around = len(shares) * policy_bytes + config.envs * (PLACE + row)
     steps = config.envs * config.env.steps
-    explored = NUMBER * setup.student.actions.noise * steps + sum(run.rollout[name].nbytes for name in EXPLORED)
+    explored_bytes = NUMBER * setup.student.actions.noise * steps + sum(run.rollout[name].nbytes for name in EXPLORED)
     # Action, success and impaired, reward and accuracy, and of each slot stage and alpha.
-    played = steps * (PLACE * len(HEADS) + 2 * FLAG + 2 * NUMBER + slots * (PLACE + NUMBER))
-    drawn = steps * NUMBER * sum(head_sizes(config.env.lifecycle, slots))
+    played_bytes = steps * (PLACE * len(HEADS) + 2 * FLAG + 2 * NUMBER + slots * (PLACE + NUMBER))
+    draw_bytes = steps * NUMBER * sum(head_sizes(config.env.lifecycle, slots))
     turns, players = config.held_out_turns, 1 + len(BASELINES)
     return WireBytes(
-        collected=around + explored,
-        evaluated=turns * (around + played),
+        collected=around + explored_bytes,
+        evaluated=turns * (around + played_bytes),
         # The first round plays the hosts left alone and each baseline, of which some are sent random numbers.
-        compared=turns * (players * (around + played) + len(DRAWS) * drawn),
-        largest=max(high - low for low, high in shares) * row + told,
+        compared=turns * (players * (around + played_bytes) + len(DRAWS) * draw_bytes),
+        largest=max(high - low for low, high in shares) * row + policy_bytes,
     )

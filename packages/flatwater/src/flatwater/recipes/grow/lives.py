@@ -38,13 +38,13 @@ def read_lives(folder: Path) -> Lives | None:
     try:
         # A run folder may be a stranger's: no links are followed, and no objects unpickled.
         with np.load(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)), allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-        _check(found)
+            lives = {name: file[name] for name in file.files}
+        _check(lives)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, EOFError, AttributeError, BadZipFile) as fault:
         raise damaged_file_error(path, fault) from fault
-    return found
+    return lives
 
 
 def _check(found: Lives) -> None:

@@ -33,24 +33,24 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         device: device of the run, whose memory counts.
     """
     setup, run = build_on_meta(config)
-    owners, dealt, exchange = nbytes(run), environment_shares(config), {}
-    if dealt:
-        found = measure_wire_bytes(setup, run, dealt)
-        exchange = {"round": found.collected, "evaluation": found.evaluated, "largest": found.largest}
+    owners, shares, exchange = nbytes(run), environment_shares(config), {}
+    if shares:
+        wire_bytes = measure_wire_bytes(setup, run, shares)
+        exchange = {"round": wire_bytes.collected, "evaluation": wire_bytes.evaluated, "largest": wire_bytes.largest}
     plan = make_plan(
         owners,
-        lambda: phase_transients(setup, run) | (message_bytes(run) if dealt else {}),
+        lambda: phase_transients(setup, run) | (message_bytes(run) if shares else {}),
         config=config,
         device=device,
-        workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in dealt],
+        workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in shares],
         apart=bool(config.cluster),
         exchange=exchange,
     )
-    if plan.apart and dealt:
+    if plan.apart and shares:
         plan = place_workers(plan, config)
         room = worker_capacity(plan.nodes)
         # With `workers = auto` a cluster gets as many as fit, and the plan is made again for them.
-        if not isinstance(config.workers, int) and room < len(dealt):
+        if not isinstance(config.workers, int) and room < len(shares):
             return plan_grow(replace(config, workers=max(1, room)), device)
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other)[1]))
 
@@ -60,8 +60,8 @@ def environment_shares(config: GrowRunConfig) -> list[Span]:
     workers = config.workers
     if not isinstance(workers, int):
         workers = len(config.groups) if config.cluster else free_cores()
-    found = split_environments(config, workers)
-    return found if len(found) > 1 else []
+    shares = split_environments(config, workers)
+    return shares if len(shares) > 1 else []
 
 
 def build_on_meta(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
@@ -88,14 +88,14 @@ def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
 
     try:
         step = _image_number_bytes(group) + peak_bytes(train_and_measure)
-    except RuntimeError as refused:
+    except RuntimeError as error:
         if setup.config.host is None:
             raise
         raise ConfigError(
-            f"host = {short_repr(setup.config.host)}: it computes on the CPU alone: {torch_error_text(refused)}. What "
+            f"host = {short_repr(setup.config.host)}: it computes on the CPU alone: {torch_error_text(error)}. What "
             "its forward makes must lie where its input does, as in torch.arange(n, device=x.device); what is always "
             "the same is a buffer (register_buffer)"
-        ) from refused
+        ) from error
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
 
 
@@ -114,8 +114,8 @@ def _image_number_bytes(envs: GrowingEnvs) -> int:
     if fit.updates <= TRIED:
         return 0
     envs.config = replace(envs.config, fit=replace(fit, updates=TRIED))
-    wanted = fit.updates * fit.batch_size
-    return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images))
+    count = fit.updates * fit.batch_size
+    return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, wanted=count, images=images))
 
 
 def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:

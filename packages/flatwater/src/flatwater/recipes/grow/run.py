@@ -39,11 +39,11 @@ class GrowRun(CrewRun):
         """Return hosts, their size, and their task in one line."""
         config, envs = self.config, self.trainer.run.envs
         weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
-        seen = envs.task.images
-        size = f"images of {seen.channels} x {seen.height} x {seen.width}"
-        if seen.channels == seen.height == 1:
-            size = f"vectors of {seen.width}"
-        task = f"{len(envs.task.train_labels):,} {size} in {seen.classes} classes to learn"
+        images = envs.task.images
+        size = f"images of {images.channels} x {images.height} x {images.width}"
+        if images.channels == images.height == 1:
+            size = f"vectors of {images.width}"
+        task = f"{len(envs.task.train_labels):,} {size} in {images.classes} classes to learn"
         kind = config.host or config.env.host.kind
         workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
         hosts = f"{config.envs} {kind} {noun_form(config.envs, 'host')}"

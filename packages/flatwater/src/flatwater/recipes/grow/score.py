@@ -79,15 +79,16 @@ def play_lives(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, 
 def _step_(
     trainer: GrowTrainer, crew: GroupExecutor, player: str, seeds: torch.Tensor, t: int
 ) -> dict[str, np.ndarray[Any, Any]]:
-    found = crew.step_(player, noise_for(trainer.setup, trainer.run, player))
-    action = found["action"]
+    """Take step `t` of a player's episodes; return copies of its columns on the CPU, a row for each environment."""
+    results = crew.step_(player, noise_for(trainer.setup, trainer.run, player))
+    action = results["action"]
     columns = {
         "env_seed": seeds,
         "step": torch.full_like(seeds, t),
         "operation": action[:, OPERATION],
         "slot": action[:, SLOT],
         "blueprint": action[:, BLUEPRINT],
-        **{name: found[name] for name in ("success", "reward", "accuracy", "impaired", "stage", "alpha")},
+        **{name: results[name] for name in ("success", "reward", "accuracy", "impaired", "stage", "alpha")},
     }
     # Copies: the columns of a step are views of the pool's state.
     return {name: column.cpu().numpy().copy() for name, column in columns.items()}
@@ -97,8 +98,8 @@ def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
     """Return means over a player's episodes; accuracies are those after the last step, also by kind of host."""
     steps = int(table["step"].max()) + 1
     returns = table["reward"].reshape(-1, steps).sum(1, dtype=np.float64)
-    last = table["step"] == steps - 1
-    accuracy, impaired = table["accuracy"][last].astype(np.float64), table["impaired"][last]
+    is_last = table["step"] == steps - 1
+    accuracy, is_impaired = table["accuracy"][is_last].astype(np.float64), table["impaired"][is_last]
 
     def times(operation: Operation) -> float:
         return float((table["success"] & (table["operation"] == operation)).sum() / len(returns))
@@ -108,11 +109,11 @@ def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
         "deviation": float(returns.std()),
         "accuracy": float(accuracy.mean()),
         # NaN for both where no host is impaired: there is one kind alone.
-        "accuracy_capable": _mean(accuracy[~impaired & impaired.any()]),
-        "accuracy_impaired": _mean(accuracy[impaired]),
+        "accuracy_capable": _mean(accuracy[~is_impaired & is_impaired.any()]),
+        "accuracy_impaired": _mean(accuracy[is_impaired]),
         "germinated": times(Operation.GERMINATE),
         "pruned": times(Operation.PRUNE),
-        "fossilised": float((table["stage"][last] == SlotStage.FOSSILISED).sum() / len(returns)),
+        "fossilised": float((table["stage"][is_last] == SlotStage.FOSSILISED).sum() / len(returns)),
     }
 
 

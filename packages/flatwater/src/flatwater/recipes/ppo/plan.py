@@ -37,9 +37,9 @@ def build_worlds(config: BlocksRunConfig) -> BlocksWorlds:
     sequences = agents * config.block // config.learner.unroll
     # The largest number up to the wanted one that deals all sequences evenly, for the message.
     near = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
-    each = config.block // config.learner.unroll
-    dealt = f"a divisor of {sequences}, such as {near}: {agents} agents have {each} sequences each"
-    require(sequences % parts == 0, "learner.minibatches", parts, dealt)
+    per_agent = config.block // config.learner.unroll
+    expected = f"a divisor of {sequences}, such as {near}: {agents} agents have {per_agent} sequences each"
+    require(sequences % parts == 0, "learner.minibatches", parts, expected)
     return BlocksWorlds(training, held_out)
 
 
@@ -54,8 +54,8 @@ def build_run_world(config: BlocksRunConfig, envs: int) -> World:
         return build_world(
             name, envs=envs, foraging=config.foraging, wrapped=config.wrapped, allow_nan=config.allow_nan
         )
-    except ConfigError as wrong:
-        raise ConfigError(f"{config.place} = {name!r}: {wrong}") from wrong
+    except ConfigError as error:
+        raise ConfigError(f"{config.place} = {name!r}: {error}") from error
 
 
 def plan_blocks(config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.device, *, taught: bool) -> Plan:
@@ -92,12 +92,12 @@ def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
         forward_step(setup.student, bound_weights(setup.student, run.learner), obs=obs, memory=memory, starts=starts)
 
     learn_ = bind_learning(setup, run)
-    played = peak_bytes(lambda: step_student(run.held_out.obs, run.held_out.memory))
+    step_bytes = peak_bytes(lambda: step_student(run.held_out.obs, run.held_out.memory))
     return {
-        "baselines": played,
+        "baselines": step_bytes,
         "collect": peak_bytes(lambda: step_student(run.coming, run.memory)),
         "update": peak_bytes(lambda: learn_(0)),
-        "evaluate": played,
+        "evaluate": step_bytes,
     }
 
 

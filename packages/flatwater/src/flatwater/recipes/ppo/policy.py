@@ -36,10 +36,11 @@ class PolicyModule(nn.Module):
     """The policy as a module: observations and memory in; likeliest actions, their logits and the memory out."""
 
     def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
+        """Hold weights and bounds as buffers, so that an export has them."""
         super().__init__()
         self._student, self._names = student, tuple(weights)
-        for at, name in enumerate(self._names):
-            self.register_buffer(f"weight_{at}", weights[name])
+        for index, name in enumerate(self._names):
+            self.register_buffer(f"weight_{index}", weights[name])
         student.actions.distribution(
             torch.zeros(1, student.actions.outputs)
         )  # keeps what follows from the bounds: untraced
@@ -50,16 +51,16 @@ class PolicyModule(nn.Module):
 
     def forward(self, obs: Tensor, memory: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return actions [B, *action], then the logits [B, R] of a list, then the memory [2, B, M] after the step."""
-        weights = {name: self.get_buffer(f"weight_{at}") for at, name in enumerate(self._names)}
-        begun = torch.zeros(2, obs.shape[0], 0) if memory is None else memory
+        weights = {name: self.get_buffer(f"weight_{index}") for index, name in enumerate(self._names)}
+        before = torch.zeros(2, obs.shape[0], 0) if memory is None else memory
         starts = torch.zeros(obs.shape[0], dtype=torch.bool)
-        choice = self._student.choose_read(weights, self._read(weights, obs), begun, starts)
+        choice = self._student.choose_read(weights, self._read(weights, obs), before, starts)
         action, after = self._student.actions.distribution(choice.logits).mode(), (choice.memory,)
-        remembered = after if memory is not None else ()
+        memory_after = after if memory is not None else ()
         if self._bounded:
             low, high = self.get_buffer("low"), self.get_buffer("high")
-            return torch.minimum(torch.maximum(action, low), high), *remembered
-        return action, choice.logits, *remembered
+            return torch.minimum(torch.maximum(action, low), high), *memory_after
+        return action, choice.logits, *memory_after
 
     def _read(self, weights: Weights, obs: Tensor) -> Tensor:
         """Return the network's input [1, B, O]; tokens are summed in operations that an exported program can hold."""
@@ -68,8 +69,8 @@ class PolicyModule(nn.Module):
             return student.embed_observation(weights, obs.unsqueeze(0))
         rows = token_rows(obs, student.config.rows, student.padding)
         # The product leaves out padding, which `embedding_bag` does by its `padding_idx`.
-        summed = (weights["tokens"][rows] * (rows != student.config.rows).unsqueeze(-1)).sum(1)
-        return layer_norm(summed, summed.shape[-1:]).relu().unsqueeze(0)
+        row_sums = (weights["tokens"][rows] * (rows != student.config.rows).unsqueeze(-1)).sum(1)
+        return layer_norm(row_sums, row_sums.shape[-1:]).relu().unsqueeze(0)
 
 
 class TrainedPolicy:
@@ -112,26 +113,26 @@ class TrainedPolicy:
             )
         # The type of training: Gymnasium gives float64 where its space says so.
         kind = np.uint8 if self._spaces.form == "tokens" else np.float32
-        shown = torch.from_numpy(np.ascontiguousarray(rows, kind)).to(self._device)
+        batch = torch.from_numpy(np.ascontiguousarray(rows, kind)).to(self._device)
         starts = torch.zeros(len(rows), dtype=torch.bool, device=self._device)
-        given = forward_step(self._student, self._weights, obs=shown, memory=self._memory, starts=starts)
-        self._memory = given.memory
-        action = self._student.actions.distribution(given.logits[0], self._mask(legal, len(rows))).mode().cpu().numpy()
+        output = forward_step(self._student, self._weights, obs=batch, memory=self._memory, starts=starts)
+        self._memory = output.memory
+        action = self._student.actions.distribution(output.logits[0], self._mask(legal, len(rows))).mode().cpu().numpy()
         if self._spaces.bounds is not None:
             action = np.clip(action, *np.array(self._spaces.bounds, np.float32).T)
-        found: Array = action[0] if alone else action
-        return found
+        result: Array = action[0] if alone else action
+        return result
 
     def _mask(self, legal: Array | None, rows: int) -> Tensor | None:
         """Return the mask of legal actions, [B, R]."""
         if legal is None:
             return None
-        given, wanted = np.asarray(legal, np.bool_), (rows, self._student.actions.outputs)
-        if given.size != wanted[0] * wanted[1] or self._spaces.bounds is not None:
+        mask, expected = np.asarray(legal, np.bool_), (rows, self._student.actions.outputs)
+        if mask.size != expected[0] * expected[1] or self._spaces.bounds is not None:
             raise ConfigError(
-                f"legal = an array {list(given.shape)}: wanted is {list(wanted)}, where actions are chosen"
+                f"legal = an array {list(mask.shape)}: wanted is {list(expected)}, where actions are chosen"
             )
-        return torch.from_numpy(given.reshape(wanted)).to(self._device)
+        return torch.from_numpy(mask.reshape(expected)).to(self._device)
 
     def portable(self) -> Portable:
         """Return the policy without its run, to be exported.
@@ -151,9 +152,9 @@ class TrainedPolicy:
         cells, tokens = student.policy.cells, spaces.form == "tokens"
         shape = [*spaces.obs]
         memory = {"memory": f"float32 [2, rows, {cells}]: zeros where an episode begins, then what came out"}
-        chosen = spaces.bounds is None
-        logits = {"logits": f"float32 [rows, {student.actions.outputs}]"} if chosen else {}
-        action = "int64 [rows]: a position in actions" if chosen else f"float32 [rows, {len(spaces.actions)}]"
+        is_choice = spaces.bounds is None
+        logits = {"logits": f"float32 [rows, {student.actions.outputs}]"} if is_choice else {}
+        action = "int64 [rows]: a position in actions" if is_choice else f"float32 [rows, {len(spaces.actions)}]"
         if spaces.choices is not None:
             action = f"int64 [rows, {len(spaces.choices)}]: a position in each list"
         return Portable(
@@ -178,6 +179,7 @@ class TrainedPolicy:
 
 
 def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
+    """Return random inputs of the module: observations, and the memory where the policy has one."""
     rng = torch.Generator().manual_seed(0)
     shape = (rows, *spaces.obs)
     tokens = spaces.form == "tokens"
@@ -202,14 +204,14 @@ class _PolicyHeader:
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the policy of a .safetensors file."""
-    said = convert_to(dict(header), _PolicyHeader)
-    config = from_mapping(StudentConfig, said.student, "student")
-    acts = (said.actions, 1, said.bounds, said.choices)
-    spaces = Spaces(1, 1, said.form, said.obs, *acts, measures=said.measures)
+    fields_ = convert_to(dict(header), _PolicyHeader)
+    config = from_mapping(StudentConfig, fields_.student, "student")
+    acts = (fields_.actions, 1, fields_.bounds, fields_.choices)
+    spaces = Spaces(1, 1, fields_.form, fields_.obs, *acts, measures=fields_.measures)
     student = build_student(spaces, config, torch.device("cpu"))
     statistics = build_statistics(spaces.obs[0], student.measures, torch.device("cpu")) if student.measures else {}
     # Mean and variance are in the file beside the weights; the count is not, as nothing is merged any more.
     moments = {name: Weight(spaces.obs, 0) for name in (MEAN, VARIANCE) if statistics}
     layout = Layout(dict(student.layout.weights) | moments)
-    named = views(join_weights(tensors, layout), layout)
-    return TrainedPolicy(student, spaces, statistics | {name: weight[0] for name, weight in named.items()})
+    weights = views(join_weights(tensors, layout), layout)
+    return TrainedPolicy(student, spaces, statistics | {name: weight[0] for name, weight in weights.items()})

@@ -41,12 +41,12 @@ class BlocksRun(WorldRun):
     def data(self) -> dict[str, Any]:
         """Return the agents' observations and actions: a world of another version may differ."""
         spaces = self.trainer.setup.spaces
-        found = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
+        facts = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
         if spaces.choices is not None:
-            found["choices"] = list(spaces.choices)
+            facts["choices"] = list(spaces.choices)
         if spaces.masked:
-            found["masked"] = True
-        return found if spaces.bounds is None else found | {"bounds": [list(each) for each in spaces.bounds]}
+            facts["masked"] = True
+        return facts if spaces.bounds is None else facts | {"bounds": [list(bound) for bound in spaces.bounds]}
 
     @property
     def world_name(self) -> str:
@@ -97,8 +97,8 @@ class BlocksRun(WorldRun):
 
     def too_early(self) -> str:
         """Return why a score would say nothing yet; empty once the policy has learned."""
-        trained = self.trainer.setup.players[0]
-        return "" if self.trainer.progress.round else f"no block has ended yet, so the {trained} has learned nothing"
+        player = self.trainer.setup.players[0]
+        return "" if self.trainer.progress.round else f"no block has ended yet, so the {player} has learned nothing"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Return the trained policy's score against random actions, and a teacher, on held-out or holdout episodes."""

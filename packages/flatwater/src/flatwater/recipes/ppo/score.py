@@ -23,15 +23,15 @@ class PlayersScore:
 
     def rows(self) -> dict[str, dict[str, float]]:
         """Return named numbers by player: its returns, and the trained policy's as shares of the others'."""
-        trained, *_ = self.players
+        learner, *_ = self.players
         rows = {}
-        for name, paid in self.players.items():
-            rows[name] = {"return": float(paid.mean()), "deviation": float(paid.std())}
-            rows[name] |= {"worst": float(paid.min()), "best": float(paid.max())}
+        for name, returns in self.players.items():
+            rows[name] = {"return": float(returns.mean()), "deviation": float(returns.std())}
+            rows[name] |= {"worst": float(returns.min()), "best": float(returns.max())}
         for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):
             if name in rows:
-                against = rows[name]["return"]
-                rows[trained][key] = rows[trained]["return"] / against if against else float("nan")
+                reference = rows[name]["return"]
+                rows[learner][key] = rows[learner]["return"] / reference if reference else float("nan")
         return rows
 
 
@@ -45,8 +45,8 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> PlayersScore:
     """
     run, stage = trainer.run, trainer.stage
     # A score must not change the run: all draws are taken back below.
-    before = {name: rng.get_state() for name, rng in run.generators.items()}
-    scores = {name: scored.clone() for name, scored in run.held_out.scores.items()}
+    generator_states = {name: rng.get_state() for name, rng in run.generators.items()}
+    scores = {name: score.clone() for name, score in run.held_out.scores.items()}
     # Put back below: the run's own evaluations always play the held-out seeds.
     stage.first_seed = first_seed
     for player in trainer.setup.players:
@@ -55,10 +55,10 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> PlayersScore:
     stage.first_seed = HELD_OUT
     # Copies: the scores of the run are put back below.
     players = {name: run.held_out.scores[name].double().numpy().copy() for name in trainer.setup.players}
-    for name, state in before.items():
+    for name, state in generator_states.items():
         run.generators[name].set_state(state)
-    for name, scored in scores.items():
-        run.held_out.scores[name].copy_(scored)
+    for name, score in scores.items():
+        run.held_out.scores[name].copy_(score)
     return PlayersScore(first_seed, players)
 
 

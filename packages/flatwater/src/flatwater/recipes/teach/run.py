@@ -62,11 +62,11 @@ class TeachRun(BlocksRun):
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Return the student's score against the teacher and random actions."""
-        found = super().score(holdout=holdout) | {"teacher": self.config.teacher}
+        score = super().score(holdout=holdout) | {"teacher": self.config.teacher}
         if self.config.teacher == RANDOM:
-            found["players"]["student"].pop("of_teacher")
-            found["note"] += "; the teacher acts by chance, so a share of its return would say nothing"
-        return found
+            score["players"]["student"].pop("of_teacher")
+            score["note"] += "; the teacher acts by chance, so a share of its return would say nothing"
+        return score
 
 
 def compose(config: TeachRunConfig) -> TeachRun:
@@ -147,6 +147,6 @@ class StudentTeacher:
 
     def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:
         """Write the likeliest action of each agent."""
-        may = None if legal is None else legal.reshape(-1, legal.shape[-1])
-        chosen = self._policy.act(obs.reshape(-1, *obs.shape[2:]), may)
-        np.copyto(actions_out, chosen.reshape(actions_out.shape))
+        mask = None if legal is None else legal.reshape(-1, legal.shape[-1])
+        actions = self._policy.act(obs.reshape(-1, *obs.shape[2:]), mask)
+        np.copyto(actions_out, actions.reshape(actions_out.shape))

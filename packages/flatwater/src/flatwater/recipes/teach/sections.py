@@ -75,11 +75,11 @@ def profile_section(run: RunRecords) -> Iterator[Block]:
 
 def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str, str]]:
     """Return part of a step, microseconds, share: medians over the blocks; empty where no block was measured."""
-    found = {part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
+    values_by_part = {part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
     # Medians: a block that the machine was slow in does not move them.
-    medians = {part: median(values) for part, values in found.items() if values}
+    medians = {part: median(values) for part, values in values_by_part.items() if values}
     whole = sum(medians.values())
-    rows = [(part, f"{each:.1f}", f"{each / whole:.0%}") for part, each in medians.items()]
+    rows = [(part, f"{microseconds:.1f}", f"{microseconds / whole:.0%}") for part, microseconds in medians.items()]
     return [*rows, ("all", f"{whole:.1f}", "100%")] if rows else []
 
 
@@ -126,10 +126,10 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         across=True,
         labels=["" if value is None else f"mean {value:.1f}" for value in mean],
     )
-    said = fill_form("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
-    first, last = min(0.0, *(value or 0.0 for value in low)), max(value or 0.0 for value in [*mean, *high])
-    span = (first, last + ROOM * (last - first)) if last > first else None
-    return Chart(title=said, marks=[bars], y=Axis(rows=list(rows)), x=Axis(zero=True, span=span), height=220)
+    title = fill_form("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
+    minimum, maximum = min(0.0, *(value or 0.0 for value in low)), max(value or 0.0 for value in [*mean, *high])
+    span = (minimum, maximum + ROOM * (maximum - minimum)) if maximum > minimum else None
+    return Chart(title=title, marks=[bars], y=Axis(rows=list(rows)), x=Axis(zero=True, span=span), height=220)
 
 
 def profile_chart(run: RunRecords) -> Chart:

@@ -30,9 +30,9 @@ class Collector:
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
-        config, bound = setup.config.learner, (setup.config.learner, setup.student, run.learner)
-        self._act = make_act(*bound, masked=setup.spaces.masked, taught=setup.taught)
-        self._judge_ = bind_evaluation(*bound, rollout=run.rollout, parts=config.minibatches)
+        config, learner_parts = setup.config.learner, (setup.config.learner, setup.student, run.learner)
+        self._act = make_act(*learner_parts, masked=setup.spaces.masked, taught=setup.taught)
+        self._judge_ = bind_evaluation(*learner_parts, rollout=run.rollout, parts=config.minibatches)
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
@@ -45,8 +45,8 @@ class Collector:
         self._outcomes = list(zip(*ends, strict=True))
         self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
         self._over, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
-        kept = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
-        self._kept: list[tuple[Array, Array, Array]] = list(zip(*kept, strict=True))
+        columns = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
+        self._kept: list[tuple[Array, Array, Array]] = list(zip(*columns, strict=True))
 
     @property
     def seen_now(self) -> Array:
@@ -67,21 +67,21 @@ class Collector:
         if taught is not None:
             write_step_(run.rollout, t, taught=taught, led=run.led)
         profile.end_part_("student")
-        chosen = action.reshape(*self._grid, *action.shape[1:])
+        executed = action.reshape(*self._grid, *action.shape[1:])
         if (legal := self._legal[t]) is not None:
-            check_actions(self._setup.spaces, legal, chosen, of="the policy")
+            check_actions(self._setup.spaces, legal, executed, of="the policy")
         # The world writes the next observation into the next row; `coming` is the row after the last.
         coming = self._seen[t + 1], self._outcomes[t]
-        ended = step_(self.world, run.episodes, chosen, *coming, legal=self._legal[t + 1])
+        ended = step_(self.world, run.episodes, executed, *coming, legal=self._legal[t + 1])
         profile.end_part_("env")
         self._starts[...] = False
         run.agent_steps += len(action)
         profile.steps += len(action)
         # Other steps have their next value in the next row, or none where the episode terminated.
-        last = t == len(self._outcomes) - 1
-        if last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
+        is_last = t == len(self._outcomes) - 1
+        if is_last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
             self._write_next_value_(t)
-        if last:
+        if is_last:
             self._end_block_()
         # Last: a new episode's first observation is written over the one that ended the old.
         if np.count_nonzero(ended):
@@ -109,14 +109,14 @@ class Collector:
         teacher = {} if taught is None else {"led": run.led.to(device), "taught": taught.to(device)}
         obs, begins = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
         mask = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
-        acted = self._act(obs=obs, memory=run.memory, starts=begins, noise=noise, **mask, **teacher)
+        step = self._act(obs=obs, memory=run.memory, starts=begins, noise=noise, **mask, **teacher)
         action, alive, starts = self._kept[t]
-        action[...] = acted.action.to(CPU).numpy()
+        action[...] = step.action.to(CPU).numpy()
         np.logical_not(self._over, out=alive)
         starts[...] = self._starts
-        if acted.log_prob is not None and acted.value is not None:
-            write_step_(run.rollout, t, log_prob=acted.log_prob, value=acted.value)
-            run.memory.copy_(acted.memory)
+        if step.log_prob is not None and step.value is not None:
+            write_step_(run.rollout, t, log_prob=step.log_prob, value=step.value)
+            run.memory.copy_(step.memory)
         return action
 
     def _begin_block_(self) -> None:
@@ -130,16 +130,16 @@ class Collector:
         if self._setup.spaces.masked:
             run.rollout["legal"][0].copy_(run.legal[COMING])
         if isinstance(config.learner, TeachingConfig):
-            drawn = torch.rand(len(run.led), generator=run.generators["lead"])
-            torch.lt(drawn, config.learner.lead.value_at(run.agent_steps), out=run.led)
+            chances = torch.rand(len(run.led), generator=run.generators["lead"])
+            torch.lt(chances, config.learner.lead.value_at(run.agent_steps), out=run.led)
 
     def _write_next_value_(self, t: int) -> None:
         """Write the value of the observation after step `t`, before any episode begins anew."""
         run, setup = self._run, self._setup
         following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
-        none = torch.zeros(len(following), dtype=torch.bool, device=setup.device)
-        seen = forward_step(setup.student, self._weights, obs=following, memory=run.memory, starts=none)
-        run.rollout["next_value"][t].copy_(seen.value[0])
+        no_starts = torch.zeros(len(following), dtype=torch.bool, device=setup.device)
+        output = forward_step(setup.student, self._weights, obs=following, memory=run.memory, starts=no_starts)
+        run.rollout["next_value"][t].copy_(output.value[0])
 
     def _end_block_(self) -> None:
         """Write each step's next value: the next step's value, but where an agent was over, which has it already."""
@@ -148,8 +148,8 @@ class Collector:
         if not student.policy.cells:
             self._judge_()
         over = rollout["terminated"][:-1] | rollout["truncated"][:-1]
-        known = rollout["next_value"][:-1]
-        known.copy_(torch.where(over, known, rollout["value"][1:]))
+        next_value = rollout["next_value"][:-1]
+        next_value.copy_(torch.where(over, next_value, rollout["value"][1:]))
         if self.teacher is not None:
             run.ended[2].add_((rollout["led"] & rollout["alive"]).sum())
 
@@ -158,13 +158,13 @@ class Collector:
         run, progress = self._run, self._run.progress
         collecting = progress.phase == COLLECT and progress.step > 0
         if collecting:
-            last = progress.step - 1
-            self._write_next_value_(last)  # of what was seen there, before new episodes are
-            terminated, truncated = (run.rollout[name][last] for name in ("terminated", "truncated"))
+            last_step = progress.step - 1
+            self._write_next_value_(last_step)  # of what was seen there, before new episodes are
+            terminated, truncated = (run.rollout[name][last_step] for name in ("terminated", "truncated"))
             truncated.logical_or_(terminated.logical_not())
-        counted = run.ended.clone()  # an episode that was cut so is none that has ended
+        ended_before = run.ended.clone()  # an episode that was cut so is none that has ended
         self._end_(np.ones(self._grid[0], np.bool_), progress.step if collecting else -1)
-        run.ended.copy_(counted)
+        run.ended.copy_(ended_before)
 
     def _end_(self, ended: Array, row: int) -> None:
         """Count the episodes of `ended`, bool [E], and begin new ones, whose observations go to a row of the block."""
@@ -193,10 +193,10 @@ def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array 
     actions.fill_(POISON)
     show_teacher_(teacher, obs, actions.numpy(), legal)
     if int(actions.min()) == POISON:
-        left = (actions == POISON).nonzero().tolist()
-        env, agent = left[0]
+        holes = (actions == POISON).nonzero().tolist()
+        env, agent = holes[0]
         raise RunError(
-            f"the teacher left {len(left)} of {actions.numel()} actions unwritten, the first of environment {env}, "
+            f"the teacher left {len(holes)} of {actions.numel()} actions unwritten, the first of environment {env}, "
             f"agent {agent}: step_batch must write every slot of actions_out"
         )
     return actions

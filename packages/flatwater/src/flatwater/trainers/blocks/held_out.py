@@ -16,13 +16,14 @@ class HeldOutEvaluator:
     """The world of the held-out episodes, and its players."""
 
     def __init__(self, setup: BlocksSetup, run: BlocksState, world: World, teachers: dict[str, Teacher]) -> None:
+        """Bind views of the state tree, which the world writes into; nothing is begun."""
         self._setup, self._run = setup, run
         self._weights = bound_weights(setup.student, run.learner)
         self.world, self.teachers = world, teachers
         envs, agents = setup.held_out.envs, setup.held_out.agents
         self._grid = (envs, agents)
-        held = run.held_out
-        self.obs: Array = held.obs.view(envs, agents, *setup.held_out.obs).numpy()
+        held_out = run.held_out
+        self.obs: Array = held_out.obs.view(envs, agents, *setup.held_out.obs).numpy()
         spaces = setup.held_out
         masks = run.legal.get(HELD)
         self._legal = None if masks is None else masks.view(envs, agents, -1).numpy()
@@ -33,16 +34,16 @@ class HeldOutEvaluator:
 
     def play_(self, player: str, number: int) -> None:
         """Take step `number` of a player's episodes. An environment whose episode has ended plays on uncounted."""
-        held = self._run.held_out
+        held_out = self._run.held_out
         if number == 0:
             self._begin_(np.ones(self._grid[0], np.bool_))
-            held.done.zero_()
-            held.scores[player].zero_()
+            held_out.done.zero_()
+            held_out.scores[player].zero_()
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
             check_actions(self._setup.held_out, self._legal, action, of=f"the {player}")
-        given, paid = (self.world, held.episodes, action, self.obs, self._outcome), held.scores[player]
-        ended = step_counted_(*given, done=held.done, paid=paid, legal=self._legal)
+        step_arguments, paid = (self.world, held_out.episodes, action, self.obs, self._outcome), held_out.scores[player]
+        ended = step_counted_(*step_arguments, done=held_out.done, paid=paid, legal=self._legal)
         if ended.any():
             self._begin_(ended)
 
@@ -51,28 +52,29 @@ class HeldOutEvaluator:
 
         A student's action is drawn, as its teacher's is one of several. A policy without a teacher takes the likeliest.
         """
-        held = self._run.held_out
+        held_out = self._run.held_out
         if player in self.teachers:
             return ask_teacher_(self.teachers[player], self.obs, self._taught, legal=self._legal).numpy()
         if first:
-            held.memory.zero_()
-        obs = held.obs.to(self._setup.device)
+            held_out.memory.zero_()
+        obs = held_out.obs.to(self._setup.device)
         # Memory is cleared at the first step alone: what comes after an episode's end is not counted.
-        starts = torch.zeros(len(held.obs), dtype=torch.bool, device=self._setup.device)
+        starts = torch.zeros(len(held_out.obs), dtype=torch.bool, device=self._setup.device)
         with torch.no_grad():
-            choice = self._setup.student.choose(self._weights, obs, held.memory, starts)
-        held.memory.copy_(choice.memory)
+            choice = self._setup.student.choose(self._weights, obs, held_out.memory, starts)
+        held_out.memory.copy_(choice.memory)
         masks = self._run.legal.get(HELD)
         legal = None if masks is None else masks.to(self._setup.device)
         policy = self._setup.student.actions.distribution(choice.logits, legal)
-        chosen = policy.sample(self._draw_noise()) if self._setup.taught else policy.mode()
-        action = chosen.to(CPU)
+        drawn = policy.sample(self._draw_noise()) if self._setup.taught else policy.mode()
+        action = drawn.to(CPU)
         return action.view(*self._grid, *action.shape[1:]).numpy()
 
     def _draw_noise(self) -> Tensor:
         return self._setup.student.actions.noise_(self._noise, self._run.generators["held out actions"])
 
     def _begin_(self, which: Array) -> None:
+        """Begin the episodes of these environments, in the world and for all teachers."""
         # The same seed for an environment each time: all players and all evaluations play the same episodes.
         seeds = self.first_seed + np.arange(self._grid[0], dtype=np.int64)
         begin_(self.world, self._run.held_out.episodes, which, seeds, self.obs, legal=self._legal)

@@ -45,7 +45,7 @@ def build_trainer(
     """Bind the phases to the state."""
     config, steps = setup.config, setup.held_out.steps
     update_ = bind_learning(setup, run)
-    trained, *others = setup.players  # the others do not learn, so they are evaluated once
+    learner_name, *others = setup.players  # the others do not learn, so they are evaluated once
     updates = config.learner.epochs * config.learner.minibatches
 
     def compare_(number: int) -> None:
@@ -64,7 +64,7 @@ def build_trainer(
         Phase("baselines", lambda: len(others) * steps if run.progress.round == 0 else 0, compare_),
         Phase("collect", lambda: config.block, collector.step_),
         Phase("update", lambda: updates, learn_),
-        Phase("evaluate", evaluation_due, lambda number: stage.play_(trained, number)),
+        Phase("evaluate", evaluation_due, lambda number: stage.play_(learner_name, number)),
     )
     return BlocksTrainer(setup, run, collector, stage, profile, phases)
 
@@ -79,6 +79,7 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
     update_ = make_update(config, setup.student, run.learner, rollout=rollout, begun=run.begun, weighing=weighing)
 
     def learn_(number: int) -> None:
+        """Take update `number`: the first of a round writes the advantages, the last merges the statistics."""
         if number == 0:
             compute_advantages_(rollout, config)
         if isinstance(config, TeachingConfig):
@@ -90,8 +91,10 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
         if number == config.epochs * config.minibatches - 1 and setup.student.measures:
             parts = (rollout[name].flatten(0, 1).chunk(config.minibatches) for name in ("obs", "alive"))
             for obs, alive in zip(*parts, strict=True):  # no more room than an update takes
-                seen = alive & obs.isfinite().all(1)
-                rows = obs.clone() if obs.is_meta else obs[seen]  # how many they are, a plan cannot know: all, at most
+                in_statistics = alive & obs.isfinite().all(1)
+                rows = (
+                    obs.clone() if obs.is_meta else obs[in_statistics]
+                )  # how many they are, a plan cannot know: all, at most
                 update_running_stats_(run.learner.statistics, symlog(rows.to(setup.device)))
 
     return learn_
@@ -104,31 +107,32 @@ PARTS = ("env", "teacher", "student", "store", "update")
 def read_numbers_(setup: BlocksSetup, run: BlocksState, profile: Profile) -> dict[str, float]:
     """Return named numbers of the round that is complete, and clear the sums of the round."""
     config = setup.config
-    episodes, paid, led = run.ended.tolist()
+    episodes, total_return, led_steps = run.ended.tolist()
     run.ended.zero_()
     numbers = read_learner_(run.learner, taught=setup.taught) | {"agent_steps": float(run.agent_steps)}
     if isinstance(config.learner, TeachingConfig):
         numbers |= {
-            "lead/share": led / (config.block * setup.agents),
+            "lead/share": led_steps / (config.block * setup.agents),
             "weight/supervision": config.learner.supervision.value_at(run.agent_steps),
             "weight/reinforcement": config.learner.reinforcement.value_at(run.agent_steps),
         }
     numbers["critic/explained"] = _explained_variance(run)
     if episodes:
-        numbers["return/mean"] = paid / episodes
+        numbers["return/mean"] = total_return / episodes
     for player in setup.players[1:]:
         numbers[f"evaluation/{player}"] = float(run.held_out.scores[player].double().mean())
     if run.progress.round % config.evaluation.every == 0:
-        trained = setup.players[0]
-        numbers[f"evaluation/{trained}"] = float(run.held_out.scores[trained].double().mean())
+        learner_name = setup.players[0]
+        numbers[f"evaluation/{learner_name}"] = float(run.held_out.scores[learner_name].double().mean())
     return numbers | _profile(profile, config.block * setup.agents)
 
 
 def _explained_variance(run: BlocksState) -> float:
+    """Return 1 - Var(return - value) / Var(return): 1 for a perfect critic, 0 for a constant one."""
     rollout = run.rollout
-    target, missed = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
+    target, residual = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
     # 1e-12 where all returns are equal, as before anything is ever paid.
-    return 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12))
+    return 1 - float(residual.var(correction=0) / target.var(correction=0).clamp(min=1e-12))
 
 
 def _profile(profile: Profile, steps: int) -> dict[str, float]:
@@ -162,29 +166,29 @@ def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
     """
     run, progress, collector, stage = trainer.run, trainer.progress, trainer.collector, trainer.stage
     steps, held_out = trainer.setup.held_out.steps, trainer.run.held_out.episodes
-    why = ""
+    reason = ""
     if run.agent_steps:
         if exact:
-            given = collector.world, collector.teacher, run.episodes, collector.seen_now
-            why = _bring_(*given, run.generators["teacher"])
+            episode_parts = collector.world, collector.teacher, run.episodes, collector.seen_now
+            reason = _bring_(*episode_parts, run.generators["teacher"])
         # New episodes also where `exact` was wanted and a difference was found on the way.
-        if why or not exact:
+        if reason or not exact:
             give_back_(collector.world, run.episodes)
             collector.restart_episodes_()
     playing = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
     between = progress.step == 0 or playing not in {"baselines", "evaluate"}
     if between and not is_begun(held_out):
-        return why
-    exact = exact and not why
+        return reason
+    exact = exact and not reason
     if exact:
         # The baselines play one after the other, the teacher first.
-        asked = playing == "baselines" and progress.step < steps and trainer.setup.taught and not between
-        teacher = stage.teachers[TEACHER] if asked else None
-        why = _bring_(stage.world, teacher, held_out, stage.obs, run.generators["held out teacher"])
-    if why or not exact:
+        teacher_plays = playing == "baselines" and progress.step < steps and trainer.setup.taught and not between
+        teacher = stage.teachers[TEACHER] if teacher_plays else None
+        reason = _bring_(stage.world, teacher, held_out, stage.obs, run.generators["held out teacher"])
+    if reason or not exact:
         give_back_(stage.world, held_out)
         progress.step -= 0 if between else progress.step % steps  # whoever plays begins again
-    return why
+    return reason
 
 
 def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> str:
@@ -192,7 +196,7 @@ def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Ar
 
     The saved generator has made the draws of these steps already.
     """
-    drawn = rng.get_state()
-    why = replay_episodes_(world, teacher, episodes, saved)
-    rng.set_state(drawn)
-    return why
+    state = rng.get_state()
+    reason = replay_episodes_(world, teacher, episodes, saved)
+    rng.set_state(state)
+    return reason

@@ -172,12 +172,12 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
 def rollout_columns(setup: BlocksSetup) -> dict[str, ColumnSpec]:
     """Return the columns of a step: those that the world writes, the policy's, and those made of both."""
     spaces = setup.spaces
-    written = {
+    world_columns = {
         "obs": ColumnSpec(spaces.obs, torch.uint8 if spaces.form == "tokens" else torch.float32),
         "reward": ColumnSpec(),
         "terminated": ColumnSpec((), torch.bool),
         "truncated": ColumnSpec((), torch.bool),
     }
-    return written | step_columns(
+    return world_columns | step_columns(
         ColumnSpec(spaces.action_shape, spaces.action_dtype), legal=spaces.legal, taught=setup.taught
     )

@@ -31,8 +31,8 @@ class ActionScale:
 
     def __call__(self, action: Float[Tensor, "*any A"]) -> Array:
         """Return actions within the bounds, also where rounding would leave them."""
-        found: Array = np.clip(action.cpu().numpy() * self._half + self._middle, self._low, self._high)
-        return found
+        scaled: Array = np.clip(action.cpu().numpy() * self._half + self._middle, self._low, self._high)
+        return scaled
 
 
 class PopulationCollector:
@@ -61,7 +61,7 @@ class PopulationCollector:
         profile.end_part_("actor")
         ended = step_(self.world, run.episodes, self._scale(action)[:, None], self.seen, self._outcome)
         profile.end_part_("env")
-        reward, terminated, truncated = (torch.from_numpy(each[:, 0]) for each in self._outcome)
+        reward, terminated, truncated = (torch.from_numpy(column[:, 0]) for column in self._outcome)
         # `coming` holds the next observation already: `seen`, which the world has just written, is the same memory.
         append_(run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming)
         run.transitions += len(action)
@@ -99,6 +99,7 @@ class PopulationCollector:
         self._begin_(np.ones(len(self._run.coming), np.bool_))
 
     def _begin_(self, which: Array) -> None:
+        """Begin episodes of random training seeds in these environments, and streams of transitions in the replay."""
         run = self._run
         # A seed for every environment, ended or not: the generator moves alike.
         seeds = torch.randint(HELD_OUT, (len(which),), generator=run.generators["world seeds"]).numpy()
@@ -114,6 +115,8 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     shape = (config.population.size, config.learner.micro_batches, config.learner.own.batch_size)
 
     def micro_batch(drawn: Drawn, g: int) -> Draw:
+        """Return what gathers micro-batch `g` of a draw for members `low` to `high`."""
+
         def gather_rows(low: int, high: int) -> Batch:
             weight = None if drawn.weight is None else drawn.weight[low:high, g]
             return gather(run.ring, drawn.index[low:high, g], weight)
@@ -121,11 +124,12 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
         return gather_rows
 
     def learn_() -> None:
+        """Update all members once from one draw of the replay, and set the priorities by the new errors."""
         # One draw for all members and micro-batches: each member's rows are its own.
-        drawn = draw(run.ring, shape, run.generators["replay"])
-        td_error = update_([micro_batch(drawn, g) for g in range(shape[1])])
+        drawn_rows = draw(run.ring, shape, run.generators["replay"])
+        td_error = update_([micro_batch(drawn_rows, g) for g in range(shape[1])])
         if config.replay.prioritised and td_error is not None:
             check_made(config.learner, "update", td_error, shape)
-            set_priorities_(run.ring, drawn.index, td_error)
+            set_priorities_(run.ring, drawn_rows.index, td_error)
 
     return learn_

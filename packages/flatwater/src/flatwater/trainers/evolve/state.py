@@ -101,9 +101,11 @@ def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: tor
         "one that learns from what was played",
     )
     # One axis: the recipe has refused all observations but vectors.
-    (seen,), acts = spaces.obs, len(spaces.actions)
+    (obs_size,), action_size = spaces.obs, len(spaces.actions)
     hidden = (config.net.hidden,) * config.net.layers
-    nets = Networks(MLPActor(seen, acts, hidden, drawn=algorithm.gaussian), MLPCritic(seen, acts, hidden))
+    nets = Networks(
+        MLPActor(obs_size, action_size, hidden, drawn=algorithm.gaussian), MLPCritic(obs_size, action_size, hidden)
+    )
     return EvolveSetup(config, spaces, trial, nets, algorithm, device)
 
 

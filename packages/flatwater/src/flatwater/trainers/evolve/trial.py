@@ -16,6 +16,7 @@ class MemberEvaluator:
     """The world of the episodes without noise, and its players."""
 
     def __init__(self, setup: EvolveSetup, run: Population, world: World) -> None:
+        """Bind views of the state tree, which the world writes into; nothing is begun."""
         self._setup, self._run = setup, run
         self.world = world
         # A view with an axis of one agent: the world writes its observations into the state tree.
@@ -50,6 +51,7 @@ class MemberEvaluator:
         begin_(self.world, trial.episodes, np.ones(len(seeds), np.bool_), seeds, self.seen)
 
     def _act(self, actor: Actor, params: Params) -> Array:
+        """Return executed actions [E, 1, *action] of one row of weights or more, each with an equal share of E."""
         trial, setup = self._run.trial, self._setup
         rows = len(next(iter(params.values())))
         with torch.no_grad():

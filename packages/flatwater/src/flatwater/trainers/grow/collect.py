@@ -32,16 +32,16 @@ def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> N
         crew.begin_(run.seeds)
     # Drawn for all environments at once and dealt by rows: groups and workers do not change the numbers.
     noise = actions.noise_(run.memory.new_empty(config.envs, actions.noise), run.generators["actions"])
-    found = crew.step_(EXPLORER, noise)
-    rollout, last = run.rollout, t == config.env.steps - 1
-    write_step_(rollout, t, **{name: found[name] for name in EXPLORED})
+    columns = crew.step_(EXPLORER, noise)
+    rollout, is_last = run.rollout, t == config.env.steps - 1
+    write_step_(rollout, t, **{name: columns[name] for name in EXPLORED})
     rollout["starts"][t].fill_(t == 0)
     rollout["alive"][t].fill_(1)
-    rollout["terminated"][t].fill_(last)
+    rollout["terminated"][t].fill_(is_last)
     # Observed one step later: the value of an observation is the next value of the step before.
     if t > 0:
         rollout["next_value"][t - 1].copy_(rollout["value"][t])
-    if last:
+    if is_last:
         rollout["next_value"][t].fill_(0)
 
 
@@ -62,21 +62,21 @@ def play_held_out_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, player
     """Take step `number` of a player's held-out episodes; its rewards are added to their returns."""
     returns = run.scores.policy if player == POLICY else run.scores.baselines[player]
     turn, t = divmod(number, setup.config.env.steps)
-    first, envs = turn * setup.config.envs, setup.config.envs
+    first_episode, envs = turn * setup.config.envs, setup.config.envs
     # A view: adding to it adds to the scores in the state tree.
-    mine = returns[first : first + envs]
+    my_returns = returns[first_episode : first_episode + envs]
     if t == 0:
-        crew.begin_(torch.arange(HELD_OUT + first, HELD_OUT + first + envs, device=setup.device))
-        mine.zero_()
-    mine.add_(crew.step_(player, noise_for(setup, run, player))["reward"])
+        crew.begin_(torch.arange(HELD_OUT + first_episode, HELD_OUT + first_episode + envs, device=setup.device))
+        my_returns.zero_()
+    my_returns.add_(crew.step_(player, noise_for(setup, run, player))["reward"])
 
 
 def leave_alone_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
     """Take step `number` of as many episodes, on the first training seeds, in which nothing is grown."""
     turn, t = divmod(number, setup.config.env.steps)
-    first, envs = turn * setup.config.envs, setup.config.envs
+    first_seed, envs = turn * setup.config.envs, setup.config.envs
     if t == 0:
-        crew.begin_(torch.arange(first, first + envs, device=setup.device))
-    found = crew.step_("wait", None)
+        crew.begin_(torch.arange(first_seed, first_seed + envs, device=setup.device))
+    columns = crew.step_("wait", None)
     step = torch.full((envs,), t + 1, dtype=torch.int64, device=setup.device)
-    note_alone_(run.envs.alone, found["accuracy"], impaired=found["impaired"], step=step)
+    note_alone_(run.envs.alone, columns["accuracy"], impaired=columns["impaired"], step=step)

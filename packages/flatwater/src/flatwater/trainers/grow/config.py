@@ -51,12 +51,13 @@ class GrowConfig:
     evaluation: HeldOutConfig = field(default_factory=HeldOutConfig)
 
     def __post_init__(self) -> None:
+        """Check minibatches, and refuse settings of shipped hosts where a host of the user's is grown."""
         parts = self.learner.minibatches
         require(self.envs % parts == 0, "envs", self.envs, f"a multiple of learner.minibatches ({parts})")
-        shipped = self.env.host
+        host = self.env.host
         for name in SHIPPED_ONLY if self.host is not None else ():
-            given, default = getattr(shipped, name), getattr(HostConfig(), name)
-            require(given == default, f"env.host.{name}", given, f"left out: it says nothing of host {self.host}")
+            value, default = getattr(host, name), getattr(HostConfig(), name)
+            require(value == default, f"env.host.{name}", value, f"left out: it says nothing of host {self.host}")
         prior = self.policy.prior
         require(len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one an operation")
 

@@ -98,13 +98,18 @@ class LocalGroupExecutor(executor.LocalExecutor):
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
         """Step the pool in place."""
-        found = [
+        results = [
             self._step_(player, group, None if noise is None else noise[slice(*span)])
             for span, group in zip(self._spans, self._groups, strict=True)
         ]
-        return found[0] if len(found) == 1 else {name: torch.cat([each[name] for each in found]) for name in found[0]}
+        return (
+            results[0]
+            if len(results) == 1
+            else {name: torch.cat([result[name] for result in results]) for name in results[0]}
+        )
 
     def _step_(self, player: str, group: HostGroup, noise: Tensor | None) -> Columns:
+        """Take one group's step with a player's actions; columns are views of its state, valid until the next step."""
         if player == EXPLORER:
             return self._explore_(group, noise)
         if player == POLICY:
@@ -125,20 +130,21 @@ class LocalGroupExecutor(executor.LocalExecutor):
         }
 
     def _explore_(self, group: HostGroup, noise: Tensor | None) -> Columns:
+        """Take one group's step with drawn actions of the policy; return what the rollout records of it."""
         envs, memory = group.envs, group.memory
         obs, legal = observe(envs), legal_rows(masks(envs))
-        acted = self._act(obs=obs, memory=memory, starts=envs.step == 0, noise=noise, legal=legal)
-        assert acted.log_prob is not None  # noqa: S101  (the policy remembers)
-        assert acted.value is not None  # noqa: S101  (same)
+        choice = self._act(obs=obs, memory=memory, starts=envs.step == 0, noise=noise, legal=legal)
+        assert choice.log_prob is not None  # noqa: S101  (the policy remembers)
+        assert choice.value is not None  # noqa: S101  (same)
         # In place: the groups are views of the run's memory.
-        memory.copy_(acted.memory)
-        reward = step_(envs, acted.action)
+        memory.copy_(choice.memory)
+        reward = step_(envs, choice.action)
         return {
             "obs": obs,
             "legal": legal,
-            "action": acted.action,
-            "log_prob": acted.log_prob,
-            "value": acted.value,
+            "action": choice.action,
+            "log_prob": choice.log_prob,
+            "value": choice.value,
             "reward": reward,
             "stage": envs.slots.stage,
             "accuracy": last_accuracy(envs.measures),

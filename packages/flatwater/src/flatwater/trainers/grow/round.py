@@ -52,8 +52,8 @@ def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None =
     """
     config, whole = setup.config, steps_of_all(setup)
     crew = crew or local_executor(setup, run)
-    bound = config.learner, setup.student, run.learner
-    update_ = make_update(*bound, rollout=run.rollout, begun=run.begun, weighing=loss_weights(setup.device))
+    learner_parts = config.learner, setup.student, run.learner
+    update_ = make_update(*learner_parts, rollout=run.rollout, begun=run.begun, weighing=loss_weights(setup.device))
     updates = config.learner.epochs * config.learner.minibatches
 
     def baselines_due() -> int:
@@ -113,7 +113,7 @@ def _training(rollout: Rollout) -> dict[str, float]:
     returns = rollout["reward"].sum(0).double().cpu()
     operation = rollout["action"][..., 0].flatten().cpu()
     shares = torch.bincount(operation, minlength=len(Operation)) / len(operation)
-    missed, target = (rollout["returns"] - rollout["value"]).double().cpu(), rollout["returns"].double().cpu()
+    residual, target = (rollout["returns"] - rollout["value"]).double().cpu(), rollout["returns"].double().cpu()
     return {
         "return/mean": float(returns.mean()),
         "return/max": float(returns.max()),
@@ -124,7 +124,7 @@ def _training(rollout: Rollout) -> dict[str, float]:
         "host/rollbacks": float(rollout["rolled_back"].sum()),
         **{f"operation/{op.name.lower()}": float(share) for op, share in zip(Operation, shares, strict=True)},
         # 1e-12 where all returns are equal.
-        "critic/explained": 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12)),
+        "critic/explained": 1 - float(residual.var(correction=0) / target.var(correction=0).clamp(min=1e-12)),
     }
 
 

@@ -96,8 +96,8 @@ def build_setup(config: GrowConfig, images: Images, device: torch.device) -> Gro
     actions = OperationActions(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
     obs, width = observation_size(config.env, len(net.seeds)), config.policy
     shape = StudentConfig(hidden=width.hidden, memory=width.memory)
-    lowered = config.learner.autocast == "bf16"
-    student = Student((obs,), actions, PADDING, shape, device, tuple(range(obs)), deviations=True, lowered=lowered)
+    in_bfloat16 = config.learner.autocast == "bf16"
+    student = Student((obs,), actions, PADDING, shape, device, tuple(range(obs)), deviations=True, lowered=in_bfloat16)
     return GrowSetup(config, student, net, device)
 
 
