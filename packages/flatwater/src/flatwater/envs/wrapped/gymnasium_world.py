@@ -214,13 +214,13 @@ def named_env(name: str) -> gymnasium.Env[Any, Any]:
     except ModuleNotFoundError as fault:
         remedy = "pip install 'flatwater[teach]'" if package else f"install the package that has {name}"
         raise ConfigError(f"world gymnasium:{name} needs {fault.name}, which is not installed: {remedy}") from fault
-    except known_errors as wrong:
-        message = str(wrong)
+    except known_errors as refusal:
+        text = str(refusal)
         raise ConfigError(
-            f"world gymnasium:{name}: {message}{'' if message.endswith(('.', '?')) else '.'} Give gymnasium: and an ID that "
+            f"world gymnasium:{name}: {text}{'' if text.endswith(('.', '?')) else '.'} Give gymnasium: and an ID that "
             'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists those that are '
             "installed), or package.module:Class"
-        ) from wrong
+        ) from refusal
     if (level := sys.modules.get(TALKATIVE)) is not None:
         vars(level)["print"] = lambda *_: None  # the module's own name: other code prints as before
     return env

@@ -297,21 +297,21 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Observ
             "gymnasium.wrappers.ResizeObservation, or floats with gymnasium.wrappers.RescaleObservation"
         )
     size, shape = pixels * channels, space.shape or ()
-    positions = np.zeros((size + len(numbers), 2), np.uint8)
-    positions[:size, 0] = np.repeat(np.arange(pixels), channels)
-    positions[:size, 1] = np.tile(np.arange(channels), pixels)
-    positions[size:, 0] = BESIDE
-    positions[size:, 1] = channels + np.arange(len(numbers))
+    columns = np.zeros((size + len(numbers), 2), np.uint8)
+    columns[:size, 0] = np.repeat(np.arange(pixels), channels)
+    columns[:size, 1] = np.tile(np.arange(channels), pixels)
+    columns[size:, 0] = BESIDE
+    columns[size:, 1] = channels + np.arange(len(numbers))
 
     def write(observation: dict[str, Any], out: Array) -> None:
         """Write tokens (position, feature, value) into `out` [K, 3]; discrete numbers count from their minimum."""
         # Each time, as the row may hold the padding of an agent that was over.
-        out[:, :2] = positions
+        out[:, :2] = columns
         out[:size, 2] = check_observation(observation["image"], shape).ravel()
         for index, (key, minimum) in enumerate(numbers.items()):
             out[size + index, 2] = observation[key] - minimum
 
-    return ObservationReader("tokens", (len(positions), 3), write)
+    return ObservationReader("tokens", (len(columns), 3), write)
 
 
 def _image(space: gym.Space[Any], name: str) -> ObservationReader:

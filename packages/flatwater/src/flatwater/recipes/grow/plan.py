@@ -33,24 +33,24 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         device: device of the run, whose memory counts.
     """
     setup, run = build_on_meta(config)
-    owners, shares, exchange = nbytes(run), environment_shares(config), {}
-    if shares:
-        wire_bytes = measure_wire_bytes(setup, run, shares)
+    owners, env_shares, exchange = nbytes(run), environment_shares(config), {}
+    if env_shares:
+        wire_bytes = measure_wire_bytes(setup, run, env_shares)
         exchange = {"round": wire_bytes.collected, "evaluation": wire_bytes.evaluated, "largest": wire_bytes.largest}
     plan = make_plan(
         owners,
-        lambda: phase_transients(setup, run) | (message_bytes(run) if shares else {}),
+        lambda: phase_transients(setup, run) | (message_bytes(run) if env_shares else {}),
         config=config,
         device=device,
-        workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in shares],
+        workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in env_shares],
         apart=bool(config.cluster),
         exchange=exchange,
     )
-    if plan.apart and shares:
+    if plan.apart and env_shares:
         plan = place_workers(plan, config)
         room = worker_capacity(plan.nodes)
         # With `workers = auto` a cluster gets as many as fit, and the plan is made again for them.
-        if not isinstance(config.workers, int) and room < len(shares):
+        if not isinstance(config.workers, int) and room < len(env_shares):
             return plan_grow(replace(config, workers=max(1, room)), device)
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other)[1]))
 
@@ -114,8 +114,8 @@ def _image_number_bytes(envs: GrowingEnvs) -> int:
     if fit.updates <= TRIED:
         return 0
     envs.config = replace(envs.config, fit=replace(fit, updates=TRIED))
-    count = fit.updates * fit.batch_size
-    return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, wanted=count, images=images))
+    total = fit.updates * fit.batch_size
+    return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, wanted=total, images=images))
 
 
 def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:

@@ -45,7 +45,7 @@ def build_trainer(
     """Bind the phases to the state."""
     config, steps = setup.config, setup.held_out.steps
     update_ = bind_learning(setup, run)
-    learner_name, *others = setup.players  # the others do not learn, so they are evaluated once
+    trainee, *others = setup.players  # the others do not learn, so they are evaluated once
     updates = config.learner.epochs * config.learner.minibatches
 
     def compare_(number: int) -> None:
@@ -64,7 +64,7 @@ def build_trainer(
         Phase("baselines", lambda: len(others) * steps if run.progress.round == 0 else 0, compare_),
         Phase("collect", lambda: config.block, collector.step_),
         Phase("update", lambda: updates, learn_),
-        Phase("evaluate", evaluation_due, lambda number: stage.play_(learner_name, number)),
+        Phase("evaluate", evaluation_due, lambda number: stage.play_(trainee, number)),
     )
     return BlocksTrainer(setup, run, collector, stage, profile, phases)
 
@@ -122,8 +122,8 @@ def read_numbers_(setup: BlocksSetup, run: BlocksState, profile: Profile) -> dic
     for player in setup.players[1:]:
         numbers[f"evaluation/{player}"] = float(run.held_out.scores[player].double().mean())
     if run.progress.round % config.evaluation.every == 0:
-        learner_name = setup.players[0]
-        numbers[f"evaluation/{learner_name}"] = float(run.held_out.scores[learner_name].double().mean())
+        trainee = setup.players[0]
+        numbers[f"evaluation/{trainee}"] = float(run.held_out.scores[trainee].double().mean())
     return numbers | _profile(profile, config.block * setup.agents)
 
 
