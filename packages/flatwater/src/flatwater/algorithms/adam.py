@@ -79,7 +79,6 @@ def bind_step(
     spans = groups or [(0, len(block))]
 
     def step_() -> tuple[Tensor, Tensor]:
-        """Step each row whose gradient is finite; return the norms [p] before clipping, and which were finite."""
         norm = torch.cat([torch.linalg.vector_norm(adam.grad[low:high], dim=1) for low, high in spans])
         finite = norm < torch.inf  # not where it is NaN; `isfinite` takes six operations
         # Counted before the kernel, which reads the count for its bias correction.

@@ -202,7 +202,7 @@ def bind_evaluation(
         config: whether it is compiled.
         student: the network.
         learner: its weights, with which the block was acted.
-        rollout: the block whose `obs`, `action` and, where there are masks, `legal` are written at the call.
+        rollout: the block: a call reads `obs`, `action` and, where there are masks, `legal`; it writes the results.
         parts: number of equal pieces of the block, so that it needs no more room than an update.
     """
     weights, device = bound_weights(student, learner), learner.block.device

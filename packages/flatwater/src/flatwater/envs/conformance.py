@@ -6,9 +6,8 @@ It takes a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, a parallel environme
 three are played as one env whose episode is over when every environment, or agent, has come to its end.
 
 It plays episodes in both orders, which must agree to the bit, as the start of a run does (`flatwater.envs.exact`); and
-again and again, which must not grow.
-Observations are compared by digest, so a large one costs no memory here. The tests of the suite hold an env for each
-finding.
+again and again, which must not grow. Observations are compared by digest, so a large one costs no memory here. The
+tests of the suite hold an env for each finding.
 """
 
 import gc
@@ -61,8 +60,7 @@ def check_env_conformance(
     """Play episodes and report what would break a long run.
 
     Args:
-        make_env: called several times; the envs must behave alike. A world is made with its number of environments:
-            `lambda: MyWorld(4)`.
+        make_env: called several times; the envs must behave alike. A world gets its number: `lambda: MyWorld(4)`.
         episodes: for each of the comparisons; at least 2.
         seed: seed of the resets and of the actions, which are drawn from the action space.
         max_steps: an episode that is longer counts as one that does not end.
@@ -110,7 +108,6 @@ class _ParallelEnvLike(Protocol):
 
 
 def _as_single_env(env: object) -> Env:
-    """Return the environment itself, or a wrapper that plays one of another kind as a single `gymnasium.Env`."""
     if isinstance(env, gymnasium.Env):
         return env
     if isinstance(env, gymnasium.vector.VectorEnv):
@@ -136,7 +133,6 @@ class _SingleVectorEnv:
         return self._env.reset(**seed)
 
     def step(self, action: Any) -> Any:  # noqa: ANN401
-        """Step all copies: the reward is their sum, and the episode is over when each has ended once."""
         step: Any = self._env.step(action)
         if not isinstance(step, tuple) or len(step) != _STEP_PARTS:
             return step  # as it is: the player of episodes reports it
@@ -168,24 +164,20 @@ class _SingleParallelEnv:
         return self._env.reset(**seed)
 
     def step(self, action: Any) -> Any:  # noqa: ANN401
-        """Step all agents: the reward is their sum, and the episode is over when each has ended."""
         step: Any = self._env.step(action)
         if not isinstance(step, tuple) or len(step) != _STEP_PARTS or not all(isinstance(part, dict) for part in step):
             return step
         observations, rewards, terminated, truncated, infos = step
         # A wrong reward is handed on as it is: a sum would hide its value and its type from the message.
-        wrong_rewards = [
-            amount for amount in rewards.values() if not isinstance(amount, Real) or not np.isfinite(float(amount))
-        ]
+        faulty = [each for each in rewards.values() if not isinstance(each, Real) or not np.isfinite(float(each))]
         over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
-        return observations, wrong_rewards[0] if wrong_rewards else float(sum(rewards.values())), over, False, infos
+        return observations, faulty[0] if faulty else float(sum(rewards.values())), over, False, infos
 
 
 class _SingleWorld:
     """All environments of a world as one, begun again where they are over; it is its own space, too."""
 
     def __init__(self, world: Any) -> None:  # noqa: ANN401  (a World)
-        """Allocate the arrays that the world writes into; the wrapper is its own action and observation space."""
         self._world, self._next = world, 0
         self._spaces: Spaces = world.spaces
         self.action_space = self.observation_space = self
@@ -199,7 +191,6 @@ class _SingleWorld:
         self._rng = np.random.default_rng(seed)
 
     def sample(self) -> Array:
-        """Return random legal actions of all agents of all environments."""
         spaces = self._spaces
         shape = (spaces.envs, spaces.agents, *spaces.action_shape)
         if spaces.bounds is not None:
@@ -224,7 +215,6 @@ class _SingleWorld:
         return self._copy_observation(), {}
 
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step all environments and begin anew where one ends; the episode is over when each has ended once."""
         reward, terminated, truncated = self._outcome
         if self._obs.dtype.kind == "f":
             self._obs.fill(np.nan)  # numbers that the world leaves unwritten are found
@@ -247,7 +237,6 @@ class _EnvPlayer:
     """An environment as a `flatwater.envs.exact.EpisodePlayer`; a second one is played beside it, step by step."""
 
     def __init__(self, make_env: Callable[[], object]) -> None:
-        """Make two environments: episodes are compared in the first, others are played beside it in the second."""
         pair = [make_env(), make_env()]
         self._first = pair[0]
         self._envs = [_as_single_env(env) for env in pair]
@@ -349,7 +338,7 @@ def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord
 
 
 def _sample(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool) -> Any:  # noqa: ANN401
-    """Return an action, legal where the info has a mask; record what is wrong with the mask."""
+    """Return an action, legal where the info has a mask; record a fault of the mask."""
     space = env.action_space
     sizes = [int(space.n)] if isinstance(space, gymnasium.spaces.Discrete) else []
     sizes = [int(size) for size in space.nvec.ravel()] if isinstance(space, gymnasium.spaces.MultiDiscrete) else sizes
@@ -384,7 +373,6 @@ def _check_kept(kept: tuple[Any, str, str] | None, record: _EnvRecord) -> None:
 
 
 def _check_outcome(step: tuple[Any, ...], record: _EnvRecord) -> tuple[float, bool, bool]:
-    """Return reward, terminated and truncated of a step, after a report of any that is of a wrong kind."""
     _, reward, terminated, truncated, _ = step
     if not isinstance(reward, Real) or not np.isfinite(float(reward)):
         record.find(f"step() returned the reward {reward!r} ({_kind(reward)}): must be a finite number.")
@@ -486,7 +474,6 @@ def _parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # no
 
 
 def _digest(observation: Any) -> str:  # noqa: ANN401
-    """Return a hash of an observation's values, types, shapes and paths: equal only where the observation is."""
     whole = hashlib.sha256()
     for path, part in _parts(observation):
         array = np.asarray(part)
@@ -504,7 +491,6 @@ def _kind(value: Any) -> str:  # noqa: ANN401
 
 
 def _observation_summary(observation: Any) -> str:  # noqa: ANN401
-    """Return a sentence's worth of types, shapes and ranges of an observation's parts."""
     texts = [f"{path} {_kind(part)}" for path, part in _parts(observation) if not isinstance(part, np.ndarray)]
     texts += [
         f"{path} {part.dtype} {part.shape} from {part.min()} to {part.max()}"

@@ -55,16 +55,16 @@ def remnants(
     for state in (new, used):
         reset_(state)
     skipped_paths = set(overwritten or ())
-    remnants_ = _compare(new, used, "differs after the reset", skipped_paths)
-    paths = {remnant.path for remnant in remnants_}
+    differences = _compare(new, used, "differs after the reset", skipped_paths)
+    paths = {remnant.path for remnant in differences}
     # Both traces step by step, side by side: neither is kept whole.
     for number, ((name, value), (_, new_value)) in enumerate(zip(trace(used), trace(new), strict=True)):
         if name not in paths and not same_bits(value, new_value):
             paths.add(name)
-            remnants_.append(Remnant(name, f"number {number} of the trace is not that of a new state"))
-    remnants_ += [r for r in _compare(new, used, "differs after the trace", skipped_paths) if r.path not in paths]
+            differences.append(Remnant(name, f"number {number} of the trace is not that of a new state"))
+    differences += [r for r in _compare(new, used, "differs after the trace", skipped_paths) if r.path not in paths]
     after = _storage_homes(used)
-    return remnants_ + [
+    return differences + [
         Remnant(path, "lies in another storage than before") for path in homes if homes[path] != after[path]
     ]
 

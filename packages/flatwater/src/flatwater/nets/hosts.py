@@ -133,7 +133,8 @@ class ConvHost:
     def _run(self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Tensor, *, fork: bool) -> Tensor:
         """Return logits [B, E, K] of images [B, E * channels, height, width]: hosts are channel groups, side by side.
 
-        With `fork`, passes without slot 0's seed, slot 1's, ... follow the whole pass along axis 0.
+        Images may be [B, channels, height, width], the same for all hosts. With `fork`, passes without slot 0's seed,
+        slot 1's, ... follow the whole pass along axis 0.
         """
         images = len(x)
         for block, seed in enumerate(seeds):

@@ -225,7 +225,6 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     (envs, agents), longest, spaces = log.shape[1:3], int(steps.max()), world.spaces
     scratch = _ScratchBuffers(envs, agents, spaces)
     over, paid = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
-
     kept = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
     def begin(which: Array) -> None:

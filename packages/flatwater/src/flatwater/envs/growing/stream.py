@@ -40,10 +40,10 @@ def mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 def hash_sequence(first: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """Return a 32-bit hash of a sequence of 32-bit numbers, elementwise (see the formula above)."""
-    hash_ = mix_bits(first ^ _GOLDEN)
+    digest = mix_bits(first ^ _GOLDEN)
     for word in words:
-        hash_ = mix_bits(((hash_ + _GOLDEN) & _MASK) ^ word)
-    return hash_
+        digest = mix_bits(((digest + _GOLDEN) & _MASK) ^ word)
+    return digest
 
 
 def stream_key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | int) -> Int[Tensor, " E"]:

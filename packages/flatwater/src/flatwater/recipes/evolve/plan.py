@@ -54,7 +54,7 @@ def build_run_world(config: EvolveRunConfig, envs: int) -> World:
 
 
 def _check(spaces: Spaces) -> None:
-    """Refuse worlds that this recipe cannot learn: only one agent, vectors and bounded actions can be."""
+    """Refuse worlds that this recipe cannot learn; it takes one agent, vectors as observations, bounded actions."""
     if spaces.bounds is None:
         raise ConfigError(
             f"actions are choices ({describe_spaces(spaces)}): wanted are numbers within bounds, which members "

@@ -107,7 +107,7 @@ class _ChampionHeader:
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Champion:
     """Return the champion of a .safetensors file."""
-    fields_ = convert_to(dict(header), _ChampionHeader)
+    values = convert_to(dict(header), _ChampionHeader)
     # By the number of bounds: an action has as many numbers.
-    actor = MLPActor(fields_.obs, len(fields_.bounds), fields_.hidden, drawn=fields_.drawn)
-    return Champion(actor, fields_.bounds, join_weights(tensors, actor.layout))
+    actor = MLPActor(values.obs, len(values.bounds), values.hidden, drawn=values.drawn)
+    return Champion(actor, values.bounds, join_weights(tensors, actor.layout))

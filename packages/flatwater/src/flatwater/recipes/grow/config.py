@@ -37,8 +37,8 @@ class GrowRunConfig(CrewConfig, GrowConfig):
             require(groups > 1, "workers", self.workers, expected)
         elif self.workers != 1:
             # A group size with which so many workers have a group each, for the message.
-            size, range_ = max(1, self.envs // self.workers), "1" if groups == 1 else f"1 to {groups}"
-            expected = f"{range_}: {group_phrase}takes whole ones. Use --group {size}, which changes last bits"
+            size, counts = max(1, self.envs // self.workers), "1" if groups == 1 else f"1 to {groups}"
+            expected = f"{counts}: {group_phrase}takes whole ones. Use --group {size}, which changes last bits"
             require(self.workers <= groups, "workers", self.workers, expected)
 
     @property

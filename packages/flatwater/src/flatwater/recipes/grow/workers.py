@@ -68,12 +68,12 @@ class GrowService(WorkerService):
 
     def _receive_policy_(self, policy: Arrays, alone: Arrays) -> None:
         """Copy the run's policy into the share, and the measured accuracy of hosts that were left alone."""
-        policy_, alone_ = self._share.policy, self._share.envs.alone
-        policy_.block.copy_(torch.from_numpy(policy["block"]))
-        for name, statistic in policy_.statistics.items():
+        held_policy, ungrown = self._share.policy, self._share.envs.alone
+        held_policy.block.copy_(torch.from_numpy(policy["block"]))
+        for name, statistic in held_policy.statistics.items():
             statistic.copy_(torch.from_numpy(policy[name]))
-        alone_.accuracy.copy_(torch.from_numpy(alone["accuracy"]))
-        alone_.hosts.copy_(torch.from_numpy(alone["hosts"]))
+        ungrown.accuracy.copy_(torch.from_numpy(alone["accuracy"]))
+        ungrown.hosts.copy_(torch.from_numpy(alone["hosts"]))
 
 
 class GrowWorkers(WorkerPool):

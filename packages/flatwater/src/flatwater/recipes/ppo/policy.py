@@ -204,10 +204,10 @@ class _PolicyHeader:
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the policy of a .safetensors file."""
-    fields_ = convert_to(dict(header), _PolicyHeader)
-    config = from_mapping(StudentConfig, fields_.student, "student")
-    acts = (fields_.actions, 1, fields_.bounds, fields_.choices)
-    spaces = Spaces(1, 1, fields_.form, fields_.obs, *acts, measures=fields_.measures)
+    values = convert_to(dict(header), _PolicyHeader)
+    config = from_mapping(StudentConfig, values.student, "student")
+    acts = (values.actions, 1, values.bounds, values.choices)
+    spaces = Spaces(1, 1, values.form, values.obs, *acts, measures=values.measures)
     student = build_student(spaces, config, torch.device("cpu"))
     statistics = build_statistics(spaces.obs[0], student.measures, torch.device("cpu")) if student.measures else {}
     # Mean and variance are in the file beside the weights; the count is not, as nothing is merged any more.
