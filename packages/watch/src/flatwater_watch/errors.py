@@ -26,9 +26,9 @@ def until_interrupted() -> Iterator[None]:
     """Leave the block at Ctrl-C or at a signal that ends commands, and continue with the code after the block."""
     try:
         yield
-    except KeyboardInterrupt as asked:
-        if isinstance(asked, Terminated):
-            asked.grant_()  # else the signal's exception is raised again
+    except KeyboardInterrupt as error:
+        if isinstance(error, Terminated):
+            error.grant_()  # else the signal's exception is raised again
 
 
 class FlatwaterError(Exception):

@@ -35,10 +35,14 @@ def check_form(form: str, *, names: bool) -> None:
         if name is None:
             continue
         fits = name.isidentifier() if names else not name
-        said = specification or ""
-        if not fits or conversion or not (is_specification(said) or (names and _NOUN.fullmatch(said))):
-            wanted = "{name}, {name:.1f} or {name:noun}" if names else "{} or {:.1f}"
-            raise ValueError(f"{short_repr(form)}: expected braces as in {wanted}, got {{{name}}}")
+        number_format = specification or ""
+        if (
+            not fits
+            or conversion
+            or not (is_specification(number_format) or (names and _NOUN.fullmatch(number_format)))
+        ):
+            examples = "{name}, {name:.1f} or {name:noun}" if names else "{} or {:.1f}"
+            raise ValueError(f"{short_repr(form)}: expected braces as in {examples}, got {{{name}}}")
 
 
 def is_specification(text: str) -> bool:
@@ -76,9 +80,13 @@ def fill_form(form: str, values: Mapping[str, object]) -> str:
         parts.append(text)
         if name is not None:
             value = values.get(name)
-            known = value if isinstance(value, int | float) else value[:MOST_VALUE] if isinstance(value, str) else "?"
-            counts = specification and _NOUN.fullmatch(specification)
+            shown_value = (
+                value if isinstance(value, int | float) else value[:MOST_VALUE] if isinstance(value, str) else "?"
+            )
+            is_noun = specification and _NOUN.fullmatch(specification)
             parts.append(
-                noun_form(known, specification or "") if counts else write_value(f"{{:{specification}}}", known)
+                noun_form(shown_value, specification or "")
+                if is_noun
+                else write_value(f"{{:{specification}}}", shown_value)
             )
     return escape_controls("".join(parts))

@@ -25,22 +25,24 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
         `__getattr__`, which finds a name and keeps it in the package, and `__dir__`, which lists the names.
     """
     module = sys.modules[package]
-    read = dict[str, str]()
+    stub_modules = dict[str, str]()
 
     def places() -> dict[str, str]:
-        if not read:
+        """The module of each name, from the stub, which is read at the first call."""
+        if not stub_modules:
             with open(f"{module.__path__[0]}/__init__.pyi", encoding="utf-8") as stub:  # noqa: PTH123
                 lines = [line.split() for line in stub]
-            read.update({words[-1]: words[1] for words in lines if words[:1] == ["from"]})
-        return read
+            stub_modules.update({words[-1]: words[1] for words in lines if words[:1] == ["from"]})
+        return stub_modules
 
     def find(name: str) -> object:
+        """Import the value of a name, and keep it in the package."""
         where = places().get(name)
         if where is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         names = vars(import_module(where))
-        found: object = names[name] if name in names else import_module(f"{where}.{name}")
-        setattr(module, name, found)  # so that `__getattr__` is asked once for each name
-        return found
+        value: object = names[name] if name in names else import_module(f"{where}.{name}")
+        setattr(module, name, value)  # so that `__getattr__` is asked once for each name
+        return value
 
     return find, lambda: [*places(), *(name for name in vars(module) if name.startswith("__"))]

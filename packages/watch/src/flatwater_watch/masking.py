@@ -76,35 +76,35 @@ def mask_secrets(text: str) -> str:
 
 def mask_words(words: Sequence[str]) -> list[str]:
     """The words of a command line with `***` for each secret; a value is masked whole, blanks included."""
-    shown: list[str] = []
+    masked: list[str] = []
     follows = False
     for word in words:
         name, equals, value = word.partition("=")
         is_name = re.fullmatch(r"[\w.+\-]+", name) is not None and names_secret(name)
         if follows and not word.startswith("-"):
-            shown.append(MASK)
+            masked.append(MASK)
         elif equals and value and is_name:
-            shown.append(f"{name}={MASK}")
+            masked.append(f"{name}={MASK}")
         else:
-            shown.append(mask_secrets(word))
+            masked.append(mask_secrets(word))
         follows = not equals and word.startswith("-") and is_name
-    return shown
+    return masked
 
 
 def _without_values(text: str) -> Iterator[str]:
     """The text in pieces, with the values of secrets replaced."""
     # After a value the search goes on behind it; other text is searched for names in its turn.
-    at = 0
-    for found in _SHOWN_AS_SECRET.finditer(text):
-        if found.start() < at or not _tells(found):
+    end = 0
+    for name_match in _SHOWN_AS_SECRET.finditer(text):
+        if name_match.start() < end or not _tells(name_match):
             continue
-        value = _VALUE.match(text, found.end())
+        value = _VALUE.match(text, name_match.end())
         if value is None:
             continue
         quote = value["quote"] or ""
-        yield f"{text[at : found.end()]}{quote}{MASK}{quote}"
-        at = value.end()
-    yield text[at:]
+        yield f"{text[end : name_match.end()]}{quote}{MASK}{quote}"
+        end = value.end()
+    yield text[end:]
 
 
 def _tells(found: re.Match[str]) -> bool:

@@ -27,8 +27,8 @@ def normal_deviations(confidence: float) -> float:
     """Standard deviations around the mean that hold a normal number with a confidence: 1.96 for 0.95."""
     reach = 0.0
     for _ in range(50):  # Newton's steps rise to the root, and end there
-        more = (confidence - erf(reach / sqrt(2))) / (sqrt(2 / pi) * exp(-reach * reach / 2))
-        if reach + more <= reach:
+        step = (confidence - erf(reach / sqrt(2))) / (sqrt(2 / pi) * exp(-reach * reach / 2))
+        if reach + step <= reach:
             break
-        reach += more
+        reach += step
     return reach

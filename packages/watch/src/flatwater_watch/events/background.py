@@ -71,13 +71,13 @@ class BackgroundSink:
         """Put the round into the queue, or count it as dropped."""
         line = json.dumps(plain_json_value({"round": round, **metrics})).encode()
         with self._changed:
-            taken = self._thread.is_alive() and not self._fault and self._held + len(line) <= self._most
-            if taken:
+            accepted = self._thread.is_alive() and not self._fault and self._held + len(line) <= self._most
+            if accepted:
                 self._lines.append(line)
                 self._held += len(line)
                 self._changed.notify()
         self._tell_notes()
-        if not taken:
+        if not accepted:
             self.dropped += 1
             self._tell_fault()
 
@@ -113,7 +113,10 @@ class BackgroundSink:
         return f"{self.dropped} {self._unit}{'s' if self.dropped != 1 else ''} not sent"
 
     def _serve(self, open_sink: Callable[[Say], Sink]) -> None:
-        # The body of the sink's own thread: it shows no line itself, and keeps notes for the thread that does.
+        """Send the waiting lines to the sink; the body of the sink's own thread.
+
+        It shows no line itself, and keeps notes for the thread that does.
+        """
         try:
             sink = open_sink(self._notes.append)
             while (line := self._next()) is not None:
@@ -121,9 +124,9 @@ class BackgroundSink:
                 self._remove_line_(line)
             sink.close()
         except BaseException as fault:  # noqa: BLE001  (the edge of the thread; a library may even call sys.exit)
-            first = (str(fault).strip() or repr(fault)).splitlines()[0]
+            first_line = (str(fault).strip() or repr(fault)).splitlines()[0]
             with self._changed:
-                self._fault = f"failed ({type(fault).__name__}: {first})"
+                self._fault = f"failed ({type(fault).__name__}: {first_line})"
 
     def _next(self) -> bytes | None:
         """The oldest line, which stays in the queue until the tracker has it; None at the end."""

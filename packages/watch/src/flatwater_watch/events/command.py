@@ -46,14 +46,14 @@ def check_command(command: str | None, named: str = "on_event") -> None:
         return
     try:
         program = shlex.split(command)[0]
-    except ValueError as wrong:
+    except ValueError as error:
         raise ConfigError(
-            f"{named} = {short_repr(command)}: cannot be read as a command ({wrong}). Close the quotes"
-        ) from wrong
-    except IndexError as nothing:
+            f"{named} = {short_repr(command)}: cannot be read as a command ({error}). Close the quotes"
+        ) from error
+    except IndexError as empty_error:
         raise ConfigError(
             f"{named} = {short_repr(command)}: names no program. Give a command, or leave it out"
-        ) from nothing
+        ) from empty_error
     if shutil.which(program) is None:
         raise ConfigError(
             f"{named} = {short_repr(command)}: there is no program {short_repr(program)} that can be started. Give its "
@@ -122,13 +122,13 @@ class _Call:
     def _fault(self, payload: bytes) -> str:
         """Run the command to its end, and return its failure in words; empty if there was none."""
         try:
-            with tempfile.TemporaryFile() as said:
+            with tempfile.TemporaryFile() as error_output:
                 # A session of its own: Ctrl-C in the terminal is the run's, and a kill reaches what it has started.
                 self._running = subprocess.Popen(  # noqa: S603  (the user's own command)
                     self._words,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
-                    stderr=said,
+                    stderr=error_output,
                     start_new_session=True,
                 )
                 try:
@@ -138,14 +138,15 @@ class _Call:
                     self._running.communicate()
                     return f"the command took more than {LIMIT_SECONDS:g} s and was ended"
                 code = self._running.returncode
-                return f"the command ended with {code}{_last_line(said)}" if code else ""
+                return f"the command ended with {code}{_last_line(error_output)}" if code else ""
         except OSError as fault:
             return f"the command cannot be run ({fault.strerror})"
 
 
 def _last_line(said: Any) -> str:  # noqa: ANN401  (a temporary file)
+    """The last line that a command wrote to stderr, in brackets behind a blank; empty if it wrote none."""
     size = said.seek(0, os.SEEK_END)
     said.seek(max(0, size - MOST_SAID))
     lines = said.read().decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f" ({last})" if last else ""
+    last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f" ({last_line})" if last_line else ""

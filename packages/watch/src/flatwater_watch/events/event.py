@@ -27,9 +27,9 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """The event for `--json` and for commands; numbers that are not finite are null."""
-        found = plain_json_value({"time": self.stamp, "event": self.kind, "line": self.line} | self.values)
-        assert isinstance(found, dict)  # noqa: S101  (a mapping stays one)
-        return found
+        record = plain_json_value({"time": self.stamp, "event": self.kind, "line": self.line} | self.values)
+        assert isinstance(record, dict)  # noqa: S101  (a mapping stays one)
+        return record
 
 
 class Listener(Protocol):

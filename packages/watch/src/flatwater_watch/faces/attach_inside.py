@@ -63,17 +63,17 @@ def watch_inside(
         (ours / runner_protocol.PAGE).write_text(str(_enter(pid, ours, theirs, limit)))
 
         def read_summaries() -> list[dict[str, Any]]:
-            return [masked_summary(found, words) for found in read_spools(theirs)]
+            return [masked_summary(summary, words) for summary in read_spools(theirs)]
 
         def look(at: float) -> None:
             looked(at / seconds)
             if reports is not None:
                 reports.report_if_due(at, read_summaries)
 
-        found = _wait(pid, ours, theirs, seconds, look)
-    found.pop("ended", None)
-    found.pop("ended_at", None)
-    return masked_summary({**found, "unseen": [*found["unseen"], *LEFT]}, words)
+        summary = _wait(pid, ours, theirs, seconds, look)
+    summary.pop("ended", None)
+    summary.pop("ended_at", None)
+    return masked_summary({**summary, "unseen": [*summary["unseen"], *LEFT]}, words)
 
 
 @contextmanager
@@ -87,20 +87,22 @@ def _folders(pid: int) -> Iterator[tuple[Path, Path]]:
         theirs = ours / "notes"
         (ours / runner_protocol.STAY).touch()
         # By descriptors: a path could be replaced by a link between the check and the change of owner.
-        here = os.open(ours, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        ours_descriptor = os.open(ours, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             theirs.mkdir(0o700)
-            given = os.open(theirs.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            theirs_descriptor = os.open(
+                theirs.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=ours_descriptor
+            )
             try:
                 user, group = process_owner(pid)
                 if user != os.geteuid():
-                    os.fchmod(here, 0o755)
+                    os.fchmod(ours_descriptor, 0o755)
                     with suppress(PermissionError):  # then gdb may not enter either, and says so
-                        os.fchown(given, user, group)
+                        os.fchown(theirs_descriptor, user, group)
             finally:
-                os.close(given)
+                os.close(theirs_descriptor)
         finally:
-            os.close(here)
+            os.close(ours_descriptor)
         yield ours, theirs
 
 
@@ -110,27 +112,27 @@ def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
     if gdb is None:
         raise CannotEnterError("gdb is not installed, by which a process is entered: apt-get install gdb")
     package = Path(__file__).parents[1]
-    told = {
+    variables = {
         runner_protocol.FOLDER: str(theirs),
         runner_protocol.RUNNER: str(ours),
         runner_protocol.UNIT: runner_protocol.IN_TIME,
     }
     if limit is not None:
-        told[runner_protocol.LIMIT] = str(limit)
+        variables[runner_protocol.LIMIT] = str(limit)
     _try(gdb)
     script, line = ours / "enter.py", ours / "line"
-    script.write_text(_SCRIPT.format(told=told, package=str(package), fault=str(theirs / "enter.fault")))
+    script.write_text(_SCRIPT.format(told=variables, package=str(package), fault=str(theirs / "enter.fault")))
     line.write_bytes(_LINE.format(script=str(script)).encode() + b"\0")
     script.chmod(0o644)
-    asked = [
+    commands = [
         f"set $page = {_MMAP}(0, {runner_protocol.PAGE_BYTES}, 3, 0x22, -1, 0)",
         f"restore {line} binary $page",
         "print/d $page",
         "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
     ]
-    page, said = _answers(gdb, pid, asked)
+    page, messages = _answers(gdb, pid, commands)
     if page[1:] != [0]:  # the result of Py_AddPendingCall: 0 if the call is in the queue
-        raise CannotEnterError(_refusal(said))
+        raise CannotEnterError(_refusal(messages))
     return page[0]
 
 
@@ -141,13 +143,13 @@ def _try(gdb: str) -> None:
     call.
     """
     line = [sys.executable, "-c", f"import time; time.sleep({2 * STOPPED_SECONDS})"]
-    with subprocess.Popen(line, stderr=subprocess.DEVNULL) as other:  # noqa: S603  (our own)
+    with subprocess.Popen(line, stderr=subprocess.DEVNULL) as probe:  # noqa: S603  (our own)
         try:
-            answers, said = _answers(gdb, other.pid, ["print ((int(*)(void))getpid)()"])
-            if answers != [other.pid] or other.poll() is not None:
-                raise CannotEnterError(_refusal(said))
+            answers, messages = _answers(gdb, probe.pid, ["print ((int(*)(void))getpid)()"])
+            if answers != [probe.pid] or probe.poll() is not None:
+                raise CannotEnterError(_refusal(messages))
         finally:
-            other.kill()
+            probe.kill()
 
 
 def _answers(gdb: str, pid: int, asked: Sequence[str]) -> tuple[list[int], str]:
@@ -159,8 +161,8 @@ def _answers(gdb: str, pid: int, asked: Sequence[str]) -> tuple[list[int], str]:
             [gdb, "-p", str(pid), "-batch", "-nx", *before, *commands],
             capture_output=True, text=True, check=False, timeout=STOPPED_SECONDS, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-    except subprocess.TimeoutExpired as late:
-        raise CannotEnterError(f"gdb took more than {STOPPED_SECONDS:.0f} s. Try again, or run under watch") from late
+    except subprocess.TimeoutExpired as error:
+        raise CannotEnterError(f"gdb took more than {STOPPED_SECONDS:.0f} s. Try again, or run under watch") from error
     return [int(found) for found in re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)], ran.stderr
 
 
@@ -203,26 +205,29 @@ def _refusal(said: str) -> str:
         return "gdb is too old for this processor, and a process that it tries to enter would fail: install a newer gdb"
     if "No symbol" in said:
         return "the process runs no Python that shows its symbols: a static or stripped interpreter cannot be entered"
-    last = next((line for line in reversed(said.splitlines()) if line.strip()), "no reason")
-    return f"gdb could not enter the process ({last.strip()[:200]})"
+    last_line = next((line for line in reversed(said.splitlines()) if line.strip()), "no reason")
+    return f"gdb could not enter the process ({last_line.strip()[:200]})"
 
 
 def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
+    """Look at a process for some seconds, then have the watch in it end, and return the summary that it leaves."""
     began = time.monotonic()
     with until_interrupted():  # with the findings so far
-        while (at := time.monotonic() - began) < seconds and _is_alive(pid):
-            look(at)
+        while (elapsed := time.monotonic() - began) < seconds and _is_alive(pid):
+            look(elapsed)
             time.sleep(min(LOOK_SECONDS, seconds))
-            _check(theirs, at)
+            _check(theirs, elapsed)
     (ours / runner_protocol.STAY).unlink(missing_ok=True)  # at its next tick the watch in the process ends
     ends = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < ends and _is_alive(pid) and not any(told.get("ended") for told in read_spools(theirs)):
+    while (
+        time.monotonic() < ends and _is_alive(pid) and not any(summary.get("ended") for summary in read_spools(theirs))
+    ):
         time.sleep(LOOK_SECONDS / 5)
     _check(theirs, ANSWER_SECONDS)
-    found = read_spools(theirs)
-    if not found:
+    summaries = read_spools(theirs)
+    if not summaries:
         raise CannotEnterError("the process ended before it was read")
-    return found[0]
+    return summaries[0]
 
 
 def _check(theirs: Path, waited: float) -> None:

@@ -69,10 +69,10 @@ def watch_outside(
     began = time.monotonic()
     with until_interrupted():  # with the findings so far
         for look in range(LOOKS):
-            at = time.monotonic() - began
-            if not _read_once_(looks, pid, at):
+            elapsed = time.monotonic() - began
+            if not _read_once_(looks, pid, elapsed):
                 break
-            looked(at / seconds)
+            looked(elapsed / seconds)
             # To the next point of the whole duration, so that delays of readings do not add up.
             time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
     if not looks.resident.steps:
@@ -107,35 +107,36 @@ def check_process(pid: int, seconds: float) -> list[str]:
 def _counters(pid: int) -> dict[str, int] | None:
     """Bytes by name of the counter; None if the process has ended."""
     try:
-        found = read_kib_counters(f"/proc/{pid}/status")
-        return {name: found[name] for name in ("VmRSS", *_OWN)} | {"workers": descendant_memory(pid).private}
+        counters = read_kib_counters(f"/proc/{pid}/status")
+        return {name: counters[name] for name in ("VmRSS", *_OWN)} | {"workers": descendant_memory(pid).private}
     except (OSError, KeyError):  # a zombie has no counters
         return None
 
 
 def _summary(looks: _CounterHistory, limit: int | None) -> dict[str, Any]:
+    """The JSON of `flatwater watch` from counters alone, with a finding for each counter that grows for good."""
     steps, resident = looks.resident.steps, looks.resident.values
-    now = int(resident[-1])
-    most = now + available_bytes() if limit is None else limit
+    resident_now = int(resident[-1])
+    limit_bytes = resident_now + available_bytes() if limit is None else limit
     grown = int(resident[-1] - resident[0])
     slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
-    growth = Growth(round(steps[-1]), now, most, slope, "second")
-    found, explained = list[Finding](), 0.0
+    growth = Growth(round(steps[-1]), resident_now, limit_bytes, slope, "second")
+    found, explained_bytes = list[Finding](), 0.0
     for name, series in looks.series.items():
         verdict, owner, what = KINDS[name]
         drift = drift_slope(series.steps, series.values, least=DRIFT.least_bytes)
         if drift is not None:
             advice = INSIDE if verdict == "native" else None
-            known = Evidence(verdict=verdict, owner=owner, drift=drift, what=what, advice=advice)
-            found.append(judge(known, growth))
-            explained += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
-    share = min(1.0, explained / grown) if grown > DRIFT.least_bytes else 1.0
-    rest = round((1 - share) * grown)
-    open_ = rest >= ENDING.open_bytes
+            evidence = Evidence(verdict=verdict, owner=owner, drift=drift, what=what, advice=advice)
+            found.append(judge(evidence, growth))
+            explained_bytes += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
+    share = min(1.0, explained_bytes / grown) if grown > DRIFT.least_bytes else 1.0
+    unexplained_bytes = round((1 - share) * grown)
+    open_ = unexplained_bytes >= ENDING.open_bytes
     state: State = "grows" if found else "unexplained" if open_ else "flat"
-    outcome = Outcome(state, rest if open_ else 0, UNSEEN if open_ else (), (INSIDE,) if open_ else ())
+    outcome = Outcome(state, unexplained_bytes if open_ else 0, UNSEEN if open_ else (), (INSIDE,) if open_ else ())
     now_at = time.time()
-    timed = [
+    dated = [
         replace(each, limit_time=None if each.limit_step is None else now_at + each.limit_step - steps[-1])
         for each in select_and_rank(found, growth)
     ]
@@ -144,13 +145,13 @@ def _summary(looks: _CounterHistory, limit: int | None) -> dict[str, Any]:
         "steps": round(steps[-1]),
         "seconds": round(steps[-1], 3),
         "readings": len(steps),
-        "resident_bytes": now,
+        "resident_bytes": resident_now,
         "resident_growth_bytes": grown,
         "explained_share": round(share, 4),
         "outcome": outcome.to_json(),
         "cost": {"cpu_share": 0.0, "bytes": 0},
         "processes": 1,
-        "findings": [each.to_json() for each in timed],
+        "findings": [each.to_json() for each in dated],
         "unseen": list(UNSEEN),
         "series": {
             "seconds": [round(at, 3) for at in steps],

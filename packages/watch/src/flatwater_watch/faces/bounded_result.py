@@ -41,45 +41,49 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
         if len(content) > OTHER_BYTES:
             raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
         return mask_values(json.loads(content))
-    more, order = list[str](), [*parts]
-    read: dict[str, Any] = {}
+    notes, order = list[str](), [*parts]
+    record: dict[str, Any] = {}
     if "findings" in parts:
-        read["findings"] = _first(parts.pop("findings"), more)
+        record["findings"] = _first(parts.pop("findings"), notes)
     if "series" in parts:
-        read["series"] = _thin_columns(parts.pop("series"), more)
-    others = sum(map(len, parts.values()))
-    if others > OTHER_BYTES:
-        raise ValueError(f"beside readings and findings it has {format_bytes(others)}")
-    read |= {name: json.loads(bytes(value)) for name, value in parts.items()}
-    if more and type(read.get("unseen")) is list:
-        read["unseen"] += more
-    return mask_values({name: read[name] for name in order})  # earlier versions kept secrets
+        record["series"] = _thin_columns(parts.pop("series"), notes)
+    other_bytes = sum(map(len, parts.values()))
+    if other_bytes > OTHER_BYTES:
+        raise ValueError(f"beside readings and findings it has {format_bytes(other_bytes)}")
+    record |= {name: json.loads(bytes(value)) for name, value in parts.items()}
+    if notes and type(record.get("unseen")) is list:
+        record["unseen"] += notes
+    return mask_values({name: record[name] for name in order})  # earlier versions kept secrets
 
 
 def _first(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
+    """The findings, or the first ones of many; `more` then gets a sentence on those that are left out."""
     if len(value) <= PIECE:
         return json.loads(bytes(value))
-    each = _split(value)
-    if len(each) > FINDINGS:
-        more.append(f"{len(each) - FINDINGS:,} findings of {len(each):,}: the largest alone are read of such a record")
-    size = sum(map(len, each[:FINDINGS]))
+    records = _split(value)
+    if len(records) > FINDINGS:
+        more.append(
+            f"{len(records) - FINDINGS:,} findings of {len(records):,}: the largest alone are read of such a record"
+        )
+    size = sum(map(len, records[:FINDINGS]))
     if size > OTHER_BYTES:
         raise ValueError(f"its first {FINDINGS} findings have {format_bytes(size)}")
-    return [json.loads(bytes(found)) for found in each[:FINDINGS]]
+    return [json.loads(bytes(found)) for found in records[:FINDINGS]]
 
 
 def _thin_columns(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
+    """The series by name, long ones thinned to every n-th reading; `more` then gets a sentence on those between."""
     try:
         columns = _TABLE.decode(value)
     except msgspec.DecodeError as fault:
         raise ValueError(f"its series are no columns ({fault})") from fault
-    read = {}
+    thinned = {}
     for name, column in columns.items():
-        read[name], stride = _column(bytes(column))
-        said = f"readings between: of this record one in {stride} is read"
-        if stride > 1 and said not in more:
-            more.append(said)
-    return read
+        thinned[name], stride = _column(bytes(column))
+        note = f"readings between: of this record one in {stride} is read"
+        if stride > 1 and note not in more:
+            more.append(note)
+    return thinned
 
 
 def _column(text: bytes) -> tuple[Any, int]:
@@ -89,16 +93,18 @@ def _column(text: bytes) -> tuple[Any, int]:
     if count <= POINTS or b'"' in text or text.count(b"[") != 1:
         return json.loads(text), 1
     stride = -(-count // POINTS)
-    kept, at, begin, end = list[bytes](), 0, 1, len(text) - 1
+    values_kept, offset, begin, end = list[bytes](), 0, 1, len(text) - 1
     while begin < end:
         stop = text.find(b",", begin + PIECE, end)
         values = text[begin : end if stop < 0 else stop].split(b",")
-        kept += values[-at % stride :: stride]  # the first of this piece whose place in the whole column fits
-        at += len(values)
+        values_kept += values[
+            -offset % stride :: stride
+        ]  # the first of this piece whose place in the whole column fits
+        offset += len(values)
         begin = end if stop < 0 else stop + 1
     if (count - 1) % stride:
-        kept.append(values[-1])
-    return json.loads(b"[" + b",".join(kept) + b"]"), stride
+        values_kept.append(values[-1])
+    return json.loads(b"[" + b",".join(values_kept) + b"]"), stride
 
 
 def _split(value: msgspec.Raw) -> list[msgspec.Raw]:

@@ -72,9 +72,9 @@ def _class(modules: tuple[str, ...], name: str, package: str) -> type:
     present = [module for module in modules if find_spec(module.partition(".")[0]) is not None]
     if not present:
         raise ConfigError(f"{package} is not installed here, so there is no trainer to watch: pip install {package}")
-    used = [module for module in present if module.partition(".")[0] in sys.modules]
-    found: type = vars(import_module((*used, *present)[0]))[name]
-    return found
+    imported = [module for module in present if module.partition(".")[0] in sys.modules]
+    callback_class: type = vars(import_module((*imported, *present)[0]))[name]
+    return callback_class
 
 
 def _hooks(unit: str, budget: str | int | None, *, report: bool) -> tuple[_Hook, _Hook, _Hook]:

@@ -114,6 +114,7 @@ class Watch:
         _open.append(self)
 
     def _start_process_watch(self) -> ProcessWatch:
+        """Make the watch of this process; without a unit of the user's it passes the steps that it finds, and ticks."""
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading)
         if self._unit is None:
             watch.boundaries.use_counters_(hook_steps(watch.step))
@@ -173,20 +174,20 @@ class Watch:
         """End, and print the findings; `with` does it. A second call does nothing."""
         if not self.is_open:
             return
-        process, found = self._process, list[Finding]()
+        process, findings = self._process, list[Finding]()
         if process is not None:
             if self._unit is None:  # first: no boundary and no tick may begin a reading while the watch concludes
                 set_listener(None)
                 self._ticking.over = True
-            found = self._ask_findings(process.conclude)
-        self._end = found, self._final_summary(found)
+            findings = self._ask_findings(process.conclude)
+        self._end = findings, self._final_summary(findings)
         if process is not None:
             self._reading.run_or_default(None, run_untraced, lambda: process.close(conclude=False))
             self._reading.over = True
         _open.remove(self)
         if self._report:
             self._telling.run(run_untraced, self._tell_end)
-        self._end = found, self._end[1] | {"unseen": list(dict.fromkeys([*self._end[1]["unseen"], *self._faults()]))}
+        self._end = findings, self._end[1] | {"unseen": list(dict.fromkeys([*self._end[1]["unseen"], *self._faults()]))}
 
     def _tell_end(self) -> None:
         _print(terminal_lines(self.summary(), before=self._told if in_notebook() else ()))
@@ -194,16 +195,16 @@ class Watch:
     def _final_summary(self, found: list[Finding] | None) -> dict[str, Any]:
         """The summary, with the faults of the watch; if it cannot be made, the faults alone."""
         process = self._process
-        known: dict[str, Any] | None = (
+        summary: dict[str, Any] | None = (
             None
             if process is None
             else self._reading.run_or_default(None, run_untraced, process.summary, found or self.findings())
         )
-        if process is None or known is None:
+        if process is None or summary is None:
             return masked_summary(spool.unwatched_summary("", "") | {"unseen": self._faults()}, sys.argv)
         # A reading is not taken at every step: the last may be some steps ago.
-        steps = known["steps"] if self._unit is None else process.boundaries.counts.get(self._unit, 0)
-        return masked_summary(known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}, sys.argv)
+        steps = summary["steps"] if self._unit is None else process.boundaries.counts.get(self._unit, 0)
+        return masked_summary(summary | {"steps": steps, "unseen": [*summary["unseen"], *self._faults()]}, sys.argv)
 
     def _faults(self) -> list[str]:
         return list(dict.fromkeys([*self._reading.faults, *self._telling.faults]))
@@ -215,11 +216,13 @@ class Watch:
     def _print_news(self, process: ProcessWatch) -> None:
         """Print the findings that were not printed before."""
         began = monotonic()
-        now = [(found, {(found.verdict, owner) for owner in (found.owner, *found.parts)}) for found in self.findings()]
-        news = [found for found, names in now if not names & self._told]
-        self._told |= {name for _, names in now for name in names}
-        ended = monotonic()
-        self._look_due = ended + max(LOOK_EVERY, (ended - began) / LOOK_SHARE)
+        named_findings = [
+            (found, {(found.verdict, owner) for owner in (found.owner, *found.parts)}) for found in self.findings()
+        ]
+        news = [found for found, names in named_findings if not names & self._told]
+        self._told |= {name for _, names in named_findings for name in names}
+        end = monotonic()
+        self._look_due = end + max(LOOK_EVERY, (end - began) / LOOK_SHARE)
         if news:
             _print(
                 [f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:", *_finding_lines(news)]

@@ -54,15 +54,18 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
     Raises:
         ConfigError: too few rounds are left after the warm-up, or the growth is no amount of memory.
     """
-    allowed = parse_bytes(growth) if isinstance(growth, str) else growth
-    require(allowed > 0, "growth", growth, "positive, such as '1 MiB': allocators round up")
+    growth_bytes = parse_bytes(growth) if isinstance(growth, str) else growth
+    require(growth_bytes > 0, "growth", growth, "positive, such as '1 MiB': allocators round up")
     before = rounds // 3 if warmup is None else warmup
     require(before >= 1, "warmup", before, "1 round or more: the first one fills caches")
-    least = before + FLAT.fewest
+    least_rounds = before + FLAT.fewest
     require(
-        rounds >= least, "rounds", rounds, f"{least} or more with a warm-up of {before}, to tell growth from chance"
+        rounds >= least_rounds,
+        "rounds",
+        rounds,
+        f"{least_rounds} or more with a warm-up of {before}, to tell growth from chance",
     )
-    return FlatPlan(rounds, allowed, before)
+    return FlatPlan(rounds, growth_bytes, before)
 
 
 def check_max_growth(max_growth: str | int = "1 MiB") -> int:
@@ -74,9 +77,9 @@ def check_max_growth(max_growth: str | int = "1 MiB") -> int:
     Raises:
         ConfigError: the argument is no amount of memory.
     """
-    allowed = parse_bytes(max_growth) if isinstance(max_growth, str) else max_growth
-    require(allowed > 0, "max_growth", max_growth, "positive, such as '1 MiB': allocators round up")
-    return allowed
+    growth_bytes = parse_bytes(max_growth) if isinstance(max_growth, str) else max_growth
+    require(growth_bytes > 0, "max_growth", max_growth, "positive, such as '1 MiB': allocators round up")
+    return growth_bytes
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,12 @@ def describe_growth(run: Callable[[], object], plan: FlatPlan, named: Sequence[t
         named: objects with a name that outlive the rounds and are no variables of the program: they may be owners.
     """
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
-    last = plan.rounds - FLAT.traced
+    untraced_rounds = plan.rounds - FLAT.traced
     _run(run, _MemoryPoint(0, 0), plan.warmup, Series())
     before = _take_baseline(roots)
     start = _measure_memory(plan.warmup)  # after the look, which keeps memory of its own
-    middle = _run(run, start, (plan.warmup + last) // 2, series)
-    end = _run(run, middle, last, series)
+    middle = _run(run, start, (plan.warmup + untraced_rounds) // 2, series)
+    end = _run(run, middle, untraced_rounds, series)
     suspicious = _grows(start, middle, end, plan)
     if suspicious:  # only then, as tracing slows the code down
         tracer.start()
@@ -157,8 +160,8 @@ def describe_excess(run: Callable[[], object], allowed: int, named: Sequence[tup
         findings = _findings(before, tracer, roots, plan=plan, rate=rate, series=series)
     finally:
         tracer.stop()
-    first = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed)} may be."
-    return "\n".join([first, *(line for finding in findings for line in finding.tell())])
+    first_line = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed)} may be."
+    return "\n".join([first_line, *(line for finding in findings for line in finding.tell())])
 
 
 def _run(run: Callable[[], object], since: _MemoryPoint, until: int, series: Series) -> _MemoryPoint:
@@ -182,9 +185,9 @@ def _repeat(run: Callable[[], object], times: int) -> None:
 
 def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
     """Whether memory grew by more than is allowed in these rounds, and still grows."""
-    gained = end.held - start.held
-    allowed = plan.growth * (end.round_ - start.round_) / plan.measured_rounds
-    return gained > allowed and end.held - middle.held >= FLAT.still * gained
+    gain = end.held - start.held
+    allowed_gain = plan.growth * (end.round_ - start.round_) / plan.measured_rounds
+    return gain > allowed_gain and end.held - middle.held >= FLAT.still * gain
 
 
 def _take_baseline(roots: Roots) -> _Baseline:
@@ -200,25 +203,28 @@ def _findings(
     slope = robust_slope(series.steps, series.values)
     whole = Slope(rate, min(rate, slope.low), max(rate, slope.high))
     growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), whole, "round")
-    found = []
+    findings = []
     for owner in find_owners(before.census, take_census(roots)):
-        made = tracer.find_line(owner.newest)
-        found.append(judge_owner(owner, made, steps=plan.measured_rounds, growth=growth, drift=whole))
+        line = tracer.find_line(owner.newest)
+        findings.append(judge_owner(owner, line, steps=plan.measured_rounds, growth=growth, drift=whole))
     ends = planned_by_path(before.pages)
     for path, size in touched_by_path_(before.pages).items():
-        touched = (size - before.touched.get(path, size)) / plan.measured_rounds
-        if touched > 0:
-            found.append(judge_leaf(path, size, ends[path], drift=Slope(touched, touched, touched), growth=growth))
-    known = sum(each.bytes_per_step for each in found)
-    if known < OWNING.explained * rate:
-        rest = Slope(rate - known, max(0.0, whole.low - known), whole.high - known)
-        found.append(judge_unowned("native", rest, growth))
-    return select_and_rank(found, growth)
+        touched_rate = (size - before.touched.get(path, size)) / plan.measured_rounds
+        if touched_rate > 0:
+            findings.append(
+                judge_leaf(path, size, ends[path], drift=Slope(touched_rate, touched_rate, touched_rate), growth=growth)
+            )
+    explained_rate = sum(each.bytes_per_step for each in findings)
+    if explained_rate < OWNING.explained * rate:
+        native_slope = Slope(rate - explained_rate, max(0.0, whole.low - explained_rate), whole.high - explained_rate)
+        findings.append(judge_unowned("native", native_slope, growth))
+    return select_and_rank(findings, growth)
 
 
 def _failure_text(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:
-    first = (
+    """Failure text of a test: the growth against what is allowed, then the findings."""
+    first_line = (
         f"grew by {format_bytes(rate * plan.measured_rounds)} in the {plan.measured_rounds} rounds after a warm-up of "
         f"{plan.warmup}; {format_bytes(plan.growth)} may be."
     )
-    return "\n".join([first, *(line for finding in findings for line in finding.tell())])
+    return "\n".join([first_line, *(line for finding in findings for line in finding.tell())])

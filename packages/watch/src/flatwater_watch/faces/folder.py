@@ -37,14 +37,14 @@ def watch_folder() -> Iterator[Path]:
     """A new folder, removed at the end of the block; folders of runners that were killed are removed before."""
     _remove_stale()
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
-        held = os.open(name, _FOLDER)
+        descriptor = os.open(name, _FOLDER)
         try:
             # Held until the descriptor is closed, at the latest by the kernel at our death.
             with suppress(OSError):  # a file system without locks: then nothing is ever stale
-                fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             yield Path(name)
         finally:
-            os.close(held)
+            os.close(descriptor)
 
 
 def _remove_stale() -> None:
@@ -55,36 +55,37 @@ def _remove_stale() -> None:
 
 
 def _is_stale(entry: os.DirEntry[str]) -> bool:
+    """Whether a folder of this user's is old, and no runner holds its lock any more."""
     try:
         status = entry.stat(follow_symlinks=False)
         if status.st_uid != os.geteuid() or time.time() - status.st_mtime < STALE_SECONDS:
             return False
-        held = os.open(entry.path, _FOLDER)
+        descriptor = os.open(entry.path, _FOLDER)
     except OSError:  # the folder is gone
         return False
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # its runner lives
         return False
     finally:
-        os.close(held)
+        os.close(descriptor)
     return True
 
 
 def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
     """The notes whose names have this ending, in the order of names: text, and time of writing."""
-    found = []
+    notes = []
     with suppress(OSError):
-        here = os.open(folder, _FOLDER)
+        descriptor = os.open(folder, _FOLDER)
         try:
-            with os.scandir(here) as entries:
+            with os.scandir(descriptor) as entries:
                 names = sorted(entry.name for entry in islice(entries, MOST_NOTES) if entry.name.endswith(kind))
             for name in names:
                 with suppress(OSError):  # it was replaced meanwhile, or is no note
-                    found.append(_note(here, name))
+                    notes.append(_note(descriptor, name))
         finally:
-            os.close(here)
-    return found
+            os.close(descriptor)
+    return notes
 
 
 def _note(folder: int, name: str) -> tuple[str, float]:
@@ -113,19 +114,19 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
     Returns:
         Valid summaries, each with `ended_at`, the time of its file in seconds since 1970.
     """
-    found = []
+    summaries = []
     if ending == WORKER:
         notes = read_notes(folder, WORKER)
     else:
         # `.worker.json` ends in `.json` as well, so the workers' notes are taken out again.
         workers = {text for text, _ in read_notes(folder, WORKER)}
         notes = [note for note in read_notes(folder, PROGRAM) if note[0] not in workers]
-    for text, at in notes:
+    for text, written_at in notes:
         with suppress(ValueError, RecursionError):
             summary: Any = json.loads(text)
             if _is_summary(summary):
-                found.append({**summary, "ended_at": at})
-    return sorted(found, key=lambda summary: -float(summary["seconds"]))
+                summaries.append({**summary, "ended_at": written_at})
+    return sorted(summaries, key=lambda summary: -float(summary["seconds"]))
 
 
 _KEYS = unwatched_summary("", "")
@@ -152,8 +153,8 @@ def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
         summary: summary of a process.
         words: command line of the program.
     """
-    told: dict[str, Any] = mask_values(summary)
-    return {"program": " ".join(mask_words(words)), **{name: told[name] for name in told if name != "program"}}
+    masked: dict[str, Any] = mask_values(summary)
+    return {"program": " ".join(mask_words(words)), **{name: masked[name] for name in masked if name != "program"}}
 
 
 def mask_values(found: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)

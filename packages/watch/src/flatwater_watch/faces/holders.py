@@ -55,10 +55,10 @@ def find_holder_chain(target: object, named: Sequence[tuple[str, object]] = ()) 
     """
     roots = Roots()
     modules = user_modules(roots)
-    found = _search([*named, *named_roots(roots)], target, lambda cls: full_name(cls)[0] in modules)
-    if found is None:
-        found = _search(_everything(), target, lambda _: True)
-    return _backwards(target) if found is None else tuple(_words(found))
+    reached = _search([*named, *named_roots(roots)], target, lambda cls: full_name(cls)[0] in modules)
+    if reached is None:
+        reached = _search(_everything(), target, lambda _: True)
+    return _backwards(target) if reached is None else tuple(_words(reached))
 
 
 def _everything() -> Iterator[tuple[str, Any]]:
@@ -72,23 +72,23 @@ def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[
     # In breadth, so that the chain is the shortest.
     walk = Walk(sys.maxsize, enters, MOST)
     queue: deque[_ReachedObject] = deque()
-    kept: list[_ReachedObject] = []  # opened objects stay alive, so that no id is used again
+    opened: list[_ReachedObject] = []  # opened objects stay alive, so that no id is used again
     for name, obj in roots:
-        place = _ReachedObject(obj, name, None)
+        reached = _ReachedObject(obj, name, None)
         if obj is target:
-            return place
-        _offer(walk, queue, place)
-    while queue and len(kept) < MOST:
+            return reached
+        _offer(walk, queue, reached)
+    while queue and len(opened) < MOST:
         above = queue.popleft()
-        kept.append(above)
+        opened.append(above)
         if type(above.obj) is Graph and _graph_saves(above, target):
             return _ReachedObject(target, ".<saved>", above)
         inside = look_object(above.obj, walk)
         for name, obj in (*inside.parts, *inside.drawn):
-            place = _ReachedObject(obj, name, above)
+            reached = _ReachedObject(obj, name, above)
             if obj is target:
-                return place
-            _offer(walk, queue, place)
+                return reached
+            _offer(walk, queue, reached)
     return None
 
 
@@ -106,11 +106,11 @@ def _offer(walk: Walk, queue: deque[_ReachedObject], place: _ReachedObject) -> N
 def _words(place: _ReachedObject) -> list[str]:
     """A line for each reference, root first."""
     hops: list[str] = []
-    at = place
-    while at.above is not None:
-        hops.append(f"{_reference(at.name, at.above.obj, at.obj)}: {_describe_object(at.obj)}")
-        at = at.above
-    return [f"{_root(at.name)}: {_describe_object(at.obj)}", *reversed(hops)]
+    node = place
+    while node.above is not None:
+        hops.append(f"{_reference(node.name, node.above.obj, node.obj)}: {_describe_object(node.obj)}")
+        node = node.above
+    return [f"{_root(node.name)}: {_describe_object(node.obj)}", *reversed(hops)]
 
 
 def _root(name: str) -> str:
@@ -125,18 +125,21 @@ def _reference(name: str, holder: Any, held: object) -> str:  # noqa: ANN401
     if name == "[*]":
         return f"[{_key(holder, held)}]"
     if name.startswith(".<") and ">." in name:
-        place, _, variable = name[2:].partition(">.")
-        return f"{variable}, in the {place}"
+        scope, _, variable = name[2:].partition(">.")
+        return f"{variable}, in the {scope}"
     return name[2:-1] if name.startswith(".<") else name
 
 
 def _key(holder: Any, held: object) -> str:  # noqa: ANN401
+    """The number or the key under which a container holds an object; `*` if it is not found."""
     if issubclass(type(holder), dict):
         pairs: list[tuple[Any, Any]] = read_stable(list, dict.items(holder))
         return next((_short(key) for key, value in pairs if value is held), "*")
     for kind in (list, tuple, deque):
         if issubclass(type(holder), kind):
-            return next((str(at) for at, value in enumerate(read_stable(_items, kind, holder)) if value is held), "*")
+            return next(
+                (str(index) for index, value in enumerate(read_stable(_items, kind, holder)) if value is held), "*"
+            )
     return "*"
 
 
@@ -155,13 +158,14 @@ def _short(key: object) -> str:
 
 
 def _describe_object(obj: object) -> str:
+    """The class of an object, with the number of items of a builtin container."""
     if type(obj) is Graph:
         return "what backward needs"
-    named = class_name(type(obj))
+    class_words = class_name(type(obj))
     for kind in (list, tuple, dict, set, frozenset, deque):
         if issubclass(type(obj), kind):
-            return f"{named} of {kind.__len__(obj)}"  # type: ignore[arg-type]
-    return named
+            return f"{class_words} of {kind.__len__(obj)}"  # type: ignore[arg-type]
+    return class_words
 
 
 def _backwards(target: object) -> tuple[str, ...]:

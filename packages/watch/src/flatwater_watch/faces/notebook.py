@@ -33,15 +33,15 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
     def watch(line: str, cell: str) -> None:
         """Run the cell watched, and say what grows in it: `%%watch`, or `%%watch --budget 8GiB`."""
         try:
-            watched = Watch(unit=None, budget=_budget(line), report=False)
-            watched.open()
+            cell_watch = Watch(unit=None, budget=_budget(line), report=False)
+            cell_watch.open()
         except ConfigError as fault:  # one line in place of a traceback
             raise import_module("IPython.core.error").UsageError(str(fault)) from fault
         try:
             shell.run_cell(cell if cell.startswith("%%") else f"#\n{cell}")  # lines are counted from that of %%watch
         finally:
-            watched.close()
-        import_module("IPython.display").display(watched)
+            cell_watch.close()
+        import_module("IPython.display").display(cell_watch)
 
     shell.register_magic_function(watch, "cell", "watch")
     if find_spec("plotly") is not None and find_spec("jinja2") is not None:  # else it is shown as text
@@ -49,6 +49,7 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
 
 
 def _budget(line: str) -> str | None:
+    """The amount of `--budget` in the words behind `%%watch`; None if there are no words."""
     match line.split():
         case []:
             return None
@@ -67,10 +68,10 @@ def notebook_cards(watched: Watch) -> str:
 
     summary = watched.summary()
     outcome = Outcome.from_json(summary["outcome"])
-    said = [text for text in (outcome.sentence(), *outcome.known, *outcome.next) if text]
+    sentences = [text for text in (outcome.sentence(), *outcome.known, *outcome.next) if text]
     blocks: tuple[Block, ...] = (
         *(Paragraph(line) for line in summary_head(summary)),
         finding_cards([(Finding.from_json(record), "") for record in summary["findings"]]),
-        Listing([*said, *(f"not seen: {sentence}" for sentence in summary["unseen"])]),
+        Listing([*sentences, *(f"not seen: {sentence}" for sentence in summary["unseen"])]),
     )
     return f'<style>{STYLE}</style><div class="flatwater">{"".join(fragment(block) for block in blocks)}</div>'

@@ -28,22 +28,22 @@ def with_cell_names(found: Finding) -> Finding:
     if shell is None:
         return found
     numbers: Mapping[str, int] = vars(shell.compile).get("_filename_map", {})  # of IPython 7.33 and later
-    last = len(shell.user_ns["In"]) - 1  # code that a cell's magic runs has the number of the cell after it
-    cells = {file: f"In[{min(number, last)}]" for file, number in numbers.items()}
+    last_cell = len(shell.user_ns["In"]) - 1  # code that a cell's magic runs has the number of the cell after it
+    cells = {file: f"In[{min(number, last_cell)}]" for file, number in numbers.items()}
 
     def name_cells(text: str) -> str:
         for file, cell in cells.items():
             text = text.replace(PurePath(file).name, cell)
         return text
 
-    made = found.made_at
-    if made is not None and made.file in cells:
-        made = replace(made, file=cells[made.file])
+    line = found.made_at
+    if line is not None and line.file in cells:
+        line = replace(line, file=cells[line.file])
     holders = (name_cells(holder).replace(PROGRAM, NOTEBOOK) for holder in found.holders)
     return replace(
         found,
         owner=name_cells(found.owner).removeprefix(MAIN),
         holders=tuple(holders),
-        made_at=made,
+        made_at=line,
         what=name_cells(found.what),
     )

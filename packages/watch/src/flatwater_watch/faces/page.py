@@ -75,6 +75,7 @@ def _state(watch: WatchRecords) -> list[str | Piece]:
 
 
 def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
+    """The text below the page's heading: the first finding, the command, how it ended, and what was read."""
     if watch.findings:
         yield f"{watch.findings[0].briefly()} · "
     if name != watch.program:
@@ -91,6 +92,7 @@ def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
 
 
 def _tiles(watch: WatchRecords) -> Iterator[Tile]:
+    """The figures at the top of the page; without a reading only the program's duration."""
     yield Tile(_units(watch.unit), f"{watch.steps:,}", f"in {format_duration(watch.seconds)}{_pace(watch)}")
     if not watch.readings:
         return
@@ -99,22 +101,22 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile("resident", short_bytes(highest), "at its highest")
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")
     kind = "good" if watch.explained >= WELL_EXPLAINED else ""
-    found, rest = explained_shares(watch.explained, watch.findings)
-    apart = f"{found:.0%} found, {rest:.0%} freed memory and files"
-    below = apart if watch.findings and rest >= TOLD_SHARE else "of the growth has a cause"
+    found, kept_share = explained_shares(watch.explained, watch.findings)
+    apart = f"{found:.0%} found, {kept_share:.0%} freed memory and files"
+    below = apart if watch.findings and kept_share >= TOLD_SHARE else "of the growth has a cause"
     yield Tile("explained", f"{watch.explained:.0%}", below, kind)
     grave = sum(is_grave(found) for found in watch.findings)
-    said = f"{grave} to act on" if watch.findings else watch.outcome.first_words(0)
+    act_words = f"{grave} to act on" if watch.findings else watch.outcome.first_words(0)
     bad = grave or watch.outcome.state == "unexplained"
-    yield Tile("findings", str(len(watch.findings)), said, "bad" if bad else "good")
+    yield Tile("findings", str(len(watch.findings)), act_words, "bad" if bad else "good")
     yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
 
 
 def _pace(watch: WatchRecords) -> str:
     if watch.unit == "second" or not watch.steps or not watch.seconds:
         return ""
-    each = watch.seconds / watch.steps
-    return f", {format_duration(each)} each" if each >= 1 else f", {1 / each:.3g} a second"
+    unit_seconds = watch.seconds / watch.steps
+    return f", {format_duration(unit_seconds)} each" if unit_seconds >= 1 else f", {1 / unit_seconds:.3g} a second"
 
 
 def _units(unit: str) -> str:
@@ -122,6 +124,7 @@ def _units(unit: str) -> str:
 
 
 def _findings(watch: WatchRecords) -> Iterator[Block]:
+    """Cards of the findings, or a sentence if there are none; then growth without a cause, with facts and advice."""
     if watch.findings:
         yield finding_cards([(found, "") for found in watch.findings])
     elif watch.readings:
@@ -140,6 +143,7 @@ def _findings(watch: WatchRecords) -> Iterator[Block]:
 
 
 def _memory(watch: WatchRecords) -> Iterator[Block]:
+    """The charts of memory over time, or a sentence if the result has no series."""
     if watch.series.seconds:
         yield resident_chart(watch)
         yield kinds_chart(watch.series)
@@ -159,18 +163,18 @@ def resident_chart(watch: WatchRecords) -> Chart:
     series = watch.series
     clock, tick = _clock(series.seconds[-1])
     unit, size = byte_unit(series.resident)
-    shown: list[float] = list(series.resident)
-    told = [] if watch.unit == "second" else [f"{watch.unit} {step}" for step in series.steps]
-    x, y = _in_unit(tick, series.seconds), _in_unit(size, shown)
-    marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, said=told)]
+    drawn_bytes: list[float] = list(series.resident)
+    step_labels = [] if watch.unit == "second" else [f"{watch.unit} {step}" for step in series.steps]
+    x, y = _in_unit(tick, series.seconds), _in_unit(size, drawn_bytes)
+    marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, said=step_labels)]
     warm = format_duration(series.seconds[_warm_up_index(series)])
     start = f"The first {warm}, a fifth of the readings, are taken for warm-up: growth is measured from there."
-    said = ["Bytes in RAM, without the watch's own.", start]
+    sentences = ["Bytes in RAM, without the watch's own.", start]
     end = forecast(watch)
     if end is not None:
         line, level, words = _forecast_line(series, end)
-        said.append(words)
-        shown += [bytes_ for _, bytes_ in line]
+        sentences.append(words)
+        drawn_bytes += [bytes_ for _, bytes_ in line]
         x, y = (_in_unit(each, column) for each, column in zip((tick, size), zip(*line, strict=True), strict=True))
         marks.append(Line(name="forecast", x=x, y=y, colour="--quiet", width=1.6, dashed=True))
         if level:
@@ -178,10 +182,10 @@ def resident_chart(watch: WatchRecords) -> Chart:
             marks.append(Line(name="limit", x=ends, y=[end[1] / size] * 2, colour="--budget", width=1.6, dashed=True))
     return Chart(
         title="Resident memory",
-        reading=" ".join(said),
+        reading=" ".join(sentences),
         marks=marks,
         x=Axis(unit=f" {clock}"),
-        y=Axis(unit=f" {unit}", span=_range(_in_unit(size, shown))),
+        y=Axis(unit=f" {unit}", span=_range(_in_unit(size, drawn_bytes))),
         height=360,
     )
 
@@ -190,12 +194,12 @@ def kinds_chart(series: ReadingColumns) -> Chart:
     """The chart of kinds of memory: files, in use, freed and kept; each against its bytes at the end of warm-up."""
     clock, tick = _clock(series.seconds[-1])
     freed = series.freed or (0,) * len(series.resident)
-    used = [whole - files - free for whole, files, free in zip(series.resident, series.files, freed, strict=True)]
+    in_use = [whole - files - free for whole, files, free in zip(series.resident, series.files, freed, strict=True)]
     kinds: list[tuple[str, Sequence[int], str]] = [("mapped files", series.files, "--owner-2")]
     if series.freed:
-        kinds += [("freed, kept by the allocator", freed, "--owner-7"), ("in use", used, "--owner-1")]
+        kinds += [("freed, kept by the allocator", freed, "--owner-7"), ("in use", in_use, "--owner-1")]
     else:
-        kinds.append(("in use, or freed and kept", used, "--owner-1"))
+        kinds.append(("in use, or freed and kept", in_use, "--owner-1"))
     start = _warm_up_index(series)
     changes = {name: [value - values[start] for value in values] for name, values, _ in kinds}
     every = [change for column in changes.values() for change in column]
@@ -231,25 +235,27 @@ def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
         return None
     step, limit = min(ends)
     start = _warm_up_index(series)
-    passed = series.steps[-1] - series.steps[start]
-    pace = (series.seconds[-1] - series.seconds[start]) / passed if passed > 0 else 0.0
+    steps_passed = series.steps[-1] - series.steps[start]
+    pace = (series.seconds[-1] - series.seconds[start]) / steps_passed if steps_passed > 0 else 0.0
     if watch.unit == "second":
         pace = 1.0
-    left = (step - series.steps[-1]) * pace
-    return (series.seconds[-1] + left, limit, step) if left > 0 and limit > series.resident[-1] else None
+    seconds_left = (step - series.steps[-1]) * pace
+    return (
+        (series.seconds[-1] + seconds_left, limit, step) if seconds_left > 0 and limit > series.resident[-1] else None
+    )
 
 
 def _forecast_line(series: ReadingColumns, end: tuple[float, int, int]) -> tuple[list[tuple[float, float]], bool, str]:
     """Points of the line from the last reading, whether it reaches the limit in the picture, and a sentence."""
-    at, limit, _ = end
-    now, bytes_ = series.seconds[-1], series.resident[-1]
-    left = f"The dashed line goes on at this pace: the limit of {format_bytes(limit)} is reached"
-    words = f"{left} {format_duration(at - now)} after the last reading"
-    if at <= AHEAD * now:
-        return [(now, bytes_), (at, limit)], True, f"{words}."
-    part = GLIMPSE * now / (at - now)
-    glimpse = now * (1 + GLIMPSE), bytes_ + part * (limit - bytes_)
-    return [(now, bytes_), glimpse], False, f"{words}, beyond the picture."
+    end_seconds, limit, _ = end
+    last_seconds, bytes_ = series.seconds[-1], series.resident[-1]
+    sentence = f"The dashed line goes on at this pace: the limit of {format_bytes(limit)} is reached"
+    words = f"{sentence} {format_duration(end_seconds - last_seconds)} after the last reading"
+    if end_seconds <= AHEAD * last_seconds:
+        return [(last_seconds, bytes_), (end_seconds, limit)], True, f"{words}."
+    part = GLIMPSE * last_seconds / (end_seconds - last_seconds)
+    glimpse = last_seconds * (1 + GLIMPSE), bytes_ + part * (limit - bytes_)
+    return [(last_seconds, bytes_), glimpse], False, f"{words}, beyond the picture."
 
 
 def _warm_up_index(series: ReadingColumns) -> int:

@@ -87,6 +87,7 @@ def _repeatable(item: pytest.Item) -> bool:
 
 
 def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function) -> Callable[..., None]:
+    """The test function, replaced by one that repeats it as its mark asks, and fails if memory grows."""
     if inspect.iscoroutinefunction(once):
         pytest.fail(
             f"{mark.name}: {item.name} is asynchronous. Run the loop inside of a plain test function.", pytrace=False
@@ -117,15 +118,16 @@ def _tell(item: pytest.Item, sentence: str) -> None:
     """Add a sentence to pytest's summary of warnings."""
     # Past the filters of warnings: `-W error` would fail the test of the user.
     file, line, _ = item.location
-    told = warnings.WarningMessage(
+    warning = warnings.WarningMessage(
         pytest.PytestWarning(f"flatwater: {sentence}"), pytest.PytestWarning, file, line or 0
     )
     item.ihook.pytest_warning_recorded.call_historic(
-        kwargs={"warning_message": told, "when": "runtest", "nodeid": item.nodeid, "location": None}
+        kwargs={"warning_message": warning, "when": "runtest", "nodeid": item.nodeid, "location": None}
     )
 
 
 def _check(mark: pytest.Mark, name: str) -> Check:
+    """The check that a mark asks for: runs the code, returns a failure text or None. A wrong mark fails the test."""
     from flatwater_watch.faces.flatness import check_max_growth, describe_excess, describe_growth, flat_plan  # noqa: PLC0415
 
     problem = ""
@@ -133,13 +135,13 @@ def _check(mark: pytest.Mark, name: str) -> Check:
         if mark.name == FLAT:
             plan = flat_plan(*mark.args, **mark.kwargs)
             return lambda run, named: describe_growth(run, plan, named)
-        allowed = check_max_growth(*mark.args, **mark.kwargs)
-        return lambda run, named: describe_excess(run, allowed, named)
+        allowance = check_max_growth(*mark.args, **mark.kwargs)
+        return lambda run, named: describe_excess(run, allowance, named)
     except FlatwaterError as fault:
         problem = str(fault)
     except TypeError as fault:  # an argument that the mark does not have
-        known = ", ".join(inspect.signature(flat_plan if mark.name == FLAT else check_max_growth).parameters)
-        problem = f"{str(fault).partition('() ')[2]}. It takes {known}"
+        parameters = ", ".join(inspect.signature(flat_plan if mark.name == FLAT else check_max_growth).parameters)
+        problem = f"{str(fault).partition('() ')[2]}. It takes {parameters}"
     pytest.fail(f"@pytest.mark.{mark.name} of {name}: {problem}", pytrace=False)
 
 
@@ -147,8 +149,10 @@ def _fixtures(item: pytest.Item) -> list[tuple[str, object]]:
     """The fixtures of a test and its instance, without objects of pytest itself, which lead everywhere."""
     if not isinstance(item, pytest.Function):
         return []
-    held = [(f"fixture {name}", value) for name, value in item.funcargs.items()]
-    held += [] if item.instance is None else [("the test's self", item.instance)]
+    named_objects = [(f"fixture {name}", value) for name, value in item.funcargs.items()]
+    named_objects += [] if item.instance is None else [("the test's self", item.instance)]
     return [
-        (name, value) for name, value in held if type(value).__module__.partition(".")[0] not in {"_pytest", "pytest"}
+        (name, value)
+        for name, value in named_objects
+        if type(value).__module__.partition(".")[0] not in {"_pytest", "pytest"}
     ]

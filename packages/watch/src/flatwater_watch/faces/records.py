@@ -104,6 +104,7 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
 
 
 def _series(columns: Mapping[str, Any]) -> ReadingColumns:
+    """The columns of readings, checked; all are empty without series, and `freed` is where the C library is silent."""
     if not columns:
         return ReadingColumns()
     freed = columns["freed_bytes"]
@@ -131,6 +132,7 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> float:
+    """The value, if it is a finite number and no bool; else TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float):  # a bool is an int to Python
         raise TypeError(f"{value!r}: must be a number")
     if not isfinite(value):

@@ -27,11 +27,11 @@ def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Itera
         before: the JSON of an earlier run.
     """
     yield f"{'against the run before':<{NAME}}{'then':>{NUMBER}}{'now':>{NUMBER}}{'change':>{NUMBER}}"
-    for name, then, later in (*_kinds(now, before), *_owners(_owner_bytes(now), _owner_bytes(before))):
-        sign = "+" if later >= then else "-"
-        change = f"{sign}{short_bytes(abs(later - then))}" if later != then else "none"
+    for name, earlier, later in (*_kinds(now, before), *_owners(_owner_bytes(now), _owner_bytes(before))):
+        sign = "+" if later >= earlier else "-"
+        change = f"{sign}{short_bytes(abs(later - earlier))}" if later != earlier else "none"
         label = name if len(name) < NAME - 2 else f"…{name[len(name) - NAME + 4 :]}"
-        yield f"  {label:<{NAME - 2}}{short_bytes(then):>{NUMBER}}{short_bytes(later):>{NUMBER}}{change:>{NUMBER}}"
+        yield f"  {label:<{NAME - 2}}{short_bytes(earlier):>{NUMBER}}{short_bytes(later):>{NUMBER}}{change:>{NUMBER}}"
     if not _owner_bytes(now) or not _owner_bytes(before):
         when = "one of them" if _owner_bytes(now) or _owner_bytes(before) else "both"
         yield f"  owners are not known in {when}: objects are counted where memory grows"
@@ -57,29 +57,29 @@ def _owners(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str
     if not now or not before:
         return []
     changes = {owner: now.get(owner, 0) - before.get(owner, 0) for owner in {*now, *before}}
-    least = max(LEAST_BYTES, LEAST_SHARE * max((abs(change) for change in changes.values()), default=0))
-    told = [owner for owner, change in changes.items() if abs(change) >= least and not _is_below(owner, changes)]
-    told.sort(key=lambda owner: (-abs(changes[owner]), owner))
-    return [(owner, before.get(owner, 0), now.get(owner, 0)) for owner in told[:MOST]]
+    threshold = max(LEAST_BYTES, LEAST_SHARE * max((abs(change) for change in changes.values()), default=0))
+    listed = [owner for owner, change in changes.items() if abs(change) >= threshold and not _is_below(owner, changes)]
+    listed.sort(key=lambda owner: (-abs(changes[owner]), owner))
+    return [(owner, before.get(owner, 0), now.get(owner, 0)) for owner in listed[:MOST]]
 
 
 def _is_below(owner: str, changes: Mapping[str, int]) -> bool:
     """Whether another owner is listed for the same change: an owner's bytes include those of all owners below it."""
     if any(owner.endswith(items) and owner.removesuffix(items) in changes for items in ITEMS):
         return True  # items of a container that is listed itself
-    below = (other for other in changes if other.startswith((f"{owner}.", f"{owner}[")))
-    below = (other for other in below if other.removeprefix(owner) not in ITEMS)
-    return any(changes[other] / changes[owner] >= OF_ANOTHER for other in below if changes[owner])
+    below = (inner for inner in changes if inner.startswith((f"{owner}.", f"{owner}[")))
+    below = (inner for inner in below if inner.removeprefix(owner) not in ITEMS)
+    return any(changes[inner] / changes[owner] >= OF_ANOTHER for inner in below if changes[owner])
 
 
 def _findings(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
     """Lines of findings that are new, still there or gone, by their fingerprints."""
-    found, known = ([Finding.from_json(each) for each in summary["findings"]] for summary in (now, before))
-    prints, current = {each.fingerprint for each in known}, {each.fingerprint for each in found}
+    latest, earlier = ([Finding.from_json(each) for each in summary["findings"]] for summary in (now, before))
+    prints, current = {each.fingerprint for each in earlier}, {each.fingerprint for each in latest}
     for word, each in (
-        *(("still" if each.fingerprint in prints else "new", each) for each in found),
-        *(("gone", each) for each in known if each.fingerprint not in current),
+        *(("still" if each.fingerprint in prints else "new", each) for each in latest),
+        *(("gone", each) for each in earlier if each.fingerprint not in current),
     ):
         yield f"  {word:<6}{each.fingerprint}  {each.verdict}: {each.owner}"[:WIDTH]
-    if not found and not known:
+    if not latest and not earlier:
         yield "  nothing grew then, and nothing grows now"

@@ -74,13 +74,13 @@ def python_command(words: Sequence[str]) -> list[str]:
     command = list(words)
     if words[0] == "-m" or (words[0].endswith(".py") and shutil.which(words[0]) is None):
         command = [sys.executable, *words]
-    found = shutil.which(command[0])
-    if found is None:
+    executable = shutil.which(command[0])
+    if executable is None:
         raise ConfigError(f"watch: there is no command {command[0]!r}. Give a command, a script (.py) or -m MODULE.")
     script = _script(command)
     if script is not None and not (Path(script).is_file() or Path(script, "__main__.py").is_file()):
         raise ConfigError(f"watch: there is no script {script!r} in {Path.cwd()}. Give a file, or -m MODULE.")
-    return [found, *command[1:]]
+    return [executable, *command[1:]]
 
 
 def _script(command: Sequence[str]) -> str | None:
@@ -109,12 +109,12 @@ def environment_for(
         limit: resident bytes at which the program would have to stop.
         own: environment without the watch.
     """
-    told = {runner_protocol.FOLDER: str(folder), runner_protocol.PACKAGE: str(Path(__file__).parents[1])}
+    variables = {runner_protocol.FOLDER: str(folder), runner_protocol.PACKAGE: str(Path(__file__).parents[1])}
     if unit is not None:
-        told[runner_protocol.UNIT] = unit
+        variables[runner_protocol.UNIT] = unit
     if limit is not None:
-        told[runner_protocol.LIMIT] = str(limit)
-    return {**own, **runner_protocol.worker_environment(told, own.get("PYTHONPATH"))}
+        variables[runner_protocol.LIMIT] = str(limit)
+    return {**own, **runner_protocol.worker_environment(variables, own.get("PYTHONPATH"))}
 
 
 def _run(command: list[str], environment: dict[str, str], folder: Path, reports: spool.PeriodicReports | None) -> int:
@@ -163,21 +163,21 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def _summary(folder: Path, command: list[str], code: int | None) -> dict[str, Any]:
     """The summary of the process that was watched longest, as far as it is known if there is no exit code yet."""
-    found = read_spools(folder)
-    summary = found[0] if found else spool.unwatched_summary("", NO_PYTHON)
+    spools = read_spools(folder)
+    summary = spools[0] if spools else spool.unwatched_summary("", NO_PYTHON)
     summary.pop("ended_at", None)
-    if not summary.pop("ended", False) and found and code is not None:
-        missing = "what it did in its last two seconds is missing, in its last ten where it slept"
-        summary["unseen"].append(f"the program ended at once: {missing}")
-    faults, old = read_sentences(folder, "fault"), read_sentences(folder, "old")
-    if not found and (faults or old):  # a Python program was seen, but could not be read
+    if not summary.pop("ended", False) and spools and code is not None:
+        missing_part = "what it did in its last two seconds is missing, in its last ten where it slept"
+        summary["unseen"].append(f"the program ended at once: {missing_part}")
+    faults, old_versions = read_sentences(folder, "fault"), read_sentences(folder, "old")
+    if not spools and (faults or old_versions):  # a Python program was seen, but could not be read
         summary["unseen"].clear()
-    if not found:  # else another program of the command was new enough, and was watched
-        faults += old
+    if not spools:  # else another program of the command was new enough, and was watched
+        faults += old_versions
     summary["unseen"] += [*faults, *read_sentences(folder, "unseen")]
     if workers := read_spools(folder, spool.WORKER):
         from flatwater_watch.faces.worker_findings import with_workers  # noqa: PLC0415  (most programs have none)
 
         summary = with_workers(summary, workers)
-    told = masked_summary(summary, command[1:] or command)
-    return told if code is None else told | {"exit_code": code}
+    masked = masked_summary(summary, command[1:] or command)
+    return masked if code is None else masked | {"exit_code": code}

@@ -40,8 +40,8 @@ def terminal_lines(
     foremost, smaller = split_by_size(findings)
     for finding in foremost[: OWNING.told]:
         yield ""
-        told = (finding.verdict, finding.owner) in before
-        yield from [f"{finding.verdict}: {finding.owner}, as above"] if told else finding.tell()
+        was_printed = (finding.verdict, finding.owner) in before
+        yield from [f"{finding.verdict}: {finding.owner}, as above"] if was_printed else finding.tell()
     if smaller:
         yield ""
         yield from textwrap.wrap(_smaller_row(smaller), WIDTH, subsequent_indent="  ")
@@ -60,8 +60,8 @@ def _smaller_row(smaller: Sequence[Finding]) -> str:
     """A row such as `and 5 smaller, 4% of the growth together: train.A, train.B, train.C and 2 more, in the JSON`."""
     share = f"{sum(finding.share for finding in smaller):.0%} of the growth"
     names = ", ".join(finding.owner for finding in smaller[:NAMED])
-    more = f" and {len(smaller) - NAMED} more, in the JSON" if len(smaller) > NAMED else ""
-    return f"and {len(smaller)} smaller, {share}{' together' if len(smaller) > 1 else ''}: {names}{more}"
+    more_words = f" and {len(smaller) - NAMED} more, in the JSON" if len(smaller) > NAMED else ""
+    return f"and {len(smaller)} smaller, {share}{' together' if len(smaller) > 1 else ''}: {names}{more_words}"
 
 
 def _open(outcome: Outcome) -> Iterator[str]:
@@ -70,27 +70,27 @@ def _open(outcome: Outcome) -> Iterator[str]:
         yield ""
         yield from textwrap.wrap(f"open: {outcome.sentence()}", WIDTH, subsequent_indent="  ")
     for label, sentences in (("  known", outcome.known), ("  try", outcome.next)):
-        for place, sentence in enumerate(sentences):
-            first = (label if place == 0 else "").ljust(LABEL)
-            yield from textwrap.wrap(f"{sentence}.", WIDTH, initial_indent=first, subsequent_indent=" " * LABEL)
+        for number, sentence in enumerate(sentences):
+            indent = (label if number == 0 else "").ljust(LABEL)
+            yield from textwrap.wrap(f"{sentence}.", WIDTH, initial_indent=indent, subsequent_indent=" " * LABEL)
 
 
 def summary_head(summary: dict[str, Any]) -> list[str]:
     """The first lines: the largest finding with its advice, then figures of the run and the cost of the watch."""
     findings = [Finding.from_json(found) for found in summary["findings"]]
-    told = Outcome.from_json(summary["outcome"]).first_words(len(findings))
+    first_words = Outcome.from_json(summary["outcome"]).first_words(len(findings))
     several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
     steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"
     ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"
     if not summary["readings"]:
-        return [f"flatwater: {told}"]
-    found, rest = explained_shares(summary["explained_share"], findings)
-    parts = f"{found + rest:.0%} explained"
-    if findings and rest >= TOLD_SHARE:
-        parts = f"{found:.0%} found, {rest:.0%} freed memory and files"
+        return [f"flatwater: {first_words}"]
+    found, kept_share = explained_shares(summary["explained_share"], findings)
+    parts = f"{found + kept_share:.0%} explained"
+    if findings and kept_share >= TOLD_SHARE:
+        parts = f"{found:.0%} found, {kept_share:.0%} freed memory and files"
     grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
     cost = summary["cost"]
-    counts = f"{told} · {ran} · {grown} · cost {cost_time(cost)}, {format_bytes(cost['bytes'])}"
+    counts = f"{first_words} · {ran} · {grown} · cost {cost_time(cost)}, {format_bytes(cost['bytes'])}"
     return [f"flatwater: {findings[0].briefly()}", counts] if findings else [f"flatwater: {counts}"]
 
 

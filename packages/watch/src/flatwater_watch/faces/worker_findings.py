@@ -37,63 +37,67 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
         summary: summary of the program's own process.
         workers: summaries of its workers, with `ended_at`.
     """
-    read = [worker for worker in workers if worker["readings"]]
-    told = {"workers": [_line(worker) for worker in read]} if read else {}
-    groups = _groups(read)
+    read_workers = [worker for worker in workers if worker["readings"]]
+    worker_fields = {"workers": [_line(worker) for worker in read_workers]} if read_workers else {}
+    groups = _groups(read_workers)
     if not groups:
-        return summary | told
-    summary = _in_time(summary, read)
+        return summary | worker_fields
+    summary = _in_time(summary, read_workers)
     grown = max(0, summary["resident_growth_bytes"])
-    whole = max(1, grown + sum(max(0, worker["resident_growth_bytes"]) for worker in read))
-    merged = _with_joint_limit([_merge_group(group, summary, whole) for group in groups], summary, read)
+    whole = max(1, grown + sum(max(0, worker["resident_growth_bytes"]) for worker in read_workers))
+    merged = _with_joint_limit([_merge_group(group, summary, whole) for group in groups], summary, read_workers)
     of_workers = sum(found.share for found in merged)
-    own = [Finding.from_json(found) for found in summary["findings"]]
-    own = [replace(found, share=found.share * grown / whole) for found in own]
-    merged, own = _with_own(merged, own)
-    explained = sum(found.bytes_per_step for found in merged)
-    own = [found for found in own if found.owner != OWNER or explained < WEIGHING.workers_owned * found.bytes_per_step]
-    found = sorted([*own, *merged], key=lambda each: -each.bytes_per_step)
+    own_findings = [Finding.from_json(found) for found in summary["findings"]]
+    own_findings = [replace(found, share=found.share * grown / whole) for found in own_findings]
+    merged, own_findings = _with_own(merged, own_findings)
+    explained_rate = sum(found.bytes_per_step for found in merged)
+    own_findings = [
+        found
+        for found in own_findings
+        if found.owner != OWNER or explained_rate < WEIGHING.workers_owned * found.bytes_per_step
+    ]
+    found = sorted([*own_findings, *merged], key=lambda each: -each.bytes_per_step)
     share = summary["explained_share"] * grown / whole + of_workers
     return {
         **summary,
-        **told,
-        "held": _sum_owner_bytes(summary, read, {found.owner for found in merged}),
+        **worker_fields,
+        "held": _sum_owner_bytes(summary, read_workers, {found.owner for found in merged}),
         "findings": [each.to_json() for each in found],
         "explained_share": round(min(1.0, share), 4),
         "resident_growth_bytes": whole,
         "outcome": summary["outcome"] | {"state": "grows"},
-        "cost": _cost([summary, *read]),
-        "processes": max(summary["processes"], 1 + len(read)),
+        "cost": _cost([summary, *read_workers]),
+        "processes": max(summary["processes"], 1 + len(read_workers)),
         "unseen": [f"in the program's own process: {sentence}" for sentence in summary["unseen"]],
     }
 
 
 def _with_own(merged: Sequence[Finding], own: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
     """Findings of workers, each merged with the same one of the program's own process; and the rest of its own."""
-    known = {found.fingerprint: found for found in own}
-    both = []
+    own_by_fingerprint = {found.fingerprint: found for found in own}
+    combined = []
     for found in merged:
-        mine = known.pop(found.fingerprint, None)
-        if mine is None:
-            both.append(found)
+        own_finding = own_by_fingerprint.pop(found.fingerprint, None)
+        if own_finding is None:
+            combined.append(found)
             continue
-        low, high = (sum(ends) for ends in zip(found.interval, mine.interval, strict=True))
-        both.append(
+        low, high = (sum(ends) for ends in zip(found.interval, own_finding.interval, strict=True))
+        combined.append(
             replace(
                 found,
-                bytes_per_step=found.bytes_per_step + mine.bytes_per_step,
+                bytes_per_step=found.bytes_per_step + own_finding.bytes_per_step,
                 interval=(low, high),
-                share=min(1.0, found.share + mine.share),
+                share=min(1.0, found.share + own_finding.share),
                 what=f"in the program itself, and {found.what}",
             )
         )
-    return both, list(known.values())
+    return combined, list(own_by_fingerprint.values())
 
 
 def _in_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The summary by the clock of its workers: a program that only waits for them takes no reading."""
-    last = max(worker["ended_at"] for worker in workers)
-    seconds = last - min(worker["ended_at"] - worker["seconds"] for worker in workers)
+    end = max(worker["ended_at"] for worker in workers)
+    seconds = end - min(worker["ended_at"] - worker["seconds"] for worker in workers)
     if summary["unit"] != "second":
         return summary
     if {worker["unit"] for worker in workers} == {REQUEST}:  # a server that only starts the processes that answer
@@ -113,26 +117,27 @@ def _sum_owner_bytes(
 ) -> dict[str, int]:
     """Bytes by owner: those of the program, and those that grew in its workers."""
     # Owners that did not grow in a worker are the program's, inherited by the fork: they would count twice.
-    held = dict(summary["held"])
+    sizes = dict(summary["held"])
     for worker in workers:
         for owner in worker["held"].keys() & owners:
-            held[owner] = held.get(owner, 0) + worker["held"][owner]
-    return held
+            sizes[owner] = sizes.get(owner, 0) + worker["held"][owner]
+    return sizes
 
 
 def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The cost of all watches together; the CPU share is that of all their CPU seconds."""
     seconds = sum(each["cost"]["cpu_seconds"] for each in summaries)
-    spent = sum(each["cost"]["cpu_share"] * each["cost"]["cpu_seconds"] for each in summaries)
+    watch_seconds = sum(each["cost"]["cpu_share"] * each["cost"]["cpu_seconds"] for each in summaries)
     return {
-        "cpu_share": round(spent / seconds, 5) if seconds > 0 else 0.0,
+        "cpu_share": round(watch_seconds / seconds, 5) if seconds > 0 else 0.0,
         "cpu_seconds": round(seconds, 3),
         "bytes": sum(each["cost"]["bytes"] for each in summaries),
     }
 
 
 def _line(worker: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("unit", "steps", "seconds", "readings", "resident_bytes", "resident_growth_bytes")
-    return {name: worker[name] for name in kept} | {"findings": len(worker["findings"])}
+    fields = ("unit", "steps", "seconds", "readings", "resident_bytes", "resident_growth_bytes")
+    return {name: worker[name] for name in fields} | {"findings": len(worker["findings"])}
 
 
 def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
@@ -142,42 +147,42 @@ def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
         for found in (Finding.from_json(each) for each in worker["findings"]):
             if found.verdict != "slowdown":
                 groups.setdefault(found.fingerprint, []).append(_WorkerFinding(worker, found))
-    return [group for group in groups.values() if sum(seen.bytes for seen in group) >= 2 * DRIFT.least_bytes]
+    return [group for group in groups.values() if sum(member.bytes for member in group) >= 2 * DRIFT.least_bytes]
 
 
 def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
     """Maximum workers of a group that lived at the same time: workers that follow each other are no sum."""
     # A sweep over starts and ends; an end sorts before a start at the same time.
-    began = [(seen.worker["ended_at"] - seen.worker["seconds"], 1) for seen in group]
-    ended = [(seen.worker["ended_at"], -1) for seen in group]
-    most = now = 0
-    for _, change in sorted(began + ended):
-        now += change
-        most = max(most, now)
-    return max(1, most)
+    starts = [(member.worker["ended_at"] - member.worker["seconds"], 1) for member in group]
+    ends = [(member.worker["ended_at"], -1) for member in group]
+    maximum = running = 0
+    for _, change in sorted(starts + ends):
+        running += change
+        maximum = max(maximum, running)
+    return max(1, maximum)
 
 
 def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], whole: int) -> Finding:
     """One finding for a group, at the rate of all workers that live at once, per unit of the program."""
-    first = max(group, key=lambda seen: seen.bytes).finding
-    several = _concurrent_count(group)
+    largest = max(group, key=lambda seen: seen.bytes).finding
+    simultaneous = _concurrent_count(group)
     if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
         scales = [seen.worker["steps"] / max(1, summary["steps"]) for seen in group]
     else:
-        scales = [several * _unit_seconds(summary) / len(group) * seen.per_second for seen in group]
+        scales = [simultaneous * _unit_seconds(summary) / len(group) * seen.per_second for seen in group]
     rates = [(seen.finding.bytes_per_step, *seen.finding.interval) for seen in group]
-    rate, low, high = (sum(scale * each[at] for scale, each in zip(scales, rates, strict=True)) for at in range(3))
-    plateau = first.plateau_bytes
-    each = "in a worker process" if several == 1 else f"in each of {several} worker processes"
-    holds = f", {format_bytes(rate / several)} each" if several > 1 and summary["unit"] != REQUEST else ""
+    rate, low, high = (sum(scale * each[i] for scale, each in zip(scales, rates, strict=True)) for i in range(3))
+    plateau = largest.plateau_bytes
+    each = "in a worker process" if simultaneous == 1 else f"in each of {simultaneous} worker processes"
+    holds = f", {format_bytes(rate / simultaneous)} each" if simultaneous > 1 and summary["unit"] != REQUEST else ""
     return replace(
-        first,
+        largest,
         unit=summary["unit"],
         bytes_per_step=rate,
         interval=(low, high),
         share=min(1.0, sum(seen.bytes for seen in group) / whole),
-        what=f"{each}{holds}: {first.what}",
-        plateau_bytes=None if plateau is None else plateau * several,
+        what=f"{each}{holds}: {largest.what}",
+        plateau_bytes=None if plateau is None else plateau * simultaneous,
         plateau_step=None,
         limit_step=None,
         limit_time=None,
@@ -189,14 +194,14 @@ def _with_joint_limit(
 ) -> list[Finding]:
     """The findings with the step at which the program and its workers reach the limit together, at their rates."""
     grown = max(0, summary["resident_growth_bytes"])
-    held = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
+    resident = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
     rate = grown / max(1, summary["steps"]) + sum(found.bytes_per_step for found in merged)
-    now = max(worker["ended_at"] for worker in workers)
-    dated = []
+    last_end = max(worker["ended_at"] for worker in workers)
+    dated_findings = []
     for found in merged:
         if found.limit_bytes is not None and rate > 0:
-            left = max(0.0, found.limit_bytes - held) / rate
-            when = now + left * _unit_seconds(summary)
-            found = replace(found, limit_step=summary["steps"] + round(left), limit_time=when)  # noqa: PLW2901
-        dated.append(found)
-    return dated
+            units_left = max(0.0, found.limit_bytes - resident) / rate
+            when = last_end + units_left * _unit_seconds(summary)
+            found = replace(found, limit_step=summary["steps"] + round(units_left), limit_time=when)  # noqa: PLW2901
+        dated_findings.append(found)
+    return dated_findings

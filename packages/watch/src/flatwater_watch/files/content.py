@@ -43,7 +43,7 @@ def require_shallow(content: object) -> None:
     """Check that brackets are nested at most `MOST_DEPTH` deep.
 
     Raises:
-        ValueError: they are nested deeper.
+        ValueError: the brackets are nested deeper.
     """
     # Level by level, not recursively: the content may be nested deeper than Python's stack.
     level = [content]

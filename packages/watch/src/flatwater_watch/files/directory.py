@@ -90,13 +90,14 @@ def read_whole(path: Path, most: int) -> bytes:
 
 
 def _write_through(temporary: Path, pieces: Iterable[Piece]) -> None:
+    """Write pieces to a new file and wait until the disk has them; its lock shows others that the writer lives."""
     with temporary.open("xb") as file:
         with suppress(OSError):  # some network disks know no locks; strays then stay, which only costs room
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for piece in pieces:
             view = memoryview(piece)
-            for at in range(0, len(view), PIECE):
-                file.write(view[at : at + PIECE])
+            for start in range(0, len(view), PIECE):
+                file.write(view[start : start + PIECE])
         file.flush()
         os.fsync(file.fileno())
 
@@ -107,6 +108,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
+    """Wait until the disk has the content of a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -136,14 +138,15 @@ def stray_files(folder: Path, of: str = "") -> list[Path]:
 
 def remove_strays(folder: Path, of: str = "") -> int:
     """Remove the files of `stray_files` from `folder`; return their number."""
-    found = stray_files(folder, of)
+    strays = stray_files(folder, of)
     with explain_os_errors(folder):
-        for path in found:
+        for path in strays:
             path.unlink(missing_ok=True)
-    return len(found)
+    return len(strays)
 
 
 def _is_abandoned(path: Path) -> bool:
+    """Whether a temporary file has no living writer that holds its lock."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,8 +177,8 @@ def explain_deleted_folder(held: Path) -> Iterator[None]:
 
 def current_path(path: Path) -> Path:
     """The path by the present name of its folder, if it leads through a folder that a process holds open."""
-    found = _HELD.match(str(path))
-    return Path(found[0]).readlink() / path.relative_to(found[0]) if found else path
+    match = _HELD.match(str(path))
+    return Path(match[0]).readlink() / path.relative_to(match[0]) if match else path
 
 
 def same_folder(path: Path, held: Path) -> bool:
@@ -193,9 +196,10 @@ def held_is_gone(held: Path) -> bool:
 
 
 def _explain(path: Path, error: OSError) -> str:
-    held, path = _HELD.match(str(path)), current_path(path)
-    if held and held_is_gone(Path(held[0])):
-        folder = str(Path(held[0]).readlink()).removesuffix(_DELETED)
+    """The reason why a path cannot be written, with the user's next step."""
+    match, path = _HELD.match(str(path)), current_path(path)
+    if match and held_is_gone(Path(match[0])):
+        folder = str(Path(match[0]).readlink()).removesuffix(_DELETED)
         return (
             f"{folder}: this folder was deleted, or moved to another disk, while it was written to, so nothing more "
             "can be saved there. Go on from a copy of it, if there is one."

@@ -41,8 +41,8 @@ class OutputKind:
 
 def _like(pattern: bytes) -> Callable[[bytes], bool]:
     """A test of whether first bytes match a pattern."""
-    compiled = re.compile(pattern, re.DOTALL | re.IGNORECASE)
-    return lambda head: compiled.match(head) is not None
+    expression = re.compile(pattern, re.DOTALL | re.IGNORECASE)
+    return lambda head: expression.match(head) is not None
 
 
 PAGE = OutputKind("a page of Flatwater", (".html",), _like(rb"\s*<!doctype html>.*\xc2\xb7 Flatwater</title>"))
@@ -57,11 +57,11 @@ POLICIES = {
 
 def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
     """The kind of a CSV table with at least these columns."""
-    wanted = {*columns}
+    required = {*columns}
 
     def holds(head: bytes) -> bool:
-        first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")
-        return wanted <= {cell.strip().strip('"') for cell in first.split(",")}
+        header = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")
+        return required <= {cell.strip().strip('"') for cell in header.split(",")}
 
     return OutputKind(name, (".csv",), holds)
 
@@ -134,22 +134,22 @@ def _objections(path: Path, kind: OutputKind, beside: Path | None) -> Iterator[s
     if not path.name.isprintable():
         yield f"no file can be written there: its name {short_repr(path.name)} has characters that none should have."
     try:
-        place = path.parent.resolve() / path.name
-        mode = _mode(place)
-        head = _head(place) if stat.S_ISREG(mode) else b""
+        target = path.parent.resolve() / path.name
+        mode = _mode(target)
+        head = _head(target) if stat.S_ISREG(mode) else b""
     except (OSError, RuntimeError, ValueError) as fault:  # too long a name, links in a circle, a NUL character
         yield f"no file can be written there: {_reason(fault)}. Name another one."
         return
     if stat.S_ISLNK(mode):
-        yield f"it is a link, to {place.readlink()}, and links are not followed. Name that file itself, or another."
+        yield f"it is a link, to {target.readlink()}, and links are not followed. Name that file itself, or another."
     if special := describe_irregular(mode):
         yield f"no file can be written there: it is {special}. Name a file."
-    if not place.parent.is_dir():
-        yield f"no file can be written there: there is no folder {place.parent}. Name another."
-    if not os.access(place.parent, os.W_OK | os.X_OK) or (mode and not os.access(place, os.W_OK)):
+    if not target.parent.is_dir():
+        yield f"no file can be written there: there is no folder {target.parent}. Name another."
+    if not os.access(target.parent, os.W_OK | os.X_OK) or (mode and not os.access(target, os.W_OK)):
         yield "no file can be written there: you may not. Name a file in a folder of yours."
-    if own := own_name(place, beside):
-        yield f"no file can be written there: {own}. Name a file elsewhere."
+    if own_file := own_name(target, beside):
+        yield f"no file can be written there: {own_file}. Name a file elsewhere."
     if head and not kind.holds(head):
         yield f"the file that is there is not {kind.name}, and is not replaced. Name another one, or remove it."
 
@@ -231,10 +231,10 @@ def keep_result(name: str, content: bytes) -> Path | None:
 def _create_file(folder: Path, name: str, content: bytes) -> Path:
     """Create a file in a folder that is no link, under another name if the name is taken; return its path."""
     with _hold_folder(folder, os.O_NOFOLLOW) as door:
-        for tried in (name, f"{Path(name).stem}-{os.urandom(4).hex()}{Path(name).suffix}"):
-            if not os.path.lexists(door / tried):
-                replace_whole(door / tried, (content,))
-                return folder / tried
+        for candidate in (name, f"{Path(name).stem}-{os.urandom(4).hex()}{Path(name).suffix}"):
+            if not os.path.lexists(door / candidate):
+                replace_whole(door / candidate, (content,))
+                return folder / candidate
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
 
 

@@ -35,6 +35,7 @@ offset lies within the object in every supported version, so that reading it is 
 
 
 def _lookup() -> "ctypes._FuncPointer | None":
+    """The function of CPython that gives the lines which allocated an address; None if this Python hides it."""
     try:
         return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_uint, ctypes.c_size_t)(
             ("_PyTraceMalloc_GetTraceback", ctypes.pythonapi)
@@ -48,9 +49,9 @@ _traceback_at = _lookup()
 
 def allocation_frames(item: object) -> Frames:
     """The lines that allocated an object or its block, innermost first; empty if they are not known."""
-    known = tracemalloc.get_object_traceback(item)
-    if known is not None:
-        return tuple((frame.filename, frame.lineno) for frame in reversed(known))
+    traceback = tracemalloc.get_object_traceback(item)
+    if traceback is not None:
+        return tuple((frame.filename, frame.lineno) for frame in reversed(traceback))
     for address in _addresses(item):
         frames: Frames | None = None if _traceback_at is None else _traceback_at(0, address)
         if frames is not None:
@@ -59,6 +60,7 @@ def allocation_frames(item: object) -> Frames:
 
 
 def _addresses(item: object) -> Iterator[int]:
+    """Addresses of the blocks that belong to an object and that tracemalloc does not look up itself."""
     kind = type(item)
     if sys.version_info < (3, 12) and type.__dict__["__flags__"].__get__(kind) & _MANAGED_DICT:
         yield id(item) - _GC_HEAD - _BEFORE

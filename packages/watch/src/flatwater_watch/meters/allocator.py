@@ -98,11 +98,11 @@ def note_seconds(took: float) -> None:
 def _ask_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
     """The totals, and the address at which the last free chunk of the heap begins."""
     began = thread_seconds()
-    found = libc.mallinfo2()
+    info = libc.mallinfo2()
     note_seconds(thread_seconds() - began)
-    top: int = found.keepcost
+    top: int = info.keepcost
     end = libc.sbrk(0) - top  # the heap's last chunk ends at the program break
-    return totals_from_mallinfo(found, touched_bytes(end, top)), end
+    return totals_from_mallinfo(info, touched_bytes(end, top)), end
 
 
 def totals_from_mallinfo(found: Mallinfo2, touched: int) -> AllocatorTotals:
@@ -132,11 +132,11 @@ class _TrimmedPages:
 
     def bytes(self, first: int, size: int) -> int:
         """Bytes that were given back, of the first `size` bytes of the heap."""
-        told = present_pages(first, size)
-        if told is None:
+        presence = present_pages(first, size)
+        if presence is None:
             return 0
         # One number instead of a list: its operators run in C over all pages of the heap.
-        present, within = int.from_bytes(told, "little"), (1 << 8 * len(told)) - 1
+        present, within = int.from_bytes(presence, "little"), (1 << 8 * len(presence)) - 1
         self._touched = self._touched & within | present  # pages behind the present end of the heap are cut off
         return (self._touched & ~present).bit_count() * mmap.PAGESIZE
 
@@ -156,8 +156,8 @@ def used_bytes() -> int:
     libc = _libc()
     if libc is None:
         return footprint().anonymous
-    (found, end), first, anonymous = _ask_mallinfo(libc), _beginning_of_heap(), footprint().anonymous
-    resident = max(0, found.free - _returned.bytes(first, end - first))
+    (totals, end), heap_start, anonymous = _ask_mallinfo(libc), _beginning_of_heap(), footprint().anonymous
+    resident = max(0, totals.free - _returned.bytes(heap_start, end - heap_start))
     _returned.elsewhere = _returned.elsewhere or resident > anonymous
     if _returned.elsewhere:
         resident = min(anonymous, max(0, resident - _free_elsewhere(_malloc_info(libc))))
@@ -185,9 +185,11 @@ def allocator_pages() -> AllocatorPages | None:
 
     The call takes twice as long as `allocator_totals`.
     """
-    libc, now = _libc(), allocator_totals()
+    libc, totals = _libc(), allocator_totals()
     return (
-        None if libc is None or now is None else AllocatorPages(now.in_use, now.free, _kept_bytes(_malloc_info(libc)))
+        None
+        if libc is None or totals is None
+        else AllocatorPages(totals.in_use, totals.free, _kept_bytes(_malloc_info(libc)))
     )
 
 
@@ -210,6 +212,7 @@ def _free_elsewhere(report: bytes) -> int:
 
 
 def _malloc_info(libc: ctypes.CDLL) -> bytes:
+    """The XML of glibc's `malloc_info`, on all heaps."""
     text, size = ctypes.c_void_p(), ctypes.c_size_t()
     # malloc_info writes to a FILE only: a stream in memory needs no file of the program's file system.
     stream = libc.open_memstream(ctypes.byref(text), ctypes.byref(size))
@@ -223,6 +226,7 @@ def _malloc_info(libc: ctypes.CDLL) -> bytes:
 
 @functools.cache
 def _libc() -> ctypes.CDLL | None:
+    """The C library with the types of its functions declared; None if it is no glibc 2.33 or later."""
     name, version = platform.libc_ver()
     if name != "glibc" or tuple(int(part) for part in version.split(".")) < (2, 33):
         return None

@@ -64,10 +64,10 @@ class ProcessCopy:
         self._seconds: float | None = None
         self._first, self._end = heap
         self._shared = mmap.mmap(-1, ROOM + page_count(self._first, self._end - self._first))
-        shared = ctypes.addressof(ctypes.c_char.from_buffer(self._shared))
+        shared_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shared))
         # Before the copy is made: the answer is about the heap of this moment, and the program goes on meanwhile.
-        self._noted = write_page_presence(self._first, self._end - self._first, shared + ROOM)
-        self._pid = _start_copy(libc, shared)
+        self._noted = write_page_presence(self._first, self._end - self._first, shared_address + ROOM)
+        self._pid = _start_copy(libc, shared_address)
 
     def is_done(self) -> bool:
         """Whether the copy has ended; a copy that waits for a lock or takes far too long is killed."""
@@ -84,8 +84,8 @@ class ProcessCopy:
         """
         if self._seconds is None:
             raise RuntimeError("a copy of this process ended without an answer")
-        found = Mallinfo2.from_buffer_copy(self._shared)
-        totals = totals_from_mallinfo(found, self._touched_bytes(found.keepcost))
+        info = Mallinfo2.from_buffer_copy(self._shared)
+        totals = totals_from_mallinfo(info, self._touched_bytes(info.keepcost))
         return totals.in_use, totals.free, self._seconds
 
     def stop(self) -> None:

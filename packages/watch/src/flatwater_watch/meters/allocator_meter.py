@@ -75,14 +75,15 @@ class AllocatorMeter:
         return False
 
     def _hear(self, apart: ProcessCopy | DetachedFork) -> None:
+        """Take the answer of a query that has ended in another process; None means that the C library has no totals."""
         self._apart = None
         try:
-            told = apart.answer()
+            answer = apart.answer()
         except RuntimeError:  # the process was killed; the next query begins at once
             note_seconds(0.0)
             return
-        self._last = None if told is None else AllocatorTotals(told[0], told[1])
-        note_seconds(0.0 if told is None else told[2])
+        self._last = None if answer is None else AllocatorTotals(answer[0], answer[1])
+        note_seconds(0.0 if answer is None else answer[2])
         self._wait()
 
     def _wait(self) -> None:
@@ -96,5 +97,5 @@ def _start_fork() -> DetachedFork:
 
 def _answer() -> tuple[int, int, float] | None:
     """The totals and the CPU seconds of the query, as JSON can hold them; runs in the fork."""
-    found = allocator_totals()
-    return None if found is None else (found.in_use, found.free, expected_seconds())
+    totals = allocator_totals()
+    return None if totals is None else (totals.in_use, totals.free, expected_seconds())

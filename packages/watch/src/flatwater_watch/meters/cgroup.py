@@ -52,12 +52,12 @@ def _quota(group: Path) -> float:
 
 def _headroom(group: Path) -> int | None:
     """Bytes that a group leaves (`memory.max` or, in version 1, `memory.limit_in_bytes`); None without a limit."""
-    for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-        if (group / limit).is_file() and (group / used).is_file():
+    for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        if (group / limit).is_file() and (group / usage).is_file():
             text = (group / limit).read_text().strip()
             if text == "max" or int(text) > _NO_LIMIT:
                 return None
-            return max(0, int(text) - int((group / used).read_text()) + _droppable(group / "memory.stat"))
+            return max(0, int(text) - int((group / usage).read_text()) + _droppable(group / "memory.stat"))
     return None
 
 

@@ -94,19 +94,20 @@ class CollectionListener:
         self._run(self._mark)
 
     def _mark(self) -> None:
+        """Make a collection that freed nothing of the bytes in use now; runs by `reset_baseline`."""
         self._heard.clear()
         if _is_costly():
             return
-        now = self._read()
-        self._start = (Collection(self._count() - self._first, monotonic(), now, now),)
+        used = self._read()
+        self._start = (Collection(self._count() - self._first, monotonic(), used, used),)
 
     def close(self) -> None:
         """Stop listening."""
         self.over = True
         # By identity, not `list.remove`: callbacks of the program may compare as they like.
-        for place, callback in enumerate(self._callbacks):
+        for index, callback in enumerate(self._callbacks):
             if callback is self._callback:
-                del self._callbacks[place]
+                del self._callbacks[index]
                 break
         with suppress(ValueError):  # in a turn, where the watch has failed
             self._turns.close()
@@ -122,14 +123,17 @@ class CollectionListener:
             self._run(self._hear)
 
     def _hear(self) -> None:
-        now, ended, began = monotonic(), self._count(), self._open
+        """Read the bytes in use as a full collection begins and ends, unless that costs more than its share."""
+        now, ended_count, open_collection = monotonic(), self._count(), self._open
         self._open = None
         if _is_costly():
             return
-        if began is not None and ended > began[0]:
-            self._heard.append(Collection(ended - self._first, began[1], began[2], self._read()))
+        if open_collection is not None and ended_count > open_collection[0]:
+            self._heard.append(
+                Collection(ended_count - self._first, open_collection[1], open_collection[2], self._read())
+            )
         elif now >= self._due:
-            self._open = ended, now, self._read()
+            self._open = ended_count, now, self._read()
         else:
             return
         self._due = max(self._due, now + (monotonic() - now) / SHARE)
@@ -146,18 +150,18 @@ class CollectionListener:
         heard = list(self._heard)
         if len(heard) < fewest or _is_costly():
             return None
-        known = [*self._start, *heard]
-        turns = known[-1].number - known[0].number
+        collections = [*self._start, *heard]
+        turns = collections[-1].number - collections[0].number
         if turns == 0:
             return None
-        pairs = [(one, two) for one, two in pairwise(known) if two.number == one.number + 1]
-        rises = [two.before - one.after for one, two in pairs]
+        pairs = [(earlier, later) for earlier, later in pairwise(collections) if later.number == earlier.number + 1]
+        rises = [later.before - earlier.after for earlier, later in pairs]
         return GcSawtooth(
             freed=median(each.before - each.after for each in heard),
             rise=median(rises) if rises else inf,
             held=median(each.before for each in heard),
             since=self._read() - heard[-1].after,
-            seconds=(known[-1].seconds - known[0].seconds) / turns,
+            seconds=(collections[-1].seconds - collections[0].seconds) / turns,
         )
 
 
@@ -172,10 +176,10 @@ def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]
     asks `act` for the others. The generation is a character, and no function is `str`: to write a number, or to ask an
     object for its text, Python runs signal handlers, and their exceptions would be lost here.
     """
-    acting = map({False: ""}.__getitem__, iter(act, None))  # formatting must give a text
-    known = type("Known", (dict,), {"__missing__": staticmethod(partial(next, acting))})(_YOUNG)
-    asked = type("Asked", (), {"__format__": staticmethod(known.__getitem__)})()
-    return partial("{0:{1}{2[generation]:c}}".format, asked)
+    answers = map({False: ""}.__getitem__, iter(act, None))  # formatting must give a text
+    texts = type("Known", (dict,), {"__missing__": staticmethod(partial(next, answers))})(_YOUNG)
+    formatter = type("Asked", (), {"__format__": staticmethod(texts.__getitem__)})()
+    return partial("{0:{1}{2[generation]:c}}".format, formatter)
 
 
 class _DeferredRaise:
@@ -191,12 +195,13 @@ class _DeferredRaise:
         """None once it is raised."""
 
     def __bool__(self) -> bool:
+        """Raise the exception, or return False where it would be lost: below a callback of the collector."""
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
-        below = {code for each in gc.callbacks if (code := _code_of(each)) is not None}
+        callback_codes = {code for each in gc.callbacks if (code := _code_of(each)) is not None}
         while frame is not None and self.fault is not None:
             if frame.f_code is _TURN:
                 return False
-            if frame.f_code in below:
+            if frame.f_code in callback_codes:
                 _request(_ASK, self)
                 return False
             frame = frame.f_back

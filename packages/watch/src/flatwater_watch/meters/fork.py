@@ -166,8 +166,8 @@ def fork_unsafe_library() -> str | None:
 
 def copy_unsafe_driver() -> str | None:
     """Name of a driver in this process that bears no copy of it, whatever runs there; None if none is known."""
-    mapped = read_file("/proc/self/maps")
-    return next((driver for file, driver in DRIVERS.items() if file in mapped), None)
+    maps = read_file("/proc/self/maps")
+    return next((driver for file, driver in DRIVERS.items() if file in maps), None)
 
 
 def _fork_quietly() -> int:
@@ -210,9 +210,9 @@ def _reap(child: int) -> None:
 
 
 def _readable(pipe: int, seconds: float) -> bool:
-    waiting = select.poll()  # `select` itself knows the first 1024 descriptors only
-    waiting.register(pipe, select.POLLIN)
-    return bool(waiting.poll(1000 * seconds))
+    poller = select.poll()  # `select` itself knows the first 1024 descriptors only
+    poller.register(pipe, select.POLLIN)
+    return bool(poller.poll(1000 * seconds))
 
 
 def _detach(work: Work, pipe: int) -> None:
@@ -234,9 +234,9 @@ def _work_apart(work: Work, pipe: int) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(LONGEST)
     system.write(pipe, system.getpid().to_bytes(ID))  # before the answer: the parent reads the id first
-    nothing = system.open(os.devnull, system.O_RDWR)
+    null_file = system.open(os.devnull, system.O_RDWR)
     for standard in (0, 1, 2):
-        system.dup2(nothing, standard)
+        system.dup2(null_file, standard)
     system.closerange(FIRST, pipe)
     system.closerange(pipe + 1, MOST)
     sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)  # the program's may have been other files

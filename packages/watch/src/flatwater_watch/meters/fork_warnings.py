@@ -71,10 +71,10 @@ def remove_filter() -> None:
 
 
 def _hear_nothing() -> None:
-    # Runs before each fork, in the thread that makes it.
+    """Set the filter if all other threads are the watch's; runs before each fork, in the thread that makes it."""
     global _since  # noqa: PLW0603
     remove_filter()
-    own = _owners.count(process_id())
-    if own and threads_here() == 1 + own:
+    own_threads = _owners.count(process_id())
+    if own_threads and threads_here() == 1 + own_threads:
         cast("list[Any]", warnings.filters).insert(0, _UNHEARD)
         _since = monotonic()

@@ -15,10 +15,10 @@ def memory_limits() -> dict[str, int]:
     are left out.
     """
     resident = resident_bytes()
-    found = {"RAM": resident + available_bytes()}
+    limits = {"RAM": resident + available_bytes()}
     group = memory_headroom()
     if group is not None:
-        found["cgroup"] = resident + group
+        limits["cgroup"] = resident + group
     used_of = read_kib_counters("/proc/self/status")
     for name, kind, used in (
         ("ulimit -v", resource.RLIMIT_AS, used_of["VmSize"]),
@@ -26,5 +26,5 @@ def memory_limits() -> dict[str, int]:
     ):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:
-            found[name] = resident + max(0, soft - used)
-    return found
+            limits[name] = resident + max(0, soft - used)
+    return limits

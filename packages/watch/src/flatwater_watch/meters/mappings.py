@@ -67,14 +67,15 @@ def descendant_memory(pid: int | None = None) -> FamilyMemory:
 
 
 def _sum_family(family: list[int]) -> FamilyMemory:
+    """Sum the private and the proportional bytes of processes; those that have ended meanwhile are left out."""
     private = proportional = count = 0
     for pid in family:
         try:
-            found = read_kib_counters(f"/proc/{pid}/smaps_rollup")
+            counters = read_kib_counters(f"/proc/{pid}/smaps_rollup")
         except OSError:  # the process ended meanwhile
             continue
-        own = sum(found.get(name, 0) for name in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
-        private, proportional, count = private + own, proportional + found.get("Pss", 0), count + 1
+        own_private = sum(counters.get(name, 0) for name in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
+        private, proportional, count = private + own_private, proportional + counters.get("Pss", 0), count + 1
     return FamilyMemory(count, private, proportional)
 
 
@@ -137,17 +138,17 @@ def present_pages(address: int, size: int) -> bytes | None:
     """A byte for each page of a block of memory, 1 if it is in RAM, else 0; None if the kernel does not say."""
     if size == 0:
         return b""
-    first, pages = address // mmap.PAGESIZE, page_count(address, size)
-    present, told = bytearray(min(pages, _AT_ONCE)), []
+    first_page, pages = address // mmap.PAGESIZE, page_count(address, size)
+    present, pieces = bytearray(min(pages, _AT_ONCE)), []
     into = ctypes.addressof(
         ctypes.c_ubyte.from_buffer(present)
     )  # not an array of ctypes, which is a new class, and so garbage
     for page in range(0, pages, _AT_ONCE):
-        asked = min(_AT_ONCE, pages - page)
-        if not write_page_presence((first + page) * mmap.PAGESIZE, asked * mmap.PAGESIZE, into):
+        batch = min(_AT_ONCE, pages - page)
+        if not write_page_presence((first_page + page) * mmap.PAGESIZE, batch * mmap.PAGESIZE, into):
             return None
-        told.append(decode_page_presence(bytes(present[:asked])))
-    return b"".join(told)
+        pieces.append(decode_page_presence(bytes(present[:batch])))
+    return b"".join(pieces)
 
 
 def page_count(address: int, size: int) -> int:
@@ -157,8 +158,8 @@ def page_count(address: int, size: int) -> int:
 
 def write_page_presence(address: int, size: int, into: int) -> bool:
     """Write a byte for each page of a block to an address, for `decode_page_presence`; False if the kernel refuses."""
-    first = address // mmap.PAGESIZE * mmap.PAGESIZE
-    return not _mincore()(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), ctypes.c_void_p(into))
+    start = address // mmap.PAGESIZE * mmap.PAGESIZE
+    return not _mincore()(ctypes.c_void_p(start), ctypes.c_size_t(address + size - start), ctypes.c_void_p(into))
 
 
 def decode_page_presence(noted: bytes) -> bytes:

@@ -23,13 +23,13 @@ def read_kib_counters(path: str) -> dict[str, int]:
     Raises:
         OSError: there is no such file, the process has ended, or it belongs to another user.
     """
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     for line in read_text(path).splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
+        name, _, amount = line.partition(":")
+        words = amount.split()
         if words[1:] == ["kB"]:
-            found[name] = found.get(name, 0) + int(words[0]) * KIB
-    return found
+            counters[name] = counters.get(name, 0) + int(words[0]) * KIB
+    return counters
 
 
 def available_bytes() -> int:
@@ -52,10 +52,10 @@ def descendant_pids(pid: int | None = None) -> list[int]:
                 continue
             if status[_EXIT_SIGNAL] != _NONE:
                 children[int(status[_PARENT])].append(int(name))
-    found = [process_id() if pid is None else pid]
-    for process in found:  # the list grows on the way: each process that is found is asked for its own children
-        found += children[process]
-    return found[1:]
+    pids = [process_id() if pid is None else pid]
+    for process in pids:  # the list grows on the way: each process that is found is asked for its own children
+        pids += children[process]
+    return pids[1:]
 
 
 def has_children() -> bool:
@@ -72,10 +72,10 @@ def context_switches(pid: int) -> int | None:
     """Number of times that a process's main thread has left its core; None while it runs, or if it is not known."""
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
-        own, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
+        voluntary, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
     except (OSError, KeyError):  # the process has ended; or a system that only looks like Linux
         return None
-    return own + forced if lines["State"].split()[0] == "S" else None
+    return voluntary + forced if lines["State"].split()[0] == "S" else None
 
 
 def threads_here() -> int:

@@ -62,8 +62,8 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         ]
     except OSError:
         pairs = []
-    known = {name.strip(): " ".join(value.split()) for name, value in reversed(pairs)}
-    return next((known[name] for name in names if known.get(name)), platform.machine() or "unknown")
+    fields = {name.strip(): " ".join(value.split()) for name, value in reversed(pairs)}
+    return next((fields[name] for name in names if fields.get(name)), platform.machine() or "unknown")
 
 
 class CpuSample(NamedTuple):

@@ -83,10 +83,10 @@ class RiseRecorder:
         self._end, self._stands = end, None
         self._has_end.clear()
         self._file = open_file("/proc/self/statm")
-        asking = last_seconds() or 0.0
-        if asking < self._quick:  # else it would stop the program five times
-            asking = _seconds(allocator_totals)
-        self._asks = asking < self._quick
+        query_seconds = last_seconds() or 0.0
+        if query_seconds < self._quick:  # else it would stop the program five times
+            query_seconds = _seconds(allocator_totals)
+        self._asks = query_seconds < self._quick
         self._most = int(self._seconds / _seconds(self.skip_current_gain))
         _set(self._function, self)
         return True
@@ -131,8 +131,8 @@ class RiseRecorder:
         if not sizes:
             return None
         place, size = sizes.most_common(1)[0]
-        known = size >= mostly * sum(sizes.values()) and times[place] >= fewest
-        return place if known and early[place] >= mostly * size else None
+        is_main = size >= mostly * sum(sizes.values()) and times[place] >= fewest
+        return place if is_main and early[place] >= mostly * size else None
 
     def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
         """Record one event of the interpreter: a call, a line, a return, an exception."""
@@ -143,12 +143,12 @@ class RiseRecorder:
             users = self._files[code.co_filename] = self._is_users(code.co_filename)
         if users and self._file is not None:
             self._note(self._bytes(self._file))
-            here = (code.co_filename, frame.f_lineno, code.co_qualname)
-            self._line = self._outer(frame) if event == _RETURN else here
+            line_here = (code.co_filename, frame.f_lineno, code.co_qualname)
+            self._line = self._outer(frame) if event == _RETURN else line_here
             if self._holds_end(code):
                 goes_on = frame.f_back if event == _RETURN else frame
-                known = goes_on is not None and self._holds_end(goes_on.f_code)
-                self._stands = goes_on.f_lineno if goes_on is not None and known else None
+                holds_end = goes_on is not None and self._holds_end(goes_on.f_code)
+                self._stands = goes_on.f_lineno if goes_on is not None and holds_end else None
             if self._events >= self._most:
                 sys.settrace(None)
         return 0
@@ -156,14 +156,14 @@ class RiseRecorder:
     def _note(self, now: int) -> None:
         """Assign bytes gained since the last event to the line that ran; take lost bytes from the latest rises."""
         self._events += 1
-        gained, self._before = now - self._before, now
-        if gained > 0:
-            self._kept.append((self._line, gained, self._is_early()))
-        while gained < 0 and self._kept:
-            place, size, is_early = self._kept.pop()
-            gained += size
-            if gained > 0:
-                self._kept.append((place, gained, is_early))
+        gain, self._before = now - self._before, now
+        if gain > 0:
+            self._kept.append((self._line, gain, self._is_early()))
+        while gain < 0 and self._kept:
+            line, size, is_early = self._kept.pop()
+            gain += size
+            if gain > 0:
+                self._kept.append((line, gain, is_early))
 
     def _is_early(self) -> bool:
         return self._end is None or (self._stands is not None and self._stands <= self._end[1])
@@ -187,20 +187,20 @@ class RiseRecorder:
         """Bytes that the allocator has handed out, and anonymous resident bytes beside it."""
         _, resident, shared, *_ = read_at_beginning(file).split()
         private = (int(resident) - int(shared)) * _PAGE
-        held = allocator_totals() if self._asks else None
-        if held is None:
+        totals = allocator_totals() if self._asks else None
+        if totals is None:
             return private
-        beside = private - held.in_use - held.free
+        beside = private - totals.in_use - totals.free
         if self._beside is None:
             self._beside = beside
-        return held.in_use + max(0, beside - self._beside)
+        return totals.in_use + max(0, beside - self._beside)
 
 
 def _seconds(act: Callable[[], object]) -> float:
     """Seconds of a call without interruption: the least of five, as other processes may have the core meanwhile."""
-    least = math.inf
+    shortest = math.inf
     for _ in range(5):
         began = monotonic()
         act()
-        least = min(least, monotonic() - began)
-    return least
+        shortest = min(shortest, monotonic() - began)
+    return shortest

@@ -22,8 +22,8 @@ _module_of = vars(type)["__module__"].__get__
 
 def signal_handler_codes() -> set[CodeType]:
     """The code of the program's signal handlers, a time limit for example."""
-    known = [getsignal(number) for number in valid_signals()]
-    functions = [handler.__func__ if type(handler) is MethodType else handler for handler in known]
+    handlers = [getsignal(number) for number in valid_signals()]
+    functions = [handler.__func__ if type(handler) is MethodType else handler for handler in handlers]
     return {function.__code__ for function in functions if type(function) is FunctionType}
 
 

@@ -40,6 +40,7 @@ def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
     """
 
     def done() -> bool:
+        """Call the work; if it raises, resume tracing, as the function behind this one is not reached then."""
         ended = False
         try:
             work()
@@ -86,7 +87,7 @@ def run_each_turn(work: Callable[[], object], failed: Callable[[BaseException], 
                         fault = None
                 except GeneratorExit:
                     return
-                except BaseException as raised:  # noqa: BLE001  (of a signal handler of the program)
-                    fault = raised
-        except BaseException as raised:  # noqa: BLE001  (the same, from one turn to the next)
-            fault = raised
+                except BaseException as error:  # noqa: BLE001  (of a signal handler of the program)
+                    fault = error
+        except BaseException as error:  # noqa: BLE001  (the same, from one turn to the next)
+            fault = error

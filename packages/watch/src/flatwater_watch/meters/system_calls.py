@@ -104,11 +104,14 @@ def write_whole(path: str, content: str) -> None:
         OSError: the file cannot be written.
     """
     # The process id keeps two processes that write the same file apart.
-    beside, rest = f"{path}.{process_id()}", memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape"))
+    beside, unwritten = (
+        f"{path}.{process_id()}",
+        memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape")),
+    )
     file = _open(beside, _NEW, _MODE)
     try:
-        while rest:
-            rest = rest[_write(file, rest) :]
+        while unwritten:
+            unwritten = unwritten[_write(file, unwritten) :]
     finally:
         _close(file)
     _rename(beside, path)  # only when all is written: rename(2) replaces the file atomically

@@ -57,24 +57,25 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         return out
 
     def _meet_(self, storage: torch.UntypedStorage, address: int, operation: str, given: tuple[Any, Any]) -> None:
+        """Record a storage that an operation has made, until it is freed; a storage of an argument is no new one."""
         # An argument's storage is no new one: views and in-place operations return it.
         before = (*given[0], *given[1].values())
-        if operation not in _LIFTED and any(address == _address(other) for other in _storages(before)):
+        if operation not in _LIFTED and any(address == _address(argument) for argument in _storages(before)):
             return
         record = self._born(operation.split(".", maxsplit=1)[0], storage.nbytes())
         # Bound as locals: a reference to the mode itself would keep it alive as long as the storage.
-        records, died = self.records, self._died
+        records, on_freed = self.records, self._died
 
         def forget(_: object) -> None:
             records.pop(address, None)
-            died(record)
+            on_freed(record)
 
         records[address] = (weakref.ref(storage, forget), record)
 
     def record_of(self, tensor: torch.Tensor) -> R | None:
         """The record of the tensor's storage, which a view shares with its base; None if it is older."""
-        found = next((self.records.get(_address(storage)) for storage in _storages(tensor)), None)
-        return None if found is None else found[1]
+        entry = next((self.records.get(_address(storage)) for storage in _storages(tensor)), None)
+        return None if entry is None else entry[1]
 
 
 def enter_(mode: NewStorages[R]) -> bool:
@@ -93,8 +94,8 @@ def leave_(mode: NewStorages[R]) -> None:
         above.append(_pop_mode())
     if top:
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-    for other in reversed(above):
-        _push_mode(other)
+    for mode_above in reversed(above):
+        _push_mode(mode_above)
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
@@ -129,8 +130,8 @@ def _storages(value: object) -> Iterator[torch.UntypedStorage]:
             return
         yield storage
     elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _storages(one)
+        for item in value:
+            yield from _storages(item)
 
 
 def _address(storage: torch.UntypedStorage) -> int:
