@@ -48,9 +48,9 @@ class ProgressTrack:
         parts = self.parts  # once, without a lock: the thread at work replaces the tuple and never changes it
         if not parts:
             return ""
-        left = parts[0].seconds_left()
+        seconds_left = parts[0].seconds_left()
         words = [f"{part.what} {part.done}/{part.total}" for part in parts]
-        return ", ".join(words if left is None else [*words, f"{format_duration(left)} left"])
+        return ", ".join(words if seconds_left is None else [*words, f"{format_duration(seconds_left)} left"])
 
 
 _watched: ContextVar[ProgressTrack | None] = ContextVar("watched", default=None)
@@ -106,6 +106,7 @@ class Ticker:
             self._thread.join()
 
     def _tick(self) -> None:
+        """Call the function every second until it is stopped or its stream fails; runs in the ticker's own thread."""
         while not self._over.wait(MOVED_SECONDS):
             try:
                 self._tell()

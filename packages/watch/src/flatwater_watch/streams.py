@@ -57,6 +57,7 @@ class TrackedStdout(io.TextIOWrapper):
 
     @contextmanager
     def _remember_fault(self) -> Iterator[None]:
+        """Keep an error of the block in `fault`, and raise it on."""
         try:
             yield
         except OSError as fault:

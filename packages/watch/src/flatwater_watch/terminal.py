@@ -92,7 +92,10 @@ class Working(Status):
         super().stop()
 
     def _tell(self) -> None:
-        # In the thread of the ticker.
+        """Show how long the work takes and how far it is; in the thread of the ticker.
+
+        On a terminal the line is replaced; elsewhere a line is printed whenever one is due.
+        """
         if not isinstance(self._what, str) or not self._what:
             return
         now = time.monotonic()
@@ -151,7 +154,7 @@ class PrintableStream(io.TextIOBase):
     def write(self, text: str) -> int:
         """Print a text, with secrets masked and all control characters but colours made visible."""
         # The pattern has one group, so that odd parts of the split are the colours.
-        parts = (part if at % 2 else escape_controls(mask_secrets(part)) for at, part in enumerate(_COLOUR.split(text)))
+        parts = (part if i % 2 else escape_controls(mask_secrets(part)) for i, part in enumerate(_COLOUR.split(text)))
         self._stream.write("".join(parts))
         return len(text)
 

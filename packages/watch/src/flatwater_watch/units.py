@@ -37,10 +37,10 @@ def parse_bytes(text: str) -> int:
     Raises:
         ConfigError: the text is not a number followed by a known unit.
     """
-    found = _AMOUNT.fullmatch(text)
-    if found is None or found[2].lower() not in _UNITS:
+    match = _AMOUNT.fullmatch(text)
+    if match is None or match[2].lower() not in _UNITS:
         raise ConfigError(f"{short_repr(text)} is not an amount of memory. Write it like 8GiB, 500MB or 1024.")
-    amount = float(found[1]) * _UNITS[found[2].lower()]
+    amount = float(match[1]) * _UNITS[match[2].lower()]
     if amount > _MOST:
         raise ConfigError(f"{short_repr(text)} is more memory than any machine has. Write it like 8GiB, 500MB or 1024.")
     return round(amount)
@@ -68,10 +68,10 @@ def parse_duration(text: str, named: str) -> float:
     Raises:
         ConfigError: the text is not a number above 0 followed by a known unit.
     """
-    found = _AMOUNT.fullmatch(text)
-    if found is None or found[2] not in _SECONDS or float(found[1]) <= 0:
+    match = _AMOUNT.fullmatch(text)
+    if match is None or match[2] not in _SECONDS or float(match[1]) <= 0:
         raise ConfigError(f"{named} {short_repr(text)}: is not a length of time. Write it like 90s, 10m or 1h.")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def two_digits(count: float) -> str:
@@ -83,11 +83,15 @@ def two_digits(count: float) -> str:
 def clock_words(at: float, now: float | None = None) -> str:
     """A future time in words: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, or `in about 3 years`."""
     # The further off, the coarser: minutes, ten minutes, hours, days, years, as the forecast errs by more.
-    left = at - (time.time() if now is None else now)
-    if left >= 300 * _DAY:
-        return f"in about {two_digits(left / (365 * _DAY))} years" if left >= 550 * _DAY else "in about a year"
-    grain = 60.0 if left < 2 * _HOUR else 600.0 if left < 20 * _HOUR else _HOUR
+    seconds_left = at - (time.time() if now is None else now)
+    if seconds_left >= 300 * _DAY:
+        return (
+            f"in about {two_digits(seconds_left / (365 * _DAY))} years"
+            if seconds_left >= 550 * _DAY
+            else "in about a year"
+        )
+    grain = 60.0 if seconds_left < 2 * _HOUR else 600.0 if seconds_left < 20 * _HOUR else _HOUR
     moment = time.localtime(round(at / grain) * grain)
-    if left >= 6 * _DAY:
+    if seconds_left >= 6 * _DAY:
         return f"about {moment.tm_mday} {time.strftime('%B', moment)}"
-    return time.strftime("about %H:%M" if left < 20 * _HOUR else "about %H:%M on %A", moment)
+    return time.strftime("about %H:%M" if seconds_left < 20 * _HOUR else "about %H:%M on %A", moment)

@@ -97,9 +97,8 @@ def _column(text: bytes) -> tuple[Any, int]:
     while begin < end:
         stop = text.find(b",", begin + PIECE, end)
         values = text[begin : end if stop < 0 else stop].split(b",")
-        values_kept += values[
-            -offset % stride :: stride
-        ]  # the first of this piece whose place in the whole column fits
+        # From the first value of this piece whose place in the whole column is a multiple of the stride.
+        values_kept += values[-offset % stride :: stride]
         offset += len(values)
         begin = end if stop < 0 else stop + 1
     if (count - 1) % stride:

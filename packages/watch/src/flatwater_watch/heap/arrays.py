@@ -66,12 +66,14 @@ def look_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     if not numpy.ndarray.dtype.__get__(array).hasobject:
         return OpenedObject("array", size, length)
     flat = numpy.ndarray.flat.__get__(array)
-    filled = _filled_count(flat, length)
+    filled_count = _filled_count(flat, length)
     # An array of objects that is filled from its beginning is a list with a capacity: only the filled part counts.
-    held = item_fields(walk, (flat[i] for i in range(filled)[evenly_spaced_slice(filled, walk.draw)]), filled)
-    if filled < length:
-        return OpenedObject("list", size, filled, capacity=length, **held)
-    return OpenedObject("array", size, length, **held)
+    fields = item_fields(
+        walk, (flat[i] for i in range(filled_count)[evenly_spaced_slice(filled_count, walk.draw)]), filled_count
+    )
+    if filled_count < length:
+        return OpenedObject("list", size, filled_count, capacity=length, **fields)
+    return OpenedObject("array", size, length, **fields)
 
 
 def _filled_count(flat: Any, length: int) -> int:  # noqa: ANN401
@@ -84,23 +86,23 @@ def _filled_count(flat: Any, length: int) -> int:  # noqa: ANN401
 def look_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a torch tensor: the bytes of its storage, its gradient, and the graph that made it."""
     torch: Any = sys.modules["torch"]
-    own = torch._C.TensorBase  # noqa: SLF001  the class whose attributes no subclass has replaced
+    tensor_class = torch._C.TensorBase  # noqa: SLF001  the class whose attributes no subclass has replaced
     with torch._C.DisableTorchFunction():  # noqa: SLF001  neither a subclass nor a mode of the program is asked
         storages = storage_bytes(tensor, walk)
         size = object.__sizeof__(tensor) + TENSOR_BYTES + storages
-        if own._is_view(tensor):  # noqa: SLF001
+        if tensor_class._is_view(tensor):  # noqa: SLF001
             size += VIEW_BYTES + (BASE_BYTES if storages else 0)
-        elif own.requires_grad.__get__(tensor):
+        elif tensor_class.requires_grad.__get__(tensor):
             size += AUTOGRAD_BYTES
         parts: list[Named] = []
-        fn = own.grad_fn.__get__(tensor)
+        fn = tensor_class.grad_fn.__get__(tensor)
         if fn is not None:
             parts.append((".<graph>", Graph(tensor)))
-        if fn is None or own.retains_grad.__get__(tensor):  # other tensors warn when asked for their gradient
-            gradient = own.grad.__get__(tensor)
+        if fn is None or tensor_class.retains_grad.__get__(tensor):  # other tensors warn when asked for their gradient
+            gradient = tensor_class.grad.__get__(tensor)
             if gradient is not None:
                 parts.append((".grad", gradient))
-        return OpenedObject("array", size, 0 if _wraps(tensor) else own.numel(tensor), parts=parts)
+        return OpenedObject("array", size, 0 if _wraps(tensor) else tensor_class.numel(tensor), parts=parts)
 
 
 def _wraps(tensor: Any) -> bool:  # noqa: ANN401
@@ -112,11 +114,11 @@ def _wraps(tensor: Any) -> bool:  # noqa: ANN401
 
 def storage_bytes(tensor: Any, walk: Walk) -> int:  # noqa: ANN401
     """Bytes of a tensor's storages that no object seen earlier holds; a sparse tensor has several storages."""
-    own: Any = sys.modules["torch"]._C.TensorBase  # noqa: SLF001
+    tensor_class: Any = sys.modules["torch"]._C.TensorBase  # noqa: SLF001
     total = 0
     for dense in dense_parts(tensor):
-        if not own.is_meta.__get__(dense):
-            address, size = _storage(own.untyped_storage(dense))
+        if not tensor_class.is_meta.__get__(dense):
+            address, size = _storage(tensor_class.untyped_storage(dense))
             total += claim_bytes(walk, address, size + STORAGE_BYTES)
     return total
 
@@ -145,8 +147,8 @@ _PARTS = {
 
 
 def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
-    own: Any = sys.modules["torch"]._C.StorageBase  # noqa: SLF001
-    return own.data_ptr(storage), own.nbytes(storage)
+    storage_class: Any = sys.modules["torch"]._C.StorageBase  # noqa: SLF001
+    return storage_class.data_ptr(storage), storage_class.nbytes(storage)
 
 
 def look_storage(storage: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
@@ -175,24 +177,27 @@ def array_figures(array: Any) -> Figures | None:  # noqa: ANN401
     if torch is not None and is_a(array, torch._C.TensorBase):  # noqa: SLF001
         return _tensor_figures(array)
     if numpy is not None and is_a(array, numpy.ndarray):
-        own: Any = numpy.ndarray
-        label = f"{own.dtype.__get__(array)}{list(own.shape.__get__(array))}"
-        return Figures(label, own.nbytes.__get__(array), own.nbytes.__get__(last_base(array)), None)
+        array_class: Any = numpy.ndarray
+        label = f"{array_class.dtype.__get__(array)}{list(array_class.shape.__get__(array))}"
+        return Figures(label, array_class.nbytes.__get__(array), array_class.nbytes.__get__(last_base(array)), None)
     return None
 
 
 def _tensor_figures(tensor: Any) -> Figures:  # noqa: ANN401
+    """Figures of a tensor; the bytes of a sparse one and of a wrapper count as 0. No code of the program runs."""
     torch: Any = sys.modules["torch"]
-    own = torch._C.TensorBase  # noqa: SLF001
+    tensor_class = torch._C.TensorBase  # noqa: SLF001
     with torch._C.DisableTorchFunction():  # noqa: SLF001
-        graphed = own.grad_fn.__get__(tensor) is not None
+        has_graph = tensor_class.grad_fn.__get__(tensor) is not None
         if _wraps(tensor):
-            return Figures(class_name(type(tensor)), 0, 0, graphed)
-        dense = own.layout.__get__(tensor) is torch.strided
-        size = own.numel(tensor) * own.element_size(tensor) if dense else 0
-        kept = _storage(own.untyped_storage(tensor))[1] if dense else 0
-        shape = list(own.shape.__get__(tensor))
-        return Figures(f"{str(own.dtype.__get__(tensor)).removeprefix('torch.')}{shape}", size, kept, graphed)
+            return Figures(class_name(type(tensor)), 0, 0, has_graph)
+        dense = tensor_class.layout.__get__(tensor) is torch.strided
+        size = tensor_class.numel(tensor) * tensor_class.element_size(tensor) if dense else 0
+        storage_size = _storage(tensor_class.untyped_storage(tensor))[1] if dense else 0
+        shape = list(tensor_class.shape.__get__(tensor))
+        return Figures(
+            f"{str(tensor_class.dtype.__get__(tensor)).removeprefix('torch.')}{shape}", size, storage_size, has_graph
+        )
 
 
 def last_base(array: Any) -> Any:  # noqa: ANN401
@@ -206,15 +211,15 @@ def last_base(array: Any) -> Any:  # noqa: ANN401
 
 def saved_tensors(tensor: Any, most: int = 10_000) -> Iterator[Any]:  # noqa: ANN401
     """Tensors that the autograd graph of a tensor saves for backward, from at most so many nodes."""
-    last = _graph_of(tensor)
-    waiting, seen = [] if last is None else [last], {id(last): last}
-    while waiting and len(seen) < most:
-        node = waiting.pop()
+    graph_end = _graph_of(tensor)
+    open_nodes, seen = [] if graph_end is None else [graph_end], {id(graph_end): graph_end}
+    while open_nodes and len(seen) < most:
+        node = open_nodes.pop()
         yield from _saved_values(node)[0]
-        for following in _next(node):
-            if id(following) not in seen:
-                seen[id(following)] = following
-                waiting.append(following)
+        for next_node in _next(node):
+            if id(next_node) not in seen:
+                seen[id(next_node)] = next_node
+                open_nodes.append(next_node)
 
 
 def look_graph(graph: Graph, walk: Walk) -> OpenedObject:
@@ -236,10 +241,10 @@ def look_graph(graph: Graph, walk: Walk) -> OpenedObject:
         walk.visited += 1
         count += 1
         size += NODE_BYTES
-        saved, kept = _saved_values(node)
+        tensors, objects = _saved_values(node)
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            size += sum(SAVED_BYTES + storage_bytes(tensor, walk) for tensor in saved)
-        parts += kept
+            size += sum(SAVED_BYTES + storage_bytes(tensor, walk) for tensor in tensors)
+        parts += objects
         nodes += _next(node)
     walk.kept += nodes  # torch makes their Python side on demand, and an id must not be used twice
     return OpenedObject("graph", size, count, parts=parts)
@@ -252,17 +257,17 @@ def _next(node: Any) -> list[Any]:  # noqa: ANN401
 def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
     """The tensors that a node saves, and other objects that it holds."""
     torch: Any = sys.modules["torch"]
-    tensors, kept = [], []
+    tensors, objects = [], []
     for name in _raw_names(type(node)):
         raw = _read(node, name)
-        for one in raw if type(raw) is tuple else (raw,):
-            data = None if one is None else one.data
+        for saved in raw if type(raw) is tuple else (raw,):
+            data = None if saved is None else saved.data
             if is_a(data, torch._C.TensorBase):  # noqa: SLF001
                 tensors.append(data)
             elif data is not None:  # the object into which a hook has packed the tensor
-                kept.append((".<packed>", data))
-    kept += [(f".<context>.{name}", value) for name, value in named_entries(instance_dict(node))]
-    return tensors, kept
+                objects.append((".<packed>", data))
+    objects += [(f".<context>.{name}", value) for name, value in named_entries(instance_dict(node))]
+    return tensors, objects
 
 
 def _raw_names(kind: type) -> list[str]:

@@ -171,6 +171,7 @@ def restore_collector() -> None:
 
 
 def _go_on_(counting: CensusInProgress, until: float) -> Census | None:
+    """Go on with a census until the thread has used so many CPU seconds; return it if it is complete."""
     if not counting.explored:
         if not continue_walk_(counting.walking, until):
             return None
@@ -203,17 +204,17 @@ def _add_up_(counting: CensusInProgress, walking: HeapWalk, until: float) -> boo
     sizes, holders, marks, samples = walking.sizes, walking.holders, walking.marks, walking.samples
     while counting.added < len(sizes):
         end = len(sizes) - counting.added
-        first = max(0, end - BETWEEN_CLOCKS)
-        for at in range(end - 1, first - 1, -1):
-            sample = samples.get(at)
+        begin = max(0, end - BETWEEN_CLOCKS)
+        for row in range(end - 1, begin - 1, -1):
+            sample = samples.get(row)
             if sample is not None:
-                sizes[at] += sample.estimate_total()
-            holder = holders[at]
-            if marks[at] & DRAWN:
-                samples[holder].add(sizes[at])
+                sizes[row] += sample.estimate_total()
+            holder = holders[row]
+            if marks[row] & DRAWN:
+                samples[holder].add(sizes[row])
             elif holder >= 0:
-                sizes[holder] += sizes[at]
-        counting.added += end - first
+                sizes[holder] += sizes[row]
+        counting.added += end - begin
         if thread_seconds() >= until:
             return counting.added == len(sizes)
     return True
@@ -224,14 +225,14 @@ def _hand_down_(counting: CensusInProgress, walking: HeapWalk, until: float) -> 
     sizes, holders, marks, scales = walking.sizes, walking.holders, walking.marks, walking.weights
     while counting.handed < len(sizes):
         end = min(len(sizes), counting.handed + BETWEEN_CLOCKS)
-        for at in range(counting.handed, end):
-            holder, mark = holders[at], marks[at]
+        for row in range(counting.handed, end):
+            holder, mark = holders[row], marks[row]
             scale = 1.0 if holder < 0 else scales[holder]
             if mark & DRAWN:
                 scale *= walking.samples[holder].factor
-            scales[at] = scale  # in place of the weights, which nobody reads any more
+            scales[row] = scale  # in place of the weights, which nobody reads any more
             if not mark & FOLDED:
-                walking.places[at].bytes += sizes[at] * scale
+                walking.places[row].bytes += sizes[row] * scale
         counting.handed = end
         if thread_seconds() >= until:
             return end == len(sizes)
@@ -249,6 +250,7 @@ def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[s
 
 
 def _holding(record: PathRecord) -> Holding:
+    """What a path holds: bytes and items over all its containers, and the mean length of one."""
     weight = max(record.weight, 1.0)
     length = 1 + record.chain / weight if record.chain else record.length / weight
     parent = None if record.parent is None else record.parent.path

@@ -35,12 +35,12 @@ def look_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
         parts += [(f".<closure of {name}>.{variable}", value) for value in gc.get_referents(cell)]
     parts += [(f".<default of {name}>", value) for value in tuple.__iter__(function.__defaults__ or ())]
     globals_ = function.__globals__
-    for held in gc.get_referents(function):  # the dict of its attributes, which reading it would create
-        if type(held) is tuple:  # cells, defaults, annotations
-            size += claim_bytes(walk, id(held), tuple.__sizeof__(held) + GC_BYTES)
-        elif type(held) is dict and held is not globals_ and "__build_class__" not in held:
-            size += dict.__sizeof__(held) + GC_BYTES
-            parts += [(f".<attribute of {name}>.{key}", value) for key, value in named_entries(held)]
+    for referent in gc.get_referents(function):  # the dict of its attributes, which reading it would create
+        if type(referent) is tuple:  # cells, defaults, annotations
+            size += claim_bytes(walk, id(referent), tuple.__sizeof__(referent) + GC_BYTES)
+        elif type(referent) is dict and referent is not globals_ and "__build_class__" not in referent:
+            size += dict.__sizeof__(referent) + GC_BYTES
+            parts += [(f".<attribute of {name}>.{key}", value) for key, value in named_entries(referent)]
     return OpenedObject("closure", size, len(parts), parts=parts)
 
 
@@ -59,7 +59,7 @@ def _code_size(code: types.CodeType, walk: Walk) -> int:
 
 def look_code(code: types.CodeType, walk: Walk) -> OpenedObject:
     """Open code that is kept without a function, with the code of the functions in it."""
-    nested = [(".<code>", held) for held in code.co_consts if type(held) is types.CodeType]
+    nested = [(".<code>", constant) for constant in code.co_consts if type(constant) is types.CodeType]
     return OpenedObject("object", _code_size(code, walk), len(nested), nested)
 
 
@@ -72,10 +72,12 @@ def look_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
 
 def look_bound(method: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  methods of C, wrappers of special ones
     """Open a method of C: the object to which it is bound, such as the list of `rows.append`."""
-    held = method.__self__
-    if held is None or issubclass(type(held), (types.ModuleType, type)):  # a module's function is bound to the module
+    bound_object = method.__self__
+    if bound_object is None or issubclass(
+        type(bound_object), (types.ModuleType, type)
+    ):  # a module's function is bound to the module
         return OPAQUE
-    parts = [(f".<self of {plain_text(method.__name__)}>", held)]
+    parts = [(f".<self of {plain_text(method.__name__)}>", bound_object)]
     return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, 1, parts)
 
 
@@ -111,17 +113,17 @@ def look_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
     size += 0 if bound is None else count * _LINK_BYTES
     function = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
-    stored = read_stable(_some_results, wrapper, table, evenly_spaced_slice(count, walk.draw))
-    named = [named for key, value in stored for named in (("[*]", value), ("[key]", key))]
+    results = read_stable(_some_results, wrapper, table, evenly_spaced_slice(count, walk.draw))
+    labelled = [labelled for key, value in results for labelled in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
-        return OpenedObject("cache", size, count, parts=named + function, capacity=bound)
-    return OpenedObject("cache", size, count, parts=function, drawn=named, of=count, each=2, capacity=bound)
+        return OpenedObject("cache", size, count, parts=labelled + function, capacity=bound)
+    return OpenedObject("cache", size, count, parts=function, drawn=labelled, of=count, each=2, capacity=bound)
 
 
 def cache_name(wrapper: object) -> str:
     """The name of the function whose results are cached; for a callable without a name, its class."""
-    held = instance_dict(wrapper)
-    return plain_text(held.get("__name__")) or callable_name(held.get("__wrapped__"))
+    attributes = instance_dict(wrapper)
+    return plain_text(attributes.get("__name__")) or callable_name(attributes.get("__wrapped__"))
 
 
 _LINK_BYTES = 56
@@ -130,8 +132,11 @@ _LINK_BYTES = 56
 
 def _table(wrapper: object) -> dict[Any, Any] | None:
     """The dict of results of a cache; its other dict has the attributes of a function."""
-    own = instance_dict(wrapper)
-    return next((held for held in gc.get_referents(wrapper) if type(held) is dict and held is not own), None)
+    attributes = instance_dict(wrapper)
+    return next(
+        (referent for referent in gc.get_referents(wrapper) if type(referent) is dict and referent is not attributes),
+        None,
+    )
 
 
 def result_count(wrapper: object) -> int:
@@ -146,6 +151,7 @@ def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
 
 
 def _some_results(wrapper: object, table: dict[Any, Any] | None, places: slice) -> list[tuple[Any, Any]]:
+    """Some keys and results of a cache, as a slice of them, oldest first; called by `read_stable`."""
     if not table:
         return []
     if _is_linked(table):
@@ -169,18 +175,18 @@ def _links(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
     # `_functools.c` reports to the collector, in this order: key, result and class of each link of the ring, and then
     # the table. Without the classes the keys and results alternate.
     link = type(next(iter(table.values())))
-    held = gc.get_referents(wrapper)
-    at = next(i for i, one in enumerate(held) if one is table)
-    flat = [one for one in held[:at] if one is not link and one is not type(wrapper)]
+    members = gc.get_referents(wrapper)
+    table_index = next(i for i, member in enumerate(members) if member is table)
+    flat = [member for member in members[:table_index] if member is not link and member is not type(wrapper)]
     return list(zip(flat[::2], flat[1::2], strict=False))
 
 
 def look_exception(error: BaseException, _walk: Walk) -> OpenedObject:
     """Open an exception: it holds the locals of every frame that it passed."""
-    read = BaseException.__dict__
-    parts: list[Named] = [(".args[*]", value) for value in read["args"].__get__(error)]
-    parts += [(f".<{name}>", read[f"__{name}__"].__get__(error)) for name in ("cause", "context")]
-    trace = read["__traceback__"].__get__(error)
+    getters = BaseException.__dict__
+    parts: list[Named] = [(".args[*]", value) for value in getters["args"].__get__(error)]
+    parts += [(f".<{name}>", getters[f"__{name}__"].__get__(error)) for name in ("cause", "context")]
+    trace = getters["__traceback__"].__get__(error)
     while trace is not None:
         parts.append((".<traceback>", trace.tb_frame))
         trace = trace.tb_next
@@ -208,13 +214,15 @@ def look_generator(generator: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
         frame, code = generator.cr_frame, generator.cr_code
     else:
         frame, code = generator.ag_frame, generator.ag_code
-    held = {} if frame is None else frame_locals(frame)
+    local_values = {} if frame is None else frame_locals(frame)
     name = plain_text(generator.__name__)
-    parts = [(f".<locals of {name}>.{key}", value) for key, value in held.items()]
-    known = {id(value) for value in held.values()}
-    unnamed = [value for value in referents(generator) if id(type(value)) not in _OF_FRAMES and id(value) not in known]
-    parts += [(f".<locals of {name}>.<{class_name(type(value))}>", value) for value in unnamed]
+    parts = [(f".<locals of {name}>.{key}", value) for key, value in local_values.items()]
+    known_ids = {id(value) for value in local_values.values()}
+    stack_values = [
+        value for value in referents(generator) if id(type(value)) not in _OF_FRAMES and id(value) not in known_ids
+    ]
+    parts += [(f".<locals of {name}>.<{class_name(type(value))}>", value) for value in stack_values]
     # Its own `__sizeof__` reads a number of items that Python 3.11 leaves unset: petabytes.
-    places = code.co_nlocals + code.co_stacksize + len(code.co_cellvars) + len(code.co_freevars)
-    size = basic_size(type(generator)) + POINTER * places + GC_BYTES
+    pointers = code.co_nlocals + code.co_stacksize + len(code.co_cellvars) + len(code.co_freevars)
+    size = basic_size(type(generator)) + POINTER * pointers + GC_BYTES
     return OpenedObject("generator", size, len(parts), parts=parts)

@@ -83,28 +83,31 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
                 (f".{name}", d.__get__) for name, d in named_entries(space) if type(d) is types.MemberDescriptorType
             ]
 
-    dotted = {"[*]": "[*]"}
+    dotted_names = {"[*]": "[*]"}
     """Names with a dot, as in paths, made once: there may be a million instances."""
     few = FEW if _INLINE and own_dict is not None and not _hides(kind) else 0
-    assigned: list[str] = []
+    attribute_names: list[str] = []
 
     def read(obj: Any) -> list[Named]:  # noqa: ANN401
+        """The attributes of an instance, as `.name` and value; those of the first few without making their dict."""
         nonlocal few
-        held: list[tuple[str, Any]] | None = None
+        pairs: list[tuple[str, Any]] | None = None
         if few:
             few -= 1
-            assigned[:] = assigned or _used_attributes(kind)
-            held = _without_dict(obj, kind, assigned)
-        if held is None:
-            held = [] if own_dict is None else list(dict.items(own_dict(obj)))
-        keyed = ((key if type(key) is str else plain_text(key, "[*]"), value) for key, value in held)
-        named = [(dotted.get(name) or dotted.setdefault(name, f".{name}"), value) for name, value in keyed]
+            attribute_names[:] = attribute_names or _used_attributes(kind)
+            pairs = _without_dict(obj, kind, attribute_names)
+        if pairs is None:
+            pairs = [] if own_dict is None else list(dict.items(own_dict(obj)))
+        text_keyed = ((key if type(key) is str else plain_text(key, "[*]"), value) for key, value in pairs)
+        parts = [
+            (dotted_names.get(name) or dotted_names.setdefault(name, f".{name}"), value) for name, value in text_keyed
+        ]
         for name, get in slots:
             try:
-                named.append((name, get(obj)))
+                parts.append((name, get(obj)))
             except AttributeError:  # a slot that was never set
                 continue
-        return named
+        return parts
 
     return read
 
@@ -114,9 +117,9 @@ def _used_attributes(kind: type) -> list[str]:
     spaces = [names_of(owner) for owner in mro(kind)]
     functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
     functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")
-    held = {name: value for space in reversed(spaces) for name, value in named_entries(space)}
+    class_values = {name: value for space in reversed(spaces) for name, value in named_entries(space)}
     names = dict.fromkeys(name for function in functions for name in function.__code__.co_names)
-    return [name for name in names if name not in held or not _computes(type(held[name]))]
+    return [name for name in names if name not in class_values or not _computes(type(class_values[name]))]
 
 
 def _computes(kind: type) -> bool:
@@ -130,19 +133,19 @@ def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any
     values = [value for value in gc.get_referents(obj) if value is not kind]
     if len(values) == 1 and type(values[0]) is dict:
         return None
-    left = count_values(map(id, values))
-    found: list[tuple[str, Any]] = []
+    unnamed_counts = count_values(map(id, values))
+    attributes: list[tuple[str, Any]] = []
     for name in names:
-        if len(found) == len(values):
+        if len(attributes) == len(values):
             break
         try:
             value = object.__getattribute__(obj, name)
         except AttributeError:
             continue
-        if left[id(value)] > 0:  # else the value is the class's
-            left[id(value)] -= 1
-            found.append((name, value))
-    return found if len(found) == len(values) else None
+        if unnamed_counts[id(value)] > 0:  # else the value is the class's
+            unnamed_counts[id(value)] -= 1
+            attributes.append((name, value))
+    return attributes if len(attributes) == len(values) else None
 
 
 def _hides(kind: type) -> bool:
@@ -152,6 +155,7 @@ def _hides(kind: type) -> bool:
 
 
 def _hides_attributes(space: Mapping[str, Any]) -> bool:
+    """Whether a class, by its namespace, may have attributes that neither `__dict__` nor descriptors of slots show."""
     if "__dict__" in space and type(space["__dict__"]) is not types.GetSetDescriptorType:
         return True
     slots = space.get("__slots__", ())
@@ -170,13 +174,13 @@ def look_instance(kind: type) -> Look | None:
     bases = [owner for owner in mro(kind) if owner is not object]
     if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
         return None
-    read, size_of = attribute_reader(kind), size_reader(kind)
+    read_attributes, size_of = attribute_reader(kind), size_reader(kind)
     name = next((_KINDS[full] for full in map(full_name, bases) if full in _KINDS), "object")
     hidden = _hides(kind)
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
 
     def open_instance(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
-        parts = read(obj)
+        parts = read_attributes(obj)
         count = len(parts)
         if hidden:
             parts += _referents(obj)
@@ -207,6 +211,7 @@ def look_foreign(kind: type) -> Look:
     exports = _exports(kind)
 
     def open_foreign(obj: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
+        """Open an object of a class in C by what the collector sees; without references it is a block of bytes."""
         parts = _referents(obj)
         size = max(size_of(obj), _buffer_bytes(obj) if exports else 0)
         if not parts or _is_buffer(size, len(parts)):
@@ -229,24 +234,25 @@ def look_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
     """Open a binary file in memory; from Python 3.13 on the collector sees its buffer, which is in its size already."""
     # Before the parts: once they refer to the buffer as well, the size leaves it out.
     size = io.BytesIO.__sizeof__(out)
-    own = size > io.BytesIO.__basicsize__
-    parts = [(name, held) for name, held in _referents(out) if not (own and type(held) is bytes)]
+    counts_buffer = size > io.BytesIO.__basicsize__
+    parts = [(name, referent) for name, referent in _referents(out) if not (counts_buffer and type(referent) is bytes)]
     return OpenedObject("bytes", size, size, parts)
 
 
 def _referents(obj: Any) -> list[Named]:  # noqa: ANN401
-    return [(f".<{class_name(type(held))}>", held) for held in referents(obj)]
+    return [(f".<{class_name(type(referent))}>", referent) for referent in referents(obj)]
 
 
 def _exports(kind: type) -> bool:
     """Whether instances may export a buffer without running Python code."""
     if kind is memoryview:
         return False
-    named = (names_of(owner).get(name) for owner in mro(kind) for name in ("__buffer__", "__release_buffer__"))
-    return all(one is None or type(one) is types.WrapperDescriptorType for one in named)
+    methods = (names_of(owner).get(name) for owner in mro(kind) for name in ("__buffer__", "__release_buffer__"))
+    return all(method is None or type(method) is types.WrapperDescriptorType for method in methods)
 
 
 def _buffer_bytes(obj: Any) -> int:  # noqa: ANN401
+    """Bytes of the buffer that an object exports; 0 if it has none, or refuses."""
     try:
         with memoryview(obj) as view:
             return view.nbytes

@@ -37,21 +37,21 @@ def frame_locals(frame: FrameType) -> dict[str, Any]:
     """The local variables of a function's frame, without leaving references to them behind."""
     if not _KEEPS:
         return dict(frame.f_locals)
-    kept = _cached_locals(frame)
-    before = {} if kept is None else dict.copy(kept)
-    now = frame.f_locals  # overwrites the kept dict and returns it: its content is restored below
-    found = dict(now)
-    dict.clear(now)
-    dict.update(now, before)
-    return found
+    cached = _cached_locals(frame)
+    before = {} if cached is None else dict.copy(cached)
+    shared = frame.f_locals  # overwrites the kept dict and returns it: its content is restored below
+    copied = dict(shared)
+    dict.clear(shared)
+    dict.update(shared, before)
+    return copied
 
 
 def _cached_locals(frame: FrameType) -> dict[str, Any] | None:
     """The dict that a frame keeps; None if nobody has asked for its locals yet."""
-    seen = _Frame.from_address(id(frame))
+    fields = _Frame.from_address(id(frame))
     try:
         # No other thread runs between these three: none is a call, and only after calls may another one take over.
-        return seen.running.contents.locals  # type: ignore[no-any-return]
+        return fields.running.contents.locals  # type: ignore[no-any-return]
     except ValueError:  # a null pointer
         return None
 

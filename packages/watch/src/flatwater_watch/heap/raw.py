@@ -97,8 +97,8 @@ def c_attribute(obj: object, name: str) -> Any:  # noqa: ANN401
 
 def instance_dict(obj: object) -> dict[Any, Any]:
     """The `__dict__` in which an instance keeps its attributes; empty if it has none."""
-    found = c_attribute(obj, "__dict__")
-    return found if issubclass(type(found), dict) else {}
+    attributes = c_attribute(obj, "__dict__")
+    return attributes if issubclass(type(attributes), dict) else {}
 
 
 def read_stable(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: ANN401
@@ -125,8 +125,8 @@ def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """The entries of a namespace that have text keys."""
     of_class = type(space) is types.MappingProxyType
     items: Iterable[tuple[Any, Any]] = space.items() if of_class else dict.items(space)  # type: ignore[arg-type]
-    held: list[tuple[Any, Any]] = read_stable(list, items)
-    return [(plain_text(key), value) for key, value in held if issubclass(type(key), str)]
+    pairs: list[tuple[Any, Any]] = read_stable(list, items)
+    return [(plain_text(key), value) for key, value in pairs if issubclass(type(key), str)]
 
 
 def size_reader(kind: type) -> Callable[[Any], int]:

@@ -92,26 +92,26 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
 
     A profiler, a tracer or `exec` runs code in a dict that belongs to no module.
     """
-    found: dict[str, dict[str, Any]] = {}
+    spaces: dict[str, dict[str, Any]] = {}
     libraries: set[str] = set()
-    known: set[int] = set()
+    namespace_ids: set[int] = set()
     """Ids of the modules' namespaces."""
-    mixed = {*OURS, *(package.partition(".")[0] for package in roots.packages)}
+    mixed_packages = {*OURS, *(package.partition(".")[0] for package in roots.packages)}
     for name, module in list(sys.modules.items()):
         if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
             continue
         names, top = namespace(module), name.partition(".")[0]
-        if id(names) in known:
+        if id(names) in namespace_ids:
             continue
-        known.add(id(names))
+        namespace_ids.add(id(names))
         if top in libraries:
             continue
         file = names.get("__file__")
         if name == "__main__" or (type(file) is str and is_user_file(file, roots.packages)):
-            found[name] = names
-        elif name == top and file is not None and top not in mixed:
+            spaces[name] = names
+        elif name == top and file is not None and top not in mixed_packages:
             libraries.add(name)  # modules below it are the library's as well
-    return found | _running_globals(roots, found, known)
+    return spaces | _running_globals(roots, spaces, namespace_ids)
 
 
 def _running_globals(roots: Roots, modules: Mapping[str, dict[str, Any]], known: set[int]) -> dict[str, dict[str, Any]]:
@@ -119,17 +119,17 @@ def _running_globals(roots: Roots, modules: Mapping[str, dict[str, Any]], known:
 
     A program that a profiler or tracer runs calls itself `__main__`, which is the tool's module: it takes that name.
     """
-    found: dict[str, dict[str, Any]] = {}
+    spaces: dict[str, dict[str, Any]] = {}
     for frame in _running(roots):
         names, file = frame.f_globals, frame.f_code.co_filename
         if id(names) in known:
             continue
         known.add(id(names))
         name = plain_text(names.get("__name__"), Path(file).stem)
-        if name in found or (name in modules and not _is_tool(modules[name])):
-            name = _unused_name(Path(file).stem, (*found, *modules))
-        found[name] = names
-    return found
+        if name in spaces or (name in modules and not _is_tool(modules[name])):
+            name = _unused_name(Path(file).stem, (*spaces, *modules))
+        spaces[name] = names
+    return spaces
 
 
 def _is_tool(names: Mapping[str, Any]) -> bool:
@@ -170,8 +170,8 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
     yield _coroutine_locals(roots, {id(frame) for frame in frames})
     yield [(f"context variable {variable.name}", value) for variable, value in context_variables()]
     # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
-    others = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
-    yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in others]
+    other_threads = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
+    yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in other_threads]
     yield [*roots.libraries]
     for frame in _stacks(_of_libraries):
         yield _locals(frame, _package(frame))
@@ -184,6 +184,7 @@ def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
 
 
 def _globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The globals of modules, as `module.name` and value, but for special names other than the warning registry."""
     for module, names in modules.items():
         spoken = display_module_name(module, names)
         for name, value in named_entries(names):
@@ -201,19 +202,20 @@ def _stacks(taken: Callable[[str], bool]) -> list[FrameType]:
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))
-    found = [frame for thread in order for frame in _stack(frames[thread], taken)]
+    accepted = [frame for thread in order for frame in _stack(frames[thread], taken)]
     frames.clear()  # this very frame is among them: a cycle, which would keep the program's objects until a collection
-    return found
+    return accepted
 
 
 def _stack(innermost: FrameType, taken: Callable[[str], bool]) -> list[FrameType]:
-    found: list[FrameType] = []
+    """Frames of one stack whose file `taken` accepts, outermost first."""
+    accepted: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None:
         if taken(frame.f_code.co_filename):
-            found.append(frame)
+            accepted.append(frame)
         frame = frame.f_back
-    return found[::-1]
+    return accepted[::-1]
 
 
 def _locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
@@ -237,9 +239,9 @@ def _package(frame: FrameType) -> str:
 
 def is_of_library_call(path: str) -> bool:
     """Whether a path begins at a local variable of a library's function, which exists only during its call."""
-    where, told, _ = path.partition(": ")
-    _, called, place = where.rpartition("() in ")
-    return bool(told and called) and module_namespace(place) is not None
+    where, variable, _ = path.partition(": ")
+    _, function, module = where.rpartition("() in ")
+    return bool(variable and function) and module_namespace(module) is not None
 
 
 def _coroutine_locals(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:
@@ -291,13 +293,13 @@ def lies_in_registry(path: str) -> bool:
 
 def loaded_registries() -> list[tuple[str, Any]]:
     """The registries of those libraries that are loaded."""
-    found = []
-    for module, dotted, label in _KNOWN:
+    registries = []
+    for module, dotted_name, label in _KNOWN:
         space = module_namespace(module)
-        value = None if space is None else _read(space, dotted.split("."))
+        value = None if space is None else _read(space, dotted_name.split("."))
         if value is not None:
-            found.append((label, value))
-    return [*found, (_AT_EXIT, [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001
+            registries.append((label, value))
+    return [*registries, (_AT_EXIT, [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001
 
 
 def _read(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there

@@ -32,16 +32,17 @@ def suspended_frames() -> Iterator[FrameType]:
 
 def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
     """Context variables with their values, of the code that runs now and of each task."""
-    held = (one for task in _tasks() for one in gc.get_referents(task) if type(one) is Context)
-    for context in (copy_context(), *held):
+    contexts = (referent for task in _tasks() for referent in gc.get_referents(task) if type(referent) is Context)
+    for context in (copy_context(), *contexts):
         yield from context.items()
 
 
 def _tasks() -> list[Any]:
+    """The tasks of asyncio and trio that are alive, those of running loops first."""
     space = module_namespace("asyncio.tasks") or {}
-    known = [instance_dict(space[name]).get("data", ()) for name in _SETS if name in space]
-    held = [alive() for tasks in known for alive in read_stable(_first_of, tasks)]
-    tasks = {id(task): task for task in (*_main_tasks(), *held, *_tasks_of_trio()) if task is not None}
+    task_sets = [instance_dict(space[name]).get("data", ()) for name in _SETS if name in space]
+    weak_tasks = [reference() for tasks in task_sets for reference in read_stable(_first_of, tasks)]
+    tasks = {id(task): task for task in (*_main_tasks(), *weak_tasks, *_tasks_of_trio()) if task is not None}
     return list(tasks.values())
 
 
@@ -53,22 +54,22 @@ def _main_tasks() -> list[Any]:
     """The main task of each loop, which is a local variable of asyncio's functions."""
     # First, as a set of tasks has no order, and as a rule the main task's coroutine keeps the others.
     builtin: Any = (module_namespace("_asyncio") or {}).get("Task")
-    found: list[Any] = []
+    tasks: list[Any] = []
     frames = {} if builtin is None else sys._current_frames()  # noqa: SLF001  the documented way to see other threads
     while frames:  # no variable has one of them: this very frame is among them, and would keep itself and its callers
-        found += _tasks_in(frames.popitem()[1], builtin)
-    return found
+        tasks += _tasks_in(frames.popitem()[1], builtin)
+    return tasks
 
 
 def _tasks_in(innermost: FrameType, builtin: type) -> list[Any]:
     """Tasks among the local variables of asyncio's functions, in a stack."""
-    found: list[Any] = []
+    tasks: list[Any] = []
     frame: FrameType | None = innermost
     while frame is not None:
         if plain_text(dict.get(frame.f_globals, "__package__")) == "asyncio":
-            found += [value for value in frame_locals(frame).values() if issubclass(type(value), builtin)]
+            tasks += [value for value in frame_locals(frame).values() if issubclass(type(value), builtin)]
         frame = frame.f_back
-    return found
+    return tasks
 
 
 def _tasks_of_trio() -> list[Any]:
@@ -104,7 +105,7 @@ def _chain(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401
             frame, waiting = waiting.ag_frame, waiting.ag_await
         elif full_name(type(waiting))[1] in _WRAPPERS:
             kinds = (AsyncGeneratorType, CoroutineType, GeneratorType)
-            waiting = next((held for held in gc.get_referents(waiting) if type(held) in kinds), None)
+            waiting = next((referent for referent in gc.get_referents(waiting) if type(referent) in kinds), None)
         else:
             return
         if frame is not None:

@@ -70,8 +70,8 @@ def evenly_spaced_slice(count: int, draw: int) -> slice:
 
 def item_fields(walk: Walk, values: Sequence[Any] | Iterable[Any], count: int) -> dict[str, Any]:
     """Fields of an `OpenedObject` for values that were taken from a container of `count`."""
-    named = [("[*]", value) for value in values]
-    return {"parts": named} if count <= walk.draw else {"drawn": named, "of": count}
+    labelled = [("[*]", value) for value in values]
+    return {"parts": labelled} if count <= walk.draw else {"drawn": labelled, "of": count}
 
 
 def allocated_size(size: int) -> int:

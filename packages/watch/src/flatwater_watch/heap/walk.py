@@ -89,23 +89,23 @@ def estimate(total: float, most: float, taken: int, count: int) -> float:
     if taken < 2:  # noqa: PLR2004  one item stands for itself
         return total
     # The largest item counts once: the first of many views is the one that the base they share is counted with.
-    others = (total - most) / (taken - 1)
-    return total / taken * count if most <= others else most + others * (count - 1)
+    other_mean = (total - most) / (taken - 1)
+    return total / taken * count if most <= other_mean else most + other_mean * (count - 1)
 
 
 def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
     """The record of a child: a new one, or one of those above, as `head.next.next` is on the path `head.next`."""
     key = (name, id(kind))
-    found: PathRecord | None = parent
-    while found is not None:
-        alike = found.key == key and not name.startswith("[") if parent.depth < DEEP else found.key[1] == id(kind)
-        if alike:
+    record: PathRecord | None = parent
+    while record is not None:
+        is_same = record.key == key and not name.startswith("[") if parent.depth < DEEP else record.key[1] == id(kind)
+        if is_same:
             break
-        found = found.parent
-    if found is None:
-        found = parent if parent.depth >= DEEP else PathRecord(parent.path + name, parent, key, parent.depth + 1)
-    parent.children[key] = found
-    return found
+        record = record.parent
+    if record is None:
+        record = parent if parent.depth >= DEEP else PathRecord(parent.path + name, parent, key, parent.depth + 1)
+    parent.children[key] = record
+    return record
 
 
 CHECKED = 8000
@@ -187,8 +187,8 @@ def continue_walk_(walking: HeapWalk, until: float) -> bool:
 def _begin_group_(walking: HeapWalk, group: Iterable[Named]) -> None:
     """Append the roots of a group that no earlier group has reached."""
     seen = walking.walk.seen
-    for path, place in group:
-        obj = strong_object(place)
+    for path, root in group:
+        obj = strong_object(root)
         small = obj is None or (id(type(obj)) in ATOMS and obj.__sizeof__() < LONG_TEXT)
         if not small and id(obj) not in seen:
             seen.add(id(obj))
@@ -198,6 +198,7 @@ def _begin_group_(walking: HeapWalk, group: Iterable[Named]) -> None:
 def _append_(  # noqa: PLR0917  (a row)
     walking: HeapWalk, obj: object, holder: int, record: PathRecord, mark: int, weight: float
 ) -> None:
+    """Append a row to all columns of a walk but `sizes`: the object, its holder's row, its path, mark and weight."""
     walking.objects.append(obj)
     walking.holders.append(holder)
     walking.places.append(record)
@@ -209,23 +210,23 @@ def _open_(walking: HeapWalk, until: float) -> bool:
     """Open the objects that wait, until the time is over; return whether all are open."""
     walk, objects, sizes = walking.walk, walking.objects, walking.sizes
     while len(sizes) < len(objects):
-        for at in range(len(sizes), min(len(sizes) + BETWEEN_CLOCKS, len(objects))):
+        for row in range(len(sizes), min(len(sizes) + BETWEEN_CLOCKS, len(objects))):
             if walk.visited >= walk.most:
                 walking.truncated = True
                 return True
-            obj = objects[at]
+            obj = objects[row]
             if type(obj) is OwnWeakref:
                 obj = obj()
             inside = look_object(obj, walk)
             sizes.append(allocated_size(inside.size))
             if inside is not OPAQUE:
                 walk.visited += 1
-                _enter_(walking, at, obj, inside)
+                _enter_(walking, row, obj, inside)
                 if inside.parts:
-                    _offer_(walking, at, inside.parts)
+                    _offer_(walking, row, inside.parts)
                 if inside.drawn:
-                    walking.samples[at] = ItemSample(len(inside.drawn) // inside.each, inside.of)
-                    _offer_drawn_(walking, at, inside.drawn)
+                    walking.samples[row] = ItemSample(len(inside.drawn) // inside.each, inside.of)
+                    _offer_drawn_(walking, row, inside.drawn)
         if thread_seconds() >= until:
             return len(sizes) == len(objects)
     return True
@@ -238,10 +239,10 @@ def _enter_(walking: HeapWalk, at: int, obj: Any, inside: OpenedObject) -> None:
     if walking.marks[at] & FOLDED:
         record.chain += weight
         return
-    gone = record.longest is None or strong_object(record.longest) is None
-    if gone:
+    is_new = record.longest is None or strong_object(record.longest) is None
+    if is_new:
         record.step = walking.step
-    if gone or inside.length > record.most:
+    if is_new or inside.length > record.most:
         record.longest, record.most = obj, inside.length
         walking.entered[path] = record
         record.kind, record.capacity = _kind(record, inside), inside.capacity
@@ -260,9 +261,9 @@ def _offer_(walking: HeapWalk, at: int, parts: Iterable[Named]) -> None:
     above, weight, size = walking.places[at], walking.weights[at], 0
     for name, obj in parts:
         kind = type(obj)
-        own = _unseen_(walking.walk, obj, kind)
-        if own >= 0:
-            size += own
+        atom_bytes = _unseen_(walking.walk, obj, kind)
+        if atom_bytes >= 0:
+            size += atom_bytes
         elif kind is Graph:
             record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
             walking.late.append((obj, at, record, FOLDED * (record.depth <= above.depth), weight))
@@ -278,10 +279,10 @@ def _offer_drawn_(walking: HeapWalk, at: int, drawn: Sequence[Named]) -> None:
     weight = walking.weights[at] * sample.of / sample.taken
     for name, obj in drawn:
         kind = type(obj)
-        own = _unseen_(walking.walk, obj, kind)
-        if own > 0:
-            sample.add(own)
-        elif own < 0:
+        atom_bytes = _unseen_(walking.walk, obj, kind)
+        if atom_bytes > 0:
+            sample.add(atom_bytes)
+        elif atom_bytes < 0:
             record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
             _append_(walking, obj, at, record, DRAWN | FOLDED * (record.depth <= above.depth), weight)
 
@@ -318,17 +319,17 @@ def strong_object(place: Any) -> Any:  # noqa: ANN401
 
 def release_objects_(walking: HeapWalk) -> None:
     """Release objects at the end of a slice, so that the program can free them before the next one."""
-    objects, opened = walking.objects, len(walking.sizes)
-    objects[walking.rested : opened] = [None] * (opened - walking.rested)
-    for at in range(max(opened, walking.queued), len(objects)):
-        if _is_data(walking, type(objects[at])):
-            objects[at] = OwnWeakref(objects[at])
+    objects, opened_rows = walking.objects, len(walking.sizes)
+    objects[walking.rested : opened_rows] = [None] * (opened_rows - walking.rested)
+    for row in range(max(opened_rows, walking.queued), len(objects)):
+        if _is_data(walking, type(objects[row])):
+            objects[row] = OwnWeakref(objects[row])
     # The count is read by C code under `map`: a loop variable would be one more reference.
-    first = walking.checked if opened <= walking.checked < len(objects) else opened
-    for at, count in enumerate(map(sys.getrefcount, islice(objects, first, first + CHECKED)), first):
-        if count <= _SOLE and not _is_ours(objects[at]):
-            objects[at] = None
-    walking.rested, walking.queued, walking.checked = opened, len(objects), first + CHECKED
+    begin = walking.checked if opened_rows <= walking.checked < len(objects) else opened_rows
+    for row, count in enumerate(map(sys.getrefcount, islice(objects, begin, begin + CHECKED)), begin):
+        if count <= _SOLE and not _is_ours(objects[row]):
+            objects[row] = None
+    walking.rested, walking.queued, walking.checked = opened_rows, len(objects), begin + CHECKED
     _lighten_(walking)
     walking.groups = deque([(root[0], _lighter(walking, root[1])) for root in group] for group in walking.groups)
     # Nodes of graphs keep what backward needs. Their ids may be used again now: that counts 200 bytes twice.
@@ -339,11 +340,11 @@ def release_objects_(walking: HeapWalk) -> None:
 def _lighten_(walking: HeapWalk) -> None:
     """Hold the longest containers of new paths, and of some older ones in turn, weakly or not at all."""
     records = list(walking.records.values())
-    first = walking.lightened if walking.lightened < len(records) else 0
-    walking.lightened = first + CHECKED
-    asked = dict.fromkeys((*walking.entered.values(), *records[first : walking.lightened]))
+    begin = walking.lightened if walking.lightened < len(records) else 0
+    walking.lightened = begin + CHECKED
+    due_records = dict.fromkeys((*walking.entered.values(), *records[begin : walking.lightened]))
     walking.entered.clear()
-    for record in asked:
+    for record in due_records:
         record.longest = _lighter(walking, record.longest)
 
 

@@ -44,6 +44,7 @@ class Bounds:
         return bool(low and high)  # NaN is below nothing and above nothing, and the ends are finite
 
     def __str__(self) -> str:
+        """The bounds in words: `0 to 1 or auto`, or `above 0 and at most 1`."""
         if not self.above and not self.below:
             return " or ".join((f"{_end(self.low)} to {_end(self.high)}", *self.words))
         return (
@@ -75,12 +76,12 @@ def check_fields(instance: Any, table: str) -> None:  # noqa: ANN401  (any datac
 
 def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
     """Check values from which a class is about to be made against the bounds of its fields."""
-    declared = bounds_of(cls)
+    bounds = bounds_of(cls)
     for name, value in values.items():
         path = f"{table}.{name}" if table else name
-        if name in declared:
+        if name in bounds:
             for where, number in _numbers(path, value):
-                require(declared[name].allow(number), where, number, str(declared[name]))
+                require(bounds[name].allow(number), where, number, str(bounds[name]))
         for where, text in _numbers(path, value):
             if isinstance(text, str | Path):
                 require(_can_be_kept(str(text)), where, text, "text in UTF-8, without the NUL character")
@@ -89,27 +90,28 @@ def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
 @cache
 def bounds_of(cls: type) -> Mapping[str, Bounds]:
     """The bounds of a dataclass's fields, by name; fields without bounds are left out."""
-    found = ((f.name, declared_extras(f.type, Bounds)) for f in fields(cls))
-    return {name: bounds[0] for name, bounds in found if bounds}
+    extras = ((f.name, declared_extras(f.type, Bounds)) for f in fields(cls))
+    return {name: bounds[0] for name, bounds in extras if bounds}
 
 
 def declared_extras(annotation: Any, kind: type[E]) -> list[E]:  # noqa: ANN401  (any annotation)
     """The extras of one type in an `Annotated`, at any depth, the outermost first."""
     beside = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
-    own = [extra for extra in beside if isinstance(extra, kind)]
-    return own + [extra for part in get_args(annotation) for extra in declared_extras(part, kind)]
+    own_extras = [extra for extra in beside if isinstance(extra, kind)]
+    return own_extras + [extra for part in get_args(annotation) for extra in declared_extras(part, kind)]
 
 
 def _numbers(path: str, value: object) -> Iterator[tuple[str, object]]:
     """The value with its path, or each item of a tuple; nothing for None."""
     if isinstance(value, tuple):
-        for at, item in enumerate(value):
-            yield from _numbers(f"{path}[{at}]", item)
+        for index, item in enumerate(value):
+            yield from _numbers(f"{path}[{index}]", item)
     elif value is not None:
         yield path, value
 
 
 def _can_be_kept(text: str) -> bool:
+    """Whether a text can be written to a file and given to the system: it is UTF-8, without the NUL character."""
     try:
         text.encode()
     except UnicodeEncodeError:  # bytes of a command line that are no UTF-8

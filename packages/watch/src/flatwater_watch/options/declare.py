@@ -41,33 +41,34 @@ def config(
 
 def removed_settings(cls: type[Any]) -> Mapping[str, str]:
     """The settings of earlier versions of a configuration's class, each with what to change."""
-    found: Mapping[str, str] = cls.__removed__
-    return found
+    removed: Mapping[str, str] = cls.__removed__
+    return removed
 
 
 def variant_class(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
     """The class to build from values: one with `__variant__` may have more settings for some of them."""
     has_some = any("__variant__" in vars(each) for each in cls.__mro__)
-    found: type[Any] = cls.__variant__(given) if has_some else cls
-    return found
+    variant: type[Any] = cls.__variant__(given) if has_some else cls
+    return variant
 
 
 def absent_settings(cls: type[Any]) -> Mapping[str, str]:
     """Settings that users may expect in a configuration's class, and the reason why it has none."""
-    known = {each.name for each in fields(cls)}
-    found: Mapping[str, str] = next((vars(each)["absent"] for each in cls.__mro__ if "absent" in vars(each)), {})
-    return {name: reason for name, reason in found.items() if name not in known}
+    field_names = {each.name for each in fields(cls)}
+    reasons: Mapping[str, str] = next((vars(each)["absent"] for each in cls.__mro__ if "absent" in vars(each)), {})
+    return {name: reason for name, reason in reasons.items() if name not in field_names}
 
 
 def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
-    together: Callable[[object], None] | None = next(
+    """Make a class a frozen dataclass; each value that is built is checked, its fields first, then its own rules."""
+    whole_check: Callable[[object], None] | None = next(
         (vars(each)["__post_init__"] for each in cls.__mro__ if "__post_init__" in vars(each)), None
     )
 
     def check(self: object) -> None:
         check_fields(self, table)
-        if together is not None:
-            together(self)
+        if whole_check is not None:
+            whole_check(self)
 
     cls.__post_init__ = check
     cls.__removed__ = removed
@@ -77,13 +78,14 @@ def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> ty
 @cache
 def field_docs(cls: type) -> dict[str, str]:
     """The docstrings of fields by name, inherited fields included; fields without one are left out."""
-    documented: dict[str, str] = {}
-    for declaring in reversed(cls.__mro__[:-1]):
-        documented |= _own_docs(declaring)
-    return documented
+    docs: dict[str, str] = {}
+    for owner in reversed(cls.__mro__[:-1]):
+        docs |= _own_docs(owner)
+    return docs
 
 
 def _own_docs(cls: type) -> dict[str, str]:
+    """Docstrings of the fields that a class itself declares, from its source; empty if there is no source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     except OSError:  # a class made in an interactive session has no source
@@ -91,12 +93,12 @@ def _own_docs(cls: type) -> dict[str, str]:
     body = tree.body[0]
     if not isinstance(body, ast.ClassDef):
         return {}
-    documented = {}
-    for declared, sentence in zip(body.body, body.body[1:], strict=False):
-        match declared, sentence:
+    docs = {}
+    for statement, sentence in zip(body.body, body.body[1:], strict=False):
+        match statement, sentence:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                documented[name] = inspect.cleandoc(text)
-    return documented
+                docs[name] = inspect.cleandoc(text)
+    return docs
 
 
 def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401  (any settings)
@@ -110,10 +112,10 @@ def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401
     Raises:
         ConfigError: a setting differs; the message names the first.
     """
-    untouched = type(config)()  # settings have defaults
+    defaults = type(config)()  # settings have defaults
     for f in fields(config):
-        given, default = getattr(config, f.name), getattr(untouched, f.name)
-        if given != default:
+        value, default = getattr(config, f.name), getattr(defaults, f.name)
+        if value != default:
             raise ConfigError(
-                f"{table}.{f.name} = {short_repr(given)}: must be left at its default ({short_repr(default)}) {because}"
+                f"{table}.{f.name} = {short_repr(value)}: must be left at its default ({short_repr(default)}) {because}"
             )

@@ -60,7 +60,7 @@ def read_options(
         contextlib.redirect_stderr(PrintableStream(error_stream())),
         _terminal_of_tyro(),
     ):  # tyro repeats words that it does not know
-        read = tyro.cli(
+        parsed = tyro.cli(
             interface,
             prog=program,
             args=options,
@@ -69,8 +69,8 @@ def read_options(
             registry=_registry(interface, later),
             default=tyro.MISSING_NONPROP if default is None else default,
         )
-    check_values(type(read), vars(read), "")
-    return read
+    check_values(type(parsed), vars(parsed), "")
+    return parsed
 
 
 @contextlib.contextmanager
@@ -95,15 +95,16 @@ def _wrap_paragraphs(text: str) -> str:
     """Paragraphs wrapped to the terminal, up to `WIDTH` columns; tyro wraps everything else itself."""
     width = min(shutil.get_terminal_size().columns, WIDTH)
     # tyro joins lines again, but not those that begin with a space.
-    shown = ""
+    wrapped = ""
     for part in text.split("\n\n"):
         lead = "  " if part.startswith("$ ") else ""  # a command to copy
-        gap = ("\n" if lead else "\n\n") if shown else ""
-        shown += gap + textwrap.fill(part, width, initial_indent=lead, subsequent_indent=f"{lead}  ")
-    return shown
+        gap = ("\n" if lead else "\n\n") if wrapped else ""
+        wrapped += gap + textwrap.fill(part, width, initial_indent=lead, subsequent_indent=f"{lead}  ")
+    return wrapped
 
 
 def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:
+    """The rules by which tyro reads our types; `later`: fields of the command's class that come last in the help."""
     registry = ConstructorRegistry()
     registry.struct_rule(lambda info: _dataclass_spec(info, later if info.type is interface else ()))
     registry.primitive_rule(_number)
@@ -119,7 +120,7 @@ def _dataclass_spec(info: StructTypeInfo, later: Collection[str]) -> StructConst
         return None
     docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
     plain = get_type_hints(info.type)
-    found = []
+    specs = []
     for f in sorted(fields(info.type), key=lambda field: field.name in later):
         default = _default(f, info.type, info.default)
         # The sentences of a field that may be left out say what that means; "(default: None)" would not.
@@ -131,11 +132,12 @@ def _dataclass_spec(info: StructTypeInfo, later: Collection[str]) -> StructConst
         if default is None or default == ():
             kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
         help_text = " ".join(docs.get(f.name, "").split()) or None  # None stands for a group's own docstring
-        found.append(StructFieldSpec(name=f.name, type=kind, default=default, helptext=help_text))
-    return StructConstructorSpec(instantiate=info.type, fields=tuple(found))
+        specs.append(StructFieldSpec(name=f.name, type=kind, default=default, helptext=help_text))
+    return StructConstructorSpec(instantiate=info.type, fields=tuple(specs))
 
 
 def _default(declared: Field[Any], declared_in: type, instance: object) -> object:
+    """The default of a field: that of an instance, if there is one, else that of the class, else tyro's MISSING."""
     if isinstance(instance, declared_in):
         return getattr(instance, declared.name)
     if declared.default is not MISSING:
@@ -156,8 +158,8 @@ def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 def _parse_number(kind: type[int] | type[float], word: str) -> float:
     try:
         return kind(word)
-    except ValueError as wrong:
-        raise ValueError(f"{short_repr(word)} is not {_NUMBERS[kind]}") from wrong
+    except ValueError as error:
+        raise ValueError(f"{short_repr(word)} is not {_NUMBERS[kind]}") from error
 
 
 def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
@@ -189,6 +191,7 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 
 def _primitive(metavar: str, parse: Callable[[str], object]) -> PrimitiveConstructorSpec[Any]:
+    """How tyro reads a value of one word, and shows it in the help as `metavar`."""
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,

@@ -26,17 +26,21 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
     hints = get_type_hints(interface)
     kinds = {f"--{each.name}": hints[each.name] for each in fields(interface) if not each.metadata}  # type: ignore[arg-type]
     try:
-        read = dict(_read(kinds, iter(options)))
+        values = dict(_read(kinds, iter(options)))
     except (KeyError, ValueError, StopIteration, RuntimeError):
         return None
-    if len(read) < sum(word.startswith("--") for word in options):  # an option is given twice
+    if len(values) < sum(word.startswith("--") for word in options):  # an option is given twice
         return None
-    made = interface(**read)
-    check_values(interface, vars(made), "")
-    return made
+    instance = interface(**values)
+    check_values(interface, vars(instance), "")
+    return instance
 
 
 def _read(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the options as pairs of field and value.
+
+    An option that is not plain raises KeyError or ValueError; a missing word, RuntimeError.
+    """
     for word in words:
         name, equals, value = word.partition("=")
         name = f"--{name[2:].replace('-', '_')}"
@@ -50,11 +54,21 @@ def _read(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, An
 
 
 def _value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401  (a type, and a value of it)
+    """The value of a word for a field's type.
+
+    Args:
+        kind: type of the field.
+        word: the word.
+        joined: whether it was joined by `=`: only then it may begin with a hyphen.
+
+    Raises:
+        ValueError: the word is not plain, and tyro must read it.
+    """
     if not joined and word.startswith("-") and word != "-":
         raise ValueError(word)
-    others = [each for each in get_args(kind) if each is not NoneType] if get_origin(kind) is not Literal else []
-    if len(others) == 1:
-        return None if word == "None" else _value(others[0], word, joined=joined)
+    alternatives = [each for each in get_args(kind) if each is not NoneType] if get_origin(kind) is not Literal else []
+    if len(alternatives) == 1:
+        return None if word == "None" else _value(alternatives[0], word, joined=joined)
     if get_origin(kind) is Literal:
         return get_args(kind)[get_args(kind).index(word)]
     if kind is Path and "://" in word:

@@ -135,8 +135,8 @@ def finding_cards(found: Iterable[tuple[Finding, str]]) -> Cards:
     Args:
         found: findings, each with a remark on when it was found, which may be empty.
     """
-    grave = sorted(found, key=lambda each: (not is_grave(each[0]), -each[0].bytes_per_step))
-    return Cards([_card(finding, since) for finding, since in grave])
+    ranked = sorted(found, key=lambda each: (not is_grave(each[0]), -each[0].bytes_per_step))
+    return Cards([_card(finding, since) for finding, since in ranked])
 
 
 def is_grave(finding: Finding) -> bool:
@@ -145,13 +145,14 @@ def is_grave(finding: Finding) -> bool:
 
 
 def _card(finding: Finding, since: str) -> Card:
+    """The card of a finding; facts without a text are left out. `since` says when it was found, and may be empty."""
     low, high = (short_bytes(bound) for bound in finding.interval)
     share = f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}"
-    what = [finding.what, *([share] if finding.verdict != "slowdown" else [])]
+    remarks = [finding.what, *([share] if finding.verdict != "slowdown" else [])]
     facts: list[tuple[str, Text]] = [
         ("held by", [*_chain(finding.holders)]),
         ("made at", "" if finding.made_at is None else Piece(str(finding.made_at))),
-        ("what", "; ".join(part for part in what if part and part != headline(finding))),
+        ("what", "; ".join(part for part in remarks if part and part != headline(finding))),
         ("until", finding.until()),
         ("note", finding.redundancy or ""),
     ]
@@ -159,15 +160,15 @@ def _card(finding: Finding, since: str) -> Card:
         verdict=finding.verdict,
         grave=is_grave(finding),
         headline=headline(finding),
-        facts=[(name, said) for name, said in facts if said],
+        facts=[(name, text) for name, text in facts if text],
         # Text between two backticks of an advice is code: the odd parts of the split.
-        advice=[Piece(part) if at % 2 else part for at, part in enumerate((finding.advice or "").split("`")) if part],
+        advice=[Piece(part) if i % 2 else part for i, part in enumerate((finding.advice or "").split("`")) if part],
         since=since,
     )
 
 
 def _chain(holders: Sequence[str]) -> Iterator[str | Piece]:
-    for at, holder in enumerate(holders):
-        if at:
+    for i, holder in enumerate(holders):
+        if i:
             yield " → "
         yield Piece(holder)

@@ -161,10 +161,10 @@ class Grid:
     @property
     def legend(self) -> dict[str, Mark]:
         """The names of marks, each with the first mark of that name."""
-        found: dict[str, Mark] = {}
+        marks: dict[str, Mark] = {}
         for mark in (mark for chart in self.charts for mark in chart.marks):
-            found.setdefault(mark.name, mark)
-        return found
+            marks.setdefault(mark.name, mark)
+        return marks
 
 
 Picture = Sequence[Sequence[Chart | Grid]]
@@ -195,8 +195,8 @@ def finite_or_none(values: Iterable[float | None]) -> list[float | None]:
 
 def byte_unit(values: Iterable[float]) -> tuple[str, int]:
     """The largest unit in which the largest value is at least 1, with its bytes."""
-    most = max((abs(value) for value in values), default=0)
-    return next((found for found in UNITS if most >= found[1]), UNITS[-1])
+    largest = max((abs(value) for value in values), default=0)
+    return next((unit for unit in UNITS if largest >= unit[1]), UNITS[-1])
 
 
 def largest_values(values: dict[str, float], most: int, names: str) -> tuple[list[tuple[str, float]], str]:
@@ -207,6 +207,6 @@ def largest_values(values: dict[str, float], most: int, names: str) -> tuple[lis
         most: maximum number of values.
         names: noun for the values, in the plural.
     """
-    shown = sorted(values.items(), key=lambda item: item[1])[-most:]
-    rest = len(values) - len(shown)
-    return shown, f" The other {rest} {names} have less each." if rest else ""
+    largest = sorted(values.items(), key=lambda item: item[1])[-most:]
+    other_count = len(values) - len(largest)
+    return largest, f" The other {other_count} {names} have less each." if other_count else ""

@@ -64,6 +64,7 @@ def fragment(block: Block) -> str:
 
 @cache
 def _templates() -> Environment:
+    """The templates of pages, which escape every text and refuse a name that is not defined."""
     return Environment(
         loader=PackageLoader("flatwater_watch.pages"),
         autoescape=True,

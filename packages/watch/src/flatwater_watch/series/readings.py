@@ -121,13 +121,13 @@ class ReadingHistory:
     @property
     def largest_fall(self) -> float:
         """The most unaccounted bytes that were freed between two readings."""
-        return max((one - two for one, two in pairwise(self.unaccounted.values)), default=0.0)
+        return max((earlier - later for earlier, later in pairwise(self.unaccounted.values)), default=0.0)
 
     def has_fallen(self, since: int, least: float) -> bool:
         """Whether at least so many unaccounted bytes were freed between two readings since a step."""
         series = self.unaccounted
-        first = bisect_left(series.steps, since)
-        return any(one - two >= least for one, two in pairwise(series.values[first:]))
+        begin = bisect_left(series.steps, since)
+        return any(earlier - later >= least for earlier, later in pairwise(series.values[begin:]))
 
     def growth(self, reading: Reading, unit: str) -> Growth:
         """Growth of the whole process as of a reading."""
@@ -138,7 +138,7 @@ def recent_slope(series: Series) -> Slope:
     """The robust slope over the recent half of a long series, or over all of a short one."""
     if len(series.steps) <= 1:
         return Slope(0.0, 0.0, 0.0)
-    first = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.unheld))
+    begin = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.unheld))
     return robust_slope(
-        thin_evenly(series.steps[first:], DRIFT.judged), thin_evenly(series.values[first:], DRIFT.judged)
+        thin_evenly(series.steps[begin:], DRIFT.judged), thin_evenly(series.values[begin:], DRIFT.judged)
     )

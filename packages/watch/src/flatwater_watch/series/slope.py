@@ -70,9 +70,9 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
     ties = sum(_ties(k) for series in (steps, values) for k in _tie_counts(series))
     deviation = sqrt(max(0, _ties(n) - ties) / 18)
     reach = normal_deviations(confidence) * deviation
-    first = max(0, round((len(slopes) - reach) / 2) - 1)
-    last = min(len(slopes) - 1, round((len(slopes) + reach) / 2))
-    return Slope(median(slopes), slopes[first], slopes[last], steps[-1] - steps[0])
+    low_rank = max(0, round((len(slopes) - reach) / 2) - 1)
+    high_rank = min(len(slopes) - 1, round((len(slopes) + reach) / 2))
+    return Slope(median(slopes), slopes[low_rank], slopes[high_rank], steps[-1] - steps[0])
 
 
 def drift_slope(
@@ -99,10 +99,10 @@ def drift_slope(
     if len(steps) < fewest:
         return None
     half = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
-    found = _straight(steps[half:], values[half:], least, confidence)
+    slope = _straight(steps[half:], values[half:], least, confidence)
     late = len(steps) - max(DRIFT.late, fewest)
-    if found is not None or late <= half:
-        return found
+    if slope is not None or late <= half:
+        return slope
     # A late rise must stand out from all of the recent half: twelve points of mere noise often make a line.
     noise = DRIFT.stands_out * median(median_residuals(values[half:]))
     return _straight(steps[late:], values[late:], max(least, noise), confidence)
@@ -136,19 +136,19 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
     """
     if len(values) < FILLING.points or values[-1] - min(values) < 2 * least:  # the cheap condition first
         return None
-    fell = max((at for at in range(1, len(values)) if values[at] < values[at - 1]), default=0)
-    rises = [at for at in range(fell + 1, len(values)) if values[at] > values[at - 1]]
+    fell = max((i for i in range(1, len(values)) if values[i] < values[i - 1]), default=0)
+    rises = [i for i in range(fell + 1, len(values)) if values[i] > values[i - 1]]
     if len(rises) < 2 * FILLING.rises or len(values) - rises[0] < FILLING.points - 1:
         return None
-    first = rises[0] - 1
-    early = [at for at in rises if steps[at] <= (steps[first] + now) / 2]
+    begin = rises[0] - 1
+    early = [i for i in rises if steps[i] <= (steps[begin] + now) / 2]
     if min(len(early), len(rises) - len(early)) < FILLING.rises:
         return None
-    rise, half, span = values[-1] - values[first], values[early[-1]] - values[first], now - steps[first]
-    longest = max(steps[two] - steps[one] for one, two in pairwise([first, *rises]))
+    rise, half, span = values[-1] - values[begin], values[early[-1]] - values[begin], now - steps[begin]
+    longest = max(steps[later] - steps[earlier] for earlier, later in pairwise([begin, *rises]))
     if rise < 2 * least or rise - half < FILLING.fading * half or now - steps[rises[-1]] > FILLING.landing * longest:
         return None
-    stair = max(values[at] - values[at - 1] for at in rises)
+    stair = max(values[i] - values[i - 1] for i in rises)
     return Slope(rise / span, (rise - stair) / span, (rise + stair) / span, span)
 
 
@@ -158,14 +158,14 @@ def stair_points(steps: Sequence[float], values: Sequence[float], least: float) 
     Memory that grows once an epoch, and is read at every update, rises in stairs: most neighbours are equal, and the
     slopes between them say nothing. One point for each stair makes a line again.
     """
-    kept = [0] if values else []
-    for at in range(1, len(values)):
-        if abs(values[at] - values[kept[-1]]) >= DRIFT.stair * least:
-            kept.append(at)
-    longest = max((steps[later] - steps[earlier] for earlier, later in pairwise(kept)), default=0)
-    if kept and steps[-1] - steps[kept[-1]] > longest:
-        kept.append(len(values) - 1)
-    return [steps[at] for at in kept], [values[at] for at in kept]
+    points = [0] if values else []
+    for i in range(1, len(values)):
+        if abs(values[i] - values[points[-1]]) >= DRIFT.stair * least:
+            points.append(i)
+    longest = max((steps[later] - steps[earlier] for earlier, later in pairwise(points)), default=0)
+    if points and steps[-1] - steps[points[-1]] > longest:
+        points.append(len(values) - 1)
+    return [steps[i] for i in points], [values[i] for i in points]
 
 
 def rising_lately(values: Sequence[float], least: float) -> bool:
@@ -177,11 +177,11 @@ def rising_lately(values: Sequence[float], least: float) -> bool:
     if n < DRIFT.fewest:
         return False
     parts = [values[-DRIFT.fewest :]] + ([thin_evenly(values[n // 2 :], DRIFT.fewest)] if n > 2 * DRIFT.fewest else [])
-    rising = [part for part in parts if part[-1] - part[0] >= least / 2 and _is_rising(part)]
-    if not rising:
+    rising_parts = [part for part in parts if part[-1] - part[0] >= least / 2 and _is_rising(part)]
+    if not rising_parts:
         return False
-    usual = median(abs(later - earlier) for earlier, later in pairwise(values))
-    return any(part[-1] - part[0] >= DRIFT.noise * usual for part in rising)
+    usual_difference = median(abs(later - earlier) for earlier, later in pairwise(values))
+    return any(part[-1] - part[0] >= DRIFT.noise * usual_difference for part in rising_parts)
 
 
 def thin_evenly(series: Sequence[float], most: int = POINTS) -> Sequence[float]:
@@ -199,8 +199,8 @@ def _is_rising(values: Sequence[float]) -> bool:
 def most_rise(levels: Sequence[float]) -> bool:
     """Whether most of the differences of five successive levels take part in their rise."""
     mean = (levels[-1] - levels[0]) / (len(levels) - 1)
-    rising = sum(later - earlier >= DRIFT.takes_part * mean for earlier, later in pairwise(levels))
-    return mean > 0 and rising >= DRIFT.blocks_rising
+    rising_count = sum(later - earlier >= DRIFT.takes_part * mean for earlier, later in pairwise(levels))
+    return mean > 0 and rising_count >= DRIFT.blocks_rising
 
 
 def line_residuals(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
@@ -223,9 +223,9 @@ def _rises_throughout(values: Sequence[float], least: float) -> bool:
 
 def _steady(steps: Sequence[float], values: Sequence[float]) -> bool:
     middle = len(steps) // 2
-    first = robust_slope(steps[: middle + 1], values[: middle + 1])
-    second = robust_slope(steps[middle:], values[middle:])
-    return second.per_step >= DRIFT.steady * first.per_step
+    early = robust_slope(steps[: middle + 1], values[: middle + 1])
+    late = robust_slope(steps[middle:], values[middle:])
+    return late.per_step >= DRIFT.steady * early.per_step
 
 
 def _ties(k: int) -> int:

@@ -44,13 +44,14 @@ def find_slowdown(costs: Series) -> Slowdown | None:
         return None
     middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
     windows = [
-        first for first in (max(1, len(steps) // SLOWER.beginning), middle) if len(steps) - first >= SLOWER.fewest
+        begin for begin in (max(1, len(steps) // SLOWER.beginning), middle) if len(steps) - begin >= SLOWER.fewest
     ]
-    found = (_within(steps[first:], values[first:]) for first in windows)
-    return next((slower for slower in found if slower is not None), None)
+    rises = (_within(steps[begin:], values[begin:]) for begin in windows)
+    return next((slower for slower in rises if slower is not None), None)
 
 
 def _within(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
+    """The rise of a step's cost over these readings, if it is large, goes on, and is no single jump; else None."""
     means = _stretches(steps, costs)
     early, late = means[DRIFT.blocks // 2] - means[0], means[-1] - means[DRIFT.blocks // 2]
     if means[-1] < (1 + SLOWER.rise) * means[0] or late < SLOWER.still * early or not most_rise(means):
@@ -61,7 +62,7 @@ def _within(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
     if slope.low <= 0 or slope.per_step * slope.span < DRIFT.stands_out * median(beside):
         return None
     # A line must fit about as well as the best single jump: another program's start makes a jump.
-    jumps = (sum(median_residuals(costs[:at])) + sum(median_residuals(costs[at:])) for at in range(2, len(costs) - 1))
+    jumps = (sum(median_residuals(costs[:i])) + sum(median_residuals(costs[i:])) for i in range(2, len(costs) - 1))
     return Slowdown(means[0], means[-1]) if sum(beside) <= SLOWER.as_good * min(jumps) else None
 
 
@@ -73,8 +74,8 @@ def _stretches(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
     ]
 
     def until(step: float) -> float:
-        at = max(1, bisect_left(steps, step))
-        return spent[at] - costs[at] * (steps[at] - step)  # a cost is the mean since the reading before
+        index = max(1, bisect_left(steps, step))
+        return spent[index] - costs[index] * (steps[index] - step)  # a cost is the mean since the reading before
 
     length = (steps[-1] - steps[0]) / DRIFT.blocks
     sums = [until(steps[0] + i * length) for i in range(DRIFT.blocks)] + [spent[-1]]
