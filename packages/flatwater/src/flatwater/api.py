@@ -292,10 +292,12 @@ def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[st
     """Return both tables as one; a setting of `above` wins."""
     merged = dict(below)
     for name, value in above.items():
-        inside = merged.get(name, {})
-        plain = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+        old_value = merged.get(name, {})
+        new_value = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
         merged[name] = (
-            _merge_tables(inside, value) if isinstance(value, Mapping) and isinstance(inside, Mapping) else plain
+            _merge_tables(old_value, value)
+            if isinstance(value, Mapping) and isinstance(old_value, Mapping)
+            else new_value
         )
     # None stands for left out: the default, or the file's value.
     return {name: value for name, value in merged.items() if value is not None}

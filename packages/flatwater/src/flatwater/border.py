@@ -68,8 +68,8 @@ class Border:
             passing: errors that the caller tells in its own words.
         """
         self._what, self._owner, self._method = what, owner, method
-        called = method or dotted_name(owner).rpartition(":")[2]
-        self._call, self._wanted, self._passing = call or f"{called}()", wanted, passing
+        callee = method or dotted_name(owner).rpartition(":")[2]
+        self._call, self._wanted, self._passing = call or f"{callee}()", wanted, passing
 
     def __enter__(self) -> None:
         """Do nothing: a border needs no preparation."""
@@ -102,8 +102,8 @@ def _passes_border(fault: BaseException) -> bool:
         return True
     # Asked now and not kept: the program may have set another handler since.
     handler = signal.getsignal(signal.SIGINT)
-    ours = inspect.isroutine(handler) and is_flatwater_module(str(handler.__module__))
-    return isinstance(fault, KeyboardInterrupt) and not ours
+    is_own_handler = inspect.isroutine(handler) and is_flatwater_module(str(handler.__module__))
+    return isinstance(fault, KeyboardInterrupt) and not is_own_handler
 
 
 def own_place(fault: BaseException) -> CodeLine | None:

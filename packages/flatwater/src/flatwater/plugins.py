@@ -48,9 +48,9 @@ class Group:
         if not isinstance(name, str) or not re.match(self.name, name):
             raise ValueError(f"{short_repr(name)}: expected a name of letters, digits, '-', '_' and '.'")
         texts: Any = (row,) if len(self.row) == 1 else row
-        fits = isinstance(texts, tuple | list) and len(texts) == len(self.row)
-        fits = fits and all(isinstance(text, str) for text in texts)
-        if not fits or not all(map(re.match, self.row, texts)):
+        is_row = isinstance(texts, tuple | list) and len(texts) == len(self.row)
+        is_row = is_row and all(isinstance(text, str) for text in texts)
+        if not is_row or not all(map(re.match, self.row, texts)):
             raise ValueError(f"{short_repr(name)}: expected {self.said}, got {short_repr(row)}")
 
 
@@ -131,8 +131,8 @@ def installed_entries() -> dict[str, "list[EntryPoint]"]:
     """Return the entry points of all packages by group, found at once: a search reads every package's metadata."""
     from importlib.metadata import entry_points  # noqa: PLC0415  (0.03 CPU s, which a command that ships need not pay)
 
-    every = entry_points()
-    return {group: list(every.select(group=f"flatwater.{group}")) for group in GROUPS}
+    all_entries = entry_points()
+    return {group: list(all_entries.select(group=f"flatwater.{group}")) for group in GROUPS}
 
 
 def group_rows(group: str) -> Mapping[str, Any]:

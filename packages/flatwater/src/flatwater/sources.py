@@ -32,19 +32,19 @@ def module_specs(module: str) -> list[ModuleSpec]:
     `named_imports.import_named`.
     """
     specs: list[ModuleSpec] = []
-    inside: Sequence[str] | None = None
+    search_path: Sequence[str] | None = None
     parts = module.split(".")
     if not all(name_part.isidentifier() for name_part in parts):  # finders expect names
         return []
     for depth in range(1, len(parts) + 1):
-        spec = _spec(".".join(parts[:depth]), inside)
+        spec = _spec(".".join(parts[:depth]), search_path)
         if spec is None:
             break
         specs.append(spec)
         if spec.submodule_search_locations is None:
             break
         # Into a list: a namespace package's search path is a view that imports change.
-        inside = [*spec.submodule_search_locations]
+        search_path = [*spec.submodule_search_locations]
     return specs
 
 
@@ -112,8 +112,8 @@ def module_place(module: str) -> str:
     places = module_files(module)
     if not places:
         return f"part of Python: {specs[-1].origin}"
-    home = _package_folder(places[-1])
-    return f"installed: {places[-1].relative_to(home)}" if home else str(places[-1])
+    package_folder = _package_folder(places[-1])
+    return f"installed: {places[-1].relative_to(package_folder)}" if package_folder else str(places[-1])
 
 
 def _package_folder(path: Path) -> Path | None:

@@ -99,8 +99,8 @@ def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, spare
     # Only checkpoints up to `saved` count, or a damaged later round would push a good one out.
     intact = [manifest for manifest in manifests[: saved_index + 1] if not find_quick_problems(folder, manifest)]
     # An unread manifest may be a later version's: only who reads it may remove it.
-    stay = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*spared}
-    remove_checkpoints(folder, [old for old in manifests if old.file not in stay and not old.unread])
+    kept_files = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*spared}
+    remove_checkpoints(folder, [old for old in manifests if old.file not in kept_files and not old.unread])
 
 
 def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:

@@ -254,8 +254,8 @@ def _leaf_spans(
     Raises:
         ValueError: the header does not fit.
     """
-    if strange := header.keys() ^ leaves.keys():
-        raise ValueError(f"{min(strange)!r} is in the header or in the manifest, not in both")
+    if unmatched := header.keys() ^ leaves.keys():
+        raise ValueError(f"{min(unmatched)!r} is in the header or in the manifest, not in both")
     spans, position = {}, start
     for path, entry in sorted(header.items(), key=lambda named: named[1].data_offsets):
         begin, end = entry.data_offsets

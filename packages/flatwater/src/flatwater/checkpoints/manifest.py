@@ -138,13 +138,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
         require_shallow(content)
     except ValueError as error:
         raise TypeError(f"a checkpoint's facts are too deep: {error}") from error
-    sealed = _with_digest(content)
-    if len(sealed) > MOST_BYTES:
+    encoded = _with_digest(content)
+    if len(encoded) > MOST_BYTES:
         raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest holds {MOST_BYTES} bytes")
-    return sealed
+    return encoded
 
 
 def _leaf_content(record: LeafRecord) -> dict[str, Any]:
+    """Return a leaf's record as JSON: a scalar with its value, another with the shard that holds it."""
     content: dict[str, Any] = {"path": record.path, "kind": record.kind, "sha256": record.sha256}
     if record.kind in SCALARS:
         return content | {"value": to_plain_json(record.value)}
@@ -152,9 +153,10 @@ def _leaf_content(record: LeafRecord) -> dict[str, Any]:
 
 
 def _with_digest(content: Mapping[str, Any]) -> bytes:
+    """Return a manifest's content as bytes, with the hash of its canonical form added."""
     # `indent` is for people; the hash is taken from the form without spaces, so it does not depend on it.
-    sealed = dict(content) | {"sha256": hashlib.sha256(canonical_json(content)).hexdigest()}
-    return json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
+    hashed_content = dict(content) | {"sha256": hashlib.sha256(canonical_json(content)).hexdigest()}
+    return json.dumps(hashed_content, indent=1, allow_nan=False).encode() + b"\n"
 
 
 def canonical_json(content: object) -> bytes:
@@ -192,6 +194,7 @@ def is_manifest(file: Path) -> bool:
 
 
 def _round_and_step(file: Path) -> tuple[int, int]:
+    """Return round and step by a manifest's name; (-1, -1) for any other name."""
     match = _NAME.fullmatch(file.name)
     return (int(match[1]), int(match[2])) if match else (-1, -1)
 
@@ -243,6 +246,7 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
 
 
 def _damaged_manifest(file: Path, how: str, *, unread: bool = False) -> Manifest:
+    """Return a manifest without content that says how it is damaged; round and step are those of its name."""
     at_round, at_step = _round_and_step(file)
     return Manifest(file=file, round=at_round, step=at_step, damage=how, unread=unread)
 
@@ -331,5 +335,5 @@ def _flatten_facts(value: JSON, name: str) -> Iterator[tuple[str, str]]:
         for key, item in value.items():
             yield from _flatten_facts(item, f"{name}.{key}" if name else key)
     else:
-        exact = int(value) if isinstance(value, float) and value.is_integer() else value
-        yield name, json.dumps(exact, ensure_ascii=False)
+        normalized = int(value) if isinstance(value, float) and value.is_integer() else value
+        yield name, json.dumps(normalized, ensure_ascii=False)

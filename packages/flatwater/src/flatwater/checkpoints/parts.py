@@ -148,11 +148,11 @@ def _find_state_access(part: object) -> _StateAccess | None:
 
 def _global_draws() -> dict[str, Any]:
     """Return the states of the generators of Python, NumPy, torch and, where CUDA has begun, each GPU."""
-    version, words, gauss = random.getstate()  # 624 words and a position
-    begun = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # asking for its state would begin it
-    on_gpu = torch.cuda.get_rng_state_all() if begun else []
+    version, state_words, gauss = random.getstate()  # 624 words and a position
+    cuda_began = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # asking for its state would begin it
+    on_gpu = torch.cuda.get_rng_state_all() if cuda_began else []
     return {
-        "python": {"version": version, "words": np.array(words, np.uint64), "gauss": gauss},
+        "python": {"version": version, "words": np.array(state_words, np.uint64), "gauss": gauss},
         "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  (the loop's own draws from it)
         "torch": torch.get_rng_state(),
         "cuda": on_gpu,
@@ -186,8 +186,8 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
                 raise TypeError(f"{name}.{path}: a checkpoint holds dicts whose keys are text or whole numbers")
             return {"dict": [[key, form(item, f"{path}.{key}" if path else str(key))] for key, item in value.items()]}
         if type(value) in {list, tuple}:
-            inside = [form(item, f"{path}.{index}" if path else str(index)) for index, item in enumerate(value)]
-            return {type(value).__name__: inside}
+            item_forms = [form(item, f"{path}.{index}" if path else str(index)) for index, item in enumerate(value)]
+            return {type(value).__name__: item_forms}
         if path in leaves:
             raise TypeError(f"{name}.{path}: two parts of it have this path. Rename the keys that hold dots")
         # A numpy scalar is told from an array, so that it comes back as the scalar that it was.
@@ -218,12 +218,12 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
         """Return the value of a form: the inverse of `form` in `flatten_state`."""
         if isinstance(form, str):
             return leaves[form]
-        ((kind, inside),) = form.items()
+        ((kind, content),) = form.items()
         if kind == "number":
-            return leaves[inside][()]
+            return leaves[content][()]
         if kind == "dict":
-            return {key: build_value(item) for key, item in inside}
-        return {"list": list, "tuple": tuple}[kind](build_value(item) for item in inside)
+            return {key: build_value(item) for key, item in content}
+        return {"list": list, "tuple": tuple}[kind](build_value(item) for item in content)
 
     try:
         return build_value(form)

@@ -95,6 +95,7 @@ def _require_storable(path: str, value: Tensor) -> None:
 
 
 def _has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether two elements of a tensor share memory, as after `expand`."""
     # NumPy gives an empty array strides of 0.
     return prod(shape) > 0 and any(n > 1 and stride == 0 for n, stride in zip(shape, strides, strict=True))
 
@@ -121,10 +122,10 @@ def fill_leaf_(item: Payload, read: Read) -> None:
         return
     elif isinstance(value, np.ndarray):
         # Straight into the leaf's memory where it lies in order; else through one copy, as large as this leaf.
-        home = value if value.flags.c_contiguous else np.empty(value.shape, value.dtype)
-        read(_bytes_of_array(home))
-        if home is not value:
-            value[...] = home
+        buffer = value if value.flags.c_contiguous else np.empty(value.shape, value.dtype)
+        read(_bytes_of_array(buffer))
+        if buffer is not value:
+            value[...] = buffer
     else:
         _fill_tensor_(_as_tensor(value).detach(), read)
 
@@ -134,9 +135,9 @@ def _fill_tensor_(value: Tensor, read: Read) -> None:
     if value.device.type == "cpu" and value.is_contiguous():
         read(_tensor_bytes(value))
     else:
-        home = torch.empty(value.shape, dtype=value.dtype)
-        read(_tensor_bytes(home))
-        value.copy_(home)  # copies into the same storage, on whatever device
+        host_tensor = torch.empty(value.shape, dtype=value.dtype)
+        read(_tensor_bytes(host_tensor))
+        value.copy_(host_tensor)  # copies into the same storage, on whatever device
 
 
 def _as_tensor(value: object) -> Tensor:
@@ -145,6 +146,7 @@ def _as_tensor(value: object) -> Tensor:
 
 
 def _tensor_bytes(tensor: Tensor) -> memoryview:
+    """Return a view of a contiguous CPU tensor's bytes, whatever its dtype."""
     # A view of bytes: no dtype is lost, BF16 included, which numpy has not.
     return tensor.view(-1).view(torch.uint8).numpy().data
 

@@ -271,6 +271,7 @@ def _describe_damage(objects: StoredObjects, shard: ShardRecord, leaves: tuple[L
     """Return what is wrong with a shard at a URL, which is read up to three times; empty where it is whole."""
 
     def read(objects: StoredObjects) -> None:
+        """Read the shard through, and raise at its end where it is wrong."""
         for _ in _verified_pieces(objects, shard, leaves):
             pass
 

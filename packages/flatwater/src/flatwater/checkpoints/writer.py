@@ -101,6 +101,7 @@ def _write_leaves(
 
 
 def _scalar_record(leaf: Leaf) -> LeafRecord:
+    """Return the record of a leaf that lies in the manifest itself."""
     value = leaf.value
     assert isinstance(value, Scalar)  # noqa: S101  (payload took the others)
     kind = scalar_kind(leaf.path, value)

@@ -139,9 +139,9 @@ def dispatch(words: Sequence[str], errors: TextIO) -> int:
         return 0
     if words[0] == "--version":
         words = ["version", *words[1:]]
-    named = find_command(words)
-    if named is not None:
-        return run_command(named, words[len(named) :])
+    command_words = find_command(words)
+    if command_words is not None:
+        return run_command(command_words, words[len(command_words) :])
     group = [command for command in commands() if command[0] == words[0]]
     if group and (len(words) == 1 or words[1] in HELP):
         sys.stdout.write(help_overview(group))
@@ -210,6 +210,7 @@ class _SelfParsing(Protocol):
 
 
 def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]:  # noqa: ANN401  (a dataclass)
+    """Return a function that reads options into a command's dataclass."""
     from flatwater_watch.options.parsing import read_options
 
     return lambda program, options: read_options(interface, program, options)
@@ -246,10 +247,11 @@ def _help_line(command: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _nearest(given: str, known: Iterable[str]) -> str:
+    """Return a hint at the most similar known name; empty where none is similar."""
     from difflib import get_close_matches
 
-    near = get_close_matches(given, [*known], n=1)
-    return f' Did you mean "{near[0]}"?' if near else ""
+    similar = get_close_matches(given, [*known], n=1)
+    return f' Did you mean "{similar[0]}"?' if similar else ""
 
 
 def _unknown(words: Sequence[str], errors: TextIO) -> int:
@@ -264,6 +266,6 @@ def _unknown(words: Sequence[str], errors: TextIO) -> int:
     siblings = [" ".join(command) for command in commands() if command[0] == words[0]]
     names = siblings or sorted(" ".join(command) for command in commands())
     typed = " ".join(words[:2] if siblings else words[:1])
-    near = _nearest(typed, [*names, *(command[0] for command in commands())])
-    print_error(errors, f"no command {short_repr(typed)}: expected {', '.join(names)}.{near}{group_faults('commands')}")
+    hint = _nearest(typed, [*names, *(command[0] for command in commands())])
+    print_error(errors, f"no command {short_repr(typed)}: expected {', '.join(names)}.{hint}{group_faults('commands')}")
     return FlatwaterError.exit_code

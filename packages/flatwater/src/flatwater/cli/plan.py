@@ -145,13 +145,14 @@ def machine_table(nodes: Sequence[NodePlan]) -> Table:
     for name in ("theirs", "mapped", "store", "wanted", "there"):
         table.add_column(name, justify="right", no_wrap=True, min_width=SIZE)
     for node in nodes:
-        private, wants = node.workers * node.wants.worker, node.wants
-        sizes = (private, wants.mapped, node.machine.store, node.needed_bytes, node.there)
+        private_bytes, wants = node.workers * node.wants.worker, node.wants
+        sizes = (private_bytes, wants.mapped, node.machine.store, node.needed_bytes, node.there)
         style = "" if node.fits else "bold red"
         table.add_row(node.machine.name, str(node.workers), *map(format_bytes, sizes), style=style)
     return table
 
 
 def _cells(size: int, whole: int) -> tuple[str, str, str]:
+    """Return bytes as text, their share of the whole, and a bar of that share."""
     share = size / whole if whole else 0.0
     return format_bytes(size), f"{share:.1%}", "█" * round(BAR * share)

@@ -101,8 +101,8 @@ class Report:
 
     def _write_page(self, beside: Path, page: Callable[[], str]) -> tuple[WrittenResult, int]:
         """Write the page to the place that --out names, or to `beside`."""
-        out = self.out if self.out is not None else beside
+        file = self.out if self.out is not None else beside
         # Checked before the page is made, which may take a while.
-        check_output("--out" if self.out is not None else "without --out,", out, PAGE, beside=beside)
+        check_output("--out" if self.out is not None else "without --out,", file, PAGE, beside=beside)
         content = page().encode(errors="replace")
-        return write_output(out, content, PAGE, beside=beside), len(content)
+        return write_output(file, content, PAGE, beside=beside), len(content)

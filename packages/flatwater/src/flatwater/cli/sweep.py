@@ -90,8 +90,8 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
     else:
         show_trials(outcome, console)
     if outcome.stop.signal:
-        again = shlex.join(["flatwater", "sweep", outcome.trainer, "--run", str(outcome.folder.path)])
-        console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
+        command_line = shlex.join(["flatwater", "sweep", outcome.trainer, "--run", str(outcome.folder.path)])
+        console.print(f"stopped. Go on with: {command_line}", markup=False, soft_wrap=True)
         return outcome.stop.exit_code
     if outcome.best_trial is None:
         place_text = "in its folder" if command.quiet else "above"

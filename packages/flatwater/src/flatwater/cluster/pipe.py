@@ -47,6 +47,7 @@ class Pipe:
         self._end.close()
 
     def _write(self, message: bytes) -> None:
+        """Write the whole message, piece by piece."""
         remaining = memoryview(message)
         while remaining:
             remaining = remaining[self._transfer_piece(self._end.send, remaining) :]

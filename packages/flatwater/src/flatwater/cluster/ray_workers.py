@@ -216,9 +216,9 @@ class RayActor:
                 # With the first answer: until then it may wait for room.
                 self._placed = ray.get(self._where, timeout=PLACED_SECONDS)
             reference = self._asked.popleft()
-            still = False
+            is_stopped = False
             while not ray.wait([reference], timeout=LOOK_SECONDS)[0]:
-                still = self._stands_still(kill=still)
+                is_stopped = self._stands_still(kill=is_stopped)
             answer: bytes = ray.get(reference)
         except GetTimeoutError as error:
             raise RunError(

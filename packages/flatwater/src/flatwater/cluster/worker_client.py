@@ -157,16 +157,19 @@ class Worker:
         self._desk.close()
 
     def _start_(self) -> None:
+        """Start the process, and post the question that makes its desk."""
         self._desk, self.is_leaving, self.times_started = self._open_desk(), False, self.times_started + 1
         self._post(self._begin)
 
     def _post(self, message: bytes) -> None:
+        """Send a question, and note it until it is answered, so that a new process can be asked it again."""
         self._waiting.append(message)
         self.wire += len(message)
         with suppress(OSError):  # of a dead one: `take_answer` starts another and asks it
             self._desk.send(message)
 
     def _answer(self) -> Any:  # noqa: ANN401
+        """Return kind and result of the next answer, whichever question it belongs to; counts its bytes."""
         message = self._desk.receive()
         self.wire += len(message)
         kind, result, self.is_leaving = pickle.loads(message)  # noqa: S301  (from our own worker)
@@ -178,7 +181,7 @@ class Worker:
         # missed.
         unanswered = list(self._waiting)
         # False where it died before it was made: then there is nothing to tell it.
-        begun = unanswered[0] is not self._begin
+        had_begun = unanswered[0] is not self._begin
         while True:
             self.close()
             self._deaths += 1
@@ -192,7 +195,7 @@ class Worker:
             time.sleep(self._desk.restart_delay)
             self._waiting.clear()
             self._start_()
-            if not begun:
+            if not had_begun:
                 break
             self._preparing = True
             try:
@@ -203,7 +206,7 @@ class Worker:
                 continue
             finally:
                 self._preparing = False
-        for message in unanswered[not begun :]:  # `_start_` has asked the first one itself
+        for message in unanswered[not had_begun :]:  # `_start_` has asked the first one itself
             self._post(message)
 
 

@@ -38,6 +38,7 @@ def run_colour(at: int) -> str:
 
 
 def _tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
+    """Yield each run's headline number, and how far it is."""
     for run in runs:
         headline, value = run.run.recipe.headline, run.result_numbers.get(run.run.recipe.headline.key)
         value_text = "-" if value is None else headline.write(value)

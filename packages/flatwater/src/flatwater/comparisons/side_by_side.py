@@ -124,6 +124,7 @@ def _settings(run: RunRecords) -> dict[str, Any]:
 
 
 def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return settings by dotted path, without the tables themselves."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         flat |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
@@ -131,6 +132,7 @@ def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _setting(value: object) -> str:
+    """Return a setting as a cell of a table."""
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value) or '""'
@@ -175,6 +177,7 @@ def _format_value(value: float | None, form: str) -> str:
 
 
 def _pace(run: RunRecords) -> str:
+    """Return the median duration of the last rounds that have ended; a dash where none has."""
     times = [run.metrics[name][-ROUNDS_OF_PACE:] for name in run.metrics if name.startswith("time/")]
     sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
     return format_duration(median(sums)) if sums else NOTHING

@@ -61,6 +61,7 @@ def _is_union(declared: object) -> bool:
 
 
 def _path(declared: type, given: object) -> Path:
+    """Return a path for text, where a path is declared: msgspec calls it for types that it does not know."""
     if declared is Path and isinstance(given, str | Path):
         return Path(given)
     raise TypeError  # which the library shows with the place in a list
@@ -100,5 +101,5 @@ def type_in_words(declared: object) -> str:
 
 def did_you_mean(given: str, known: list[str]) -> str:
     """Return ` Did you mean "x"?` with the nearest known name, or an empty text where none is near."""
-    near = get_close_matches(given, known, n=1, cutoff=0.6)
-    return f' Did you mean "{near[0]}"?' if near else ""
+    similar = get_close_matches(given, known, n=1, cutoff=0.6)
+    return f' Did you mean "{similar[0]}"?' if similar else ""

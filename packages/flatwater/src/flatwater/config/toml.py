@@ -85,6 +85,7 @@ def _require_short_keys(text: str) -> None:
 
 
 def _faulty_line(text: str, fault: str) -> str:
+    """Return a sentence that quotes the line which an error of tomllib names; empty where it names none."""
     match, lines = re.search(r"at line (\d+)", fault), text.split("\n")
     return f" That line is {short_repr(lines[int(match[1]) - 1])}." if match else ""
 
@@ -162,6 +163,7 @@ def to_mapping(config: object) -> dict[str, Any]:
 
 
 def _items(config: object) -> Iterator[tuple[str, object]]:
+    """Yield a configuration's fields with their values, in the order of the class."""
     assert is_dataclass(config)  # noqa: S101  (for the type checker)
     assert not isinstance(config, type)  # noqa: S101
     for f in fields(config):

@@ -44,17 +44,19 @@ def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alar
     """
     alarms = []
     for name, values in arrays.items():
-        bad = [str(member) for member, value in enumerate(values) if not isfinite(value)]
-        if bad:
-            message = f"{name} is NaN or infinite for member {', '.join(bad)}. {_remedy(name)}"
+        members = [str(member) for member, value in enumerate(values) if not isfinite(value)]
+        if members:
+            message = f"{name} is NaN or infinite for member {', '.join(members)}. {_remedy(name)}"
             alarms.append(Alarm("not finite", name, message, round))
     return alarms
 
 
 def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
     """Return an alarm for each named number of the round that is NaN or infinite."""
-    bad = [name for name, value in metrics.items() if not isfinite(value)]
-    return [Alarm("not finite", name, f"The number {name} is {metrics[name]}. {_remedy(name)}", round) for name in bad]
+    names = [name for name, value in metrics.items() if not isfinite(value)]
+    return [
+        Alarm("not finite", name, f"The number {name} is {metrics[name]}. {_remedy(name)}", round) for name in names
+    ]
 
 
 def _remedy(where: str) -> str:
@@ -236,14 +238,14 @@ def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
         alarms: about policies, by who acts.
         members: number of members.
     """
-    few = [alarm for alarm in alarms if alarm.where.startswith(MEMBER) and alarm.kind != NOT_FINITE]
-    lasting = [alarm for alarm in alarms if alarm not in few]
-    for kind in dict.fromkeys(alarm.kind for alarm in few):
-        same_kind = [alarm for alarm in few if alarm.kind == kind]
+    by_member = [alarm for alarm in alarms if alarm.where.startswith(MEMBER) and alarm.kind != NOT_FINITE]
+    kept_alarms = [alarm for alarm in alarms if alarm not in by_member]
+    for kind in dict.fromkeys(alarm.kind for alarm in by_member):
+        same_kind = [alarm for alarm in by_member if alarm.kind == kind]
         if same_kind and len(same_kind) >= MANY * members:
             message = f"{len(same_kind)} of {members} members, {same_kind[0].where} among them: {same_kind[0].message}"
-            lasting.append(replace(same_kind[0], where="members", message=message))
-    return lasting
+            kept_alarms.append(replace(same_kind[0], where="members", message=message))
+    return kept_alarms
 
 
 MEMBER, NOT_FINITE = "member ", "not finite"
@@ -257,12 +259,12 @@ def name_by_member(values: Sequence[float], champion: float | None = None) -> di
 
 def take_new_alarms_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
     """Count the alarms in `seen`, by kind and place, and return those that were not there before."""
-    fresh = []
+    new_alarms = []
     for alarm in alarms:
         if not seen[alarm.kind, alarm.where]:
-            fresh.append(alarm)
+            new_alarms.append(alarm)
         seen[alarm.kind, alarm.where] += 1
-    return fresh
+    return new_alarms
 
 
 def group_by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:

@@ -220,8 +220,8 @@ class ConsoleTable:
             self._print(group_line(self._columns), "bold")
             self._print(title_line(self._columns, self._layout.short), "bold")
         self._rows += 1
-        timed = {**metrics, WHOLE.name: self._took[-1]}
-        self._print(row_line(f"{self._done}/{self._total}", timed, self.remaining_seconds(), self._columns))
+        numbers = {**metrics, WHOLE.name: self._took[-1]}
+        self._print(row_line(f"{self._done}/{self._total}", numbers, self.remaining_seconds(), self._columns))
         if missing_transitions := metrics.get(MISSING, 0.0):
             self._print(
                 f"{'':>{FIRST}} the replay fills: learning begins {missing_transitions:,.0f} transitions from here",
@@ -258,10 +258,11 @@ class ConsoleTable:
         return pace * max(0, self._total - self._done - 1) + max(0.0, pace - (now - self._round_began))
 
     def _forecast(self, now: float, done: int, total: int) -> str:
+        """Return the time left of the run, or of the phase in the first round; empty while nothing tells."""
         if self._took:
             return f"run: {short_duration(self.seconds_left(now))} left"
-        spent = now - self._phase_began
-        return f"phase: {short_duration(spent / done * (total - done))} left" if done and spent else ""
+        elapsed = now - self._phase_began
+        return f"phase: {short_duration(elapsed / done * (total - done))} left" if done and elapsed else ""
 
     def _print(self, line: str, style: str = "") -> None:
         self._console.print(Text(line, style=style), soft_wrap=True)  # not wrapped: a log has the row in one line
@@ -288,8 +289,8 @@ def group_line(columns: Sequence[Column]) -> str:
     """Return the header's upper line: each group's name above the first of its columns."""
     line = " " * FIRST
     for index, column in enumerate(columns):
-        starts = column.group and (index == 0 or columns[index - 1].group != column.group)
-        if starts:
+        is_first = column.group and (index == 0 or columns[index - 1].group != column.group)
+        if is_first:
             width = sum(same_group.width for same_group in columns if same_group.group == column.group)
             name = f" {column.group} "
             line += " " + (name.center(width - 1, "-") if len(name) + 1 < width - 1 else name.strip().rjust(width - 1))

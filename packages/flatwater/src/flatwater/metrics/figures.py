@@ -15,8 +15,8 @@ def short_number(value: float) -> str:
     """Return at most 5 characters below 10^21: `-9.99`, `-99.9`, `-999`, `1.2k`, `-10k`, `123M`, `nan`, `-inf`."""
     scaled = value
     for suffix in ("", *"kMGTPE"):
-        for bound, decimals in _SCALED if suffix else _PLAIN:
-            if abs(scaled) < bound:
+        for limit, decimals in _SCALED if suffix else _PLAIN:
+            if abs(scaled) < limit:
                 return f"{scaled:.{decimals}f}{suffix}"
         scaled /= 1000
     return f"{value:.0e}"  # NaN and infinities come here too

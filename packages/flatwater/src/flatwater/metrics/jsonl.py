@@ -63,6 +63,7 @@ class JsonlSink:
 
 
 def _append_(file: FileIO, line: bytes) -> None:
+    """Append a line, and wait until the disk has it."""
     if file.write(line) < len(line):  # the disk took only a part
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     # Before the checkpoint of the round is written: no checkpoint may know of a round that the records do not have.
@@ -167,6 +168,7 @@ def _is_torn(lines: list[bytes], number: int) -> bool:
 
 
 def _record(path: Path, number: int, line: bytes) -> Record:
+    """Return the record of a whole line; RunError where it is none."""
     record = parse_record(line)
     if record is None:
         raise RunError(f"{path}: line {number} is not a record of a round. Restore the file, or delete that line.")
@@ -179,8 +181,8 @@ def require_numbers(path: Path, record: Record) -> None:
     Raises:
         RunError: the record holds something else.
     """
-    odd = next((name for name, value in record.items() if value is not None and not is_number(value)), None)
-    if odd is not None:
+    key = next((name for name, value in record.items() if value is not None and not is_number(value)), None)
+    if key is not None:
         raise RunError(
-            f"{path}: {short_repr(odd)} of round {record['round']} is no number. Restore the file, or delete that line."
+            f"{path}: {short_repr(key)} of round {record['round']} is no number. Restore the file, or delete that line."
         )

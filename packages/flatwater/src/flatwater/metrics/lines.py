@@ -76,11 +76,11 @@ def rewind_if_replaced_(tail: FollowedFile) -> bool:
         status = tail.path.stat()
     except FileNotFoundError:
         status = os.stat_result((0,) * 10)
-    again = tail.read > 0 and (status.st_ino != tail.file or status.st_size < tail.read)
-    if again:
+    is_replaced = tail.read > 0 and (status.st_ino != tail.file or status.st_size < tail.read)
+    if is_replaced:
         tail.read = 0
     tail.file = status.st_ino
-    return again
+    return is_replaced
 
 
 def read_appended_(tail: FollowedFile) -> Iterator[Record]:
@@ -112,6 +112,7 @@ def read_appended_(tail: FollowedFile) -> Iterator[Record]:
 
 
 def _record(path: Path, line: bytes) -> Record:
+    """Return the record of a whole line; RunError where it is none."""
     if (record := parse_record(line)) is None:
         raise _bad_line_error(path)
     return record

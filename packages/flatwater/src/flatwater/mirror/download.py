@@ -78,8 +78,10 @@ def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
     brought_names = {PurePosixPath(name).parts[0] for name in found} | {FOLDER, CLAIM}
     existing_names = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
     # What a fetch that was cut off has left is no other thing: it is written over.
-    if strange := [name for name in existing_names if name not in brought_names and not name.startswith(BEGINNINGS)]:
-        raise RunError(f"{folder.path}: it holds other things ({strange[0]}). Give another folder with --into.")
+    if foreign_names := [
+        name for name in existing_names if name not in brought_names and not name.startswith(BEGINNINGS)
+    ]:
+        raise RunError(f"{folder.path}: it holds other things ({foreign_names[0]}). Give another folder with --into.")
 
 
 @contextmanager
@@ -119,9 +121,9 @@ def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, Obje
     entries_by_name = {entry.name: entry for entry in entries if is_record(entry.name)}
     if CONFIG not in entries_by_name:
         raise no_run_error(objects)
-    strange = [e.name for e in entries if e.name not in entries_by_name and e.name != CLAIM and not is_lock(e.name)]
-    if strange:
-        say(f"{objects.url}: {len(strange)} object(s) are none of a run and stay there: {', '.join(strange[:5])}.")
+    foreign = [e.name for e in entries if e.name not in entries_by_name and e.name != CLAIM and not is_lock(e.name)]
+    if foreign:
+        say(f"{objects.url}: {len(foreign)} object(s) are none of a run and stay there: {', '.join(foreign[:5])}.")
     return objects, entries_by_name
 
 
@@ -165,6 +167,7 @@ def _identity(objects: StoredObjects) -> str:
 
 
 def _fetch_files(objects: StoredObjects, folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
+    """Copy the run's small files, all but config.toml, which comes last."""
     for name, entry in found.items():
         if name != CONFIG:
             _fetch(objects, folder, entry)

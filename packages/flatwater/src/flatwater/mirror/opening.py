@@ -161,5 +161,6 @@ def finish_mirror(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurrie
 
 
 def _tell(mirror: Mirror, voice: RunEvents) -> None:
+    """Show what the mirror has to say since the last call."""
     for line in mirror.take_messages():
         voice.show_line(line)

@@ -70,15 +70,15 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
     folder = run.checkpoints
     with hold_lock(run):  # a run in training removes by itself, and would read while files go
         manifests = list_checkpoints(folder)
-        stay = choose_newest_good(
+        kept = choose_newest_good(
             manifests,
             keep,
             whole=lambda m: not find_quick_problems(folder, m),
             good=lambda m: not find_damage(folder, m),
         )
-        unwanted = [m for m in manifests if m not in stay and not m.unread]
-        freed = remove_checkpoints(folder, unwanted)
-    return PruneResult(len(stay), len(unwanted), freed, len(manifests) - len(stay) - len(unwanted))
+        unwanted = [m for m in manifests if m not in kept and not m.unread]
+        freed_bytes = remove_checkpoints(folder, unwanted)
+    return PruneResult(len(kept), len(unwanted), freed_bytes, len(manifests) - len(kept) - len(unwanted))
 
 
 def _prune_url(url: str, keep: int) -> PruneResult:
@@ -96,15 +96,15 @@ def _prune_url(url: str, keep: int) -> PruneResult:
         def manifest(name: str) -> Manifest:
             return checkpoints[name]
 
-        stay = choose_newest_good(
+        survivors = choose_newest_good(
             names,
             keep,
             whole=lambda name: not missing_shards(manifest(name), sizes),
             good=lambda name: is_intact(objects, manifest(name)),
         )
-        needed = {shard_name(shard.sha256) for name in stay for shard in manifest(name).shards}
-        unwanted = [name for name in names if name not in stay and not checkpoints[name].unread]
-        unread = len(names) - len(stay) - len(unwanted)
+        needed = {shard_name(shard.sha256) for name in survivors for shard in manifest(name).shards}
+        unwanted = [name for name in names if name not in survivors and not checkpoints[name].unread]
+        unread = len(names) - len(survivors) - len(unwanted)
         # A manifest that cannot be read may need any shard.
         unneeded = [] if unread else [name for name in sizes if name not in needed]
         objects.remove(unwanted)  # manifests before shards, so that none is left without its shards
@@ -112,4 +112,4 @@ def _prune_url(url: str, keep: int) -> PruneResult:
     finally:
         with suppress(FlatwaterError):  # what went wrong before is what matters
             lock.release_()
-    return PruneResult(len(stay), len(unwanted), sum(sizes[name] for name in unneeded), unread)
+    return PruneResult(len(survivors), len(unwanted), sum(sizes[name] for name in unneeded), unread)

@@ -163,6 +163,7 @@ class MirrorSender:
             self.renewed = time.monotonic()
 
     def _require_lock(self) -> None:
+        """Raise LockedError where the lock is not this process's any more; asked before the store is changed."""
         if self.lock is None or not self.lock.is_held():
             raise _lock_lost_error(self.objects.url)
 
@@ -187,9 +188,9 @@ class MirrorSender:
     def _retain_(self) -> None:
         """Remove what the policy does not keep: manifests, then shards."""
         order = sorted(self.manifests.values(), key=_round_and_step)
-        stay = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
-        removed_names = [name for name in self.manifests if name not in stay]
-        needed_shards = {shard_name(shard.sha256) for m in stay.values() for shard in m.shards}
+        kept = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
+        removed_names = [name for name in self.manifests if name not in kept]
+        needed_shards = {shard_name(shard.sha256) for m in kept.values() for shard in m.shards}
         try:
             # In this order: a kill in between leaves shards that nobody needs, never a manifest without its shards.
             self.objects.remove(removed_names)
@@ -198,7 +199,7 @@ class MirrorSender:
             if self.removes:
                 self.say(f"mirror: old checkpoints stay there: {error}")
             self.removes = False
-        self.manifests, self.shards, self.loose = stay, needed_shards, set()
+        self.manifests, self.shards, self.loose = kept, needed_shards, set()
 
     def release_(self) -> None:
         """Release the lock, so that others may write there."""

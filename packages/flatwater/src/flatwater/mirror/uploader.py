@@ -88,12 +88,12 @@ class Mirror:
         Returns:
             False where something is left.
         """
-        state, began = self.state, time.monotonic()
+        state, begin = self.state, time.monotonic()
         with state.turn:
             state.closing, state.files = True, not state.lost
             state.turn.notify_all()
         # In short turns rather than one long join: how long to wait depends on whether bytes still move.
-        while self._thread.is_alive() and time.monotonic() < self._wait_deadline(began, deadline):
+        while self._thread.is_alive() and time.monotonic() < self._wait_deadline(begin, deadline):
             self._thread.join(0.1)
         with state.turn:
             state.stopped = True

@@ -57,8 +57,8 @@ def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None)
     without_report = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
     if without_report:
         command = f"flatwater report {shell_quoted(str(folder / without_report[0]))}"
-        subject = "1 run has" if len(without_report) == 1 else f"{len(without_report)} runs have"
-        sentence = f"{subject} no report yet, and so no link. It is written by: "
+        noun_phrase = "1 run has" if len(without_report) == 1 else f"{len(without_report)} runs have"
+        sentence = f"{noun_phrase} no report yet, and so no link. It is written by: "
         yield Paragraph((sentence, Piece(command)), "reading")
 
 

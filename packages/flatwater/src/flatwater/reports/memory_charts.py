@@ -108,9 +108,10 @@ def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str]
 
 
 def _levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
-    planned = [("plan between rounds", plan.base_bytes + plan.total_bytes, "--ink")] if plan is not None else []
+    """Return the horizontal lines of the picture: name, bytes, colour."""
+    plan_level = [("plan between rounds", plan.base_bytes + plan.total_bytes, "--ink")] if plan is not None else []
     budget = line.budget or (plan.budget_bytes if plan is not None else 0)
-    return [*planned, *([("budget", budget, "--budget")] if budget else [])]
+    return [*plan_level, *([("budget", budget, "--budget")] if budget else [])]
 
 
 def unaccounted_chart(ledger: Sequence[LedgerLine]) -> Chart:
@@ -187,7 +188,7 @@ def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
 def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]]) -> Chart:
     """Return the seconds of each phase, stacked: where a round's time goes."""
     # Half a column on either side; thinned rounds lie further apart.
-    half = 0.5 if len(rounds) == 1 else 0.5 * (rounds[-1] - rounds[0]) / (len(rounds) - 1)
+    half_width = 0.5 if len(rounds) == 1 else 0.5 * (rounds[-1] - rounds[0]) / (len(rounds) - 1)
     return Chart(
         title="Where the time goes",
         reading="Each column is one round. The highest part is the one to make faster.",
@@ -195,7 +196,9 @@ def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]]) 
             Bars(name=name, at=rounds, values=values, colour=PHASES.get(name, "--others"), stacked=True)
             for name, values in seconds.items()
         ],
-        x=Axis(kind="round", title="round", span=(rounds[0] - half, rounds[-1] + half)),  # all columns whole
+        x=Axis(
+            kind="round", title="round", span=(rounds[0] - half_width, rounds[-1] + half_width)
+        ),  # all columns whole
         y=Axis(unit=" s"),
         height=260,
     )

@@ -106,10 +106,10 @@ def _tiles(run: RunRecords) -> list[Tile]:
         tiles.append(Tile("resident", short_bytes(line.resident), budget, ""))
         share = 1 - abs(line.unaccounted) / line.resident if line.resident else 1.0
         tiles.append(Tile("unaccounted", short_bytes(line.unaccounted), f"{share:.1%} have an owner", ""))
-    grave = sum(finding.verdict in GRAVE for _, finding in run.findings)
+    grave_count = sum(finding.verdict in GRAVE for _, finding in run.findings)
     if run.findings or run.ledger:
-        judgement = "memory is flat" if not run.findings else f"{grave} to act on"
-        tiles.append(Tile("findings", str(len(run.findings)), judgement, "bad" if grave else "good"))
+        judgement = "memory is flat" if not run.findings else f"{grave_count} to act on"
+        tiles.append(Tile("findings", str(len(run.findings)), judgement, "bad" if grave_count else "good"))
     return tiles
 
 
@@ -130,9 +130,9 @@ def _left(run: RunRecords) -> str:
     sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
     if not sums:
         return "none has ended"
-    pace, spent = median(sums[-ROUNDS_OF_PACE:]), fmean(sums) * run.done  # of thinned rounds
+    pace, total_seconds = median(sums[-ROUNDS_OF_PACE:]), fmean(sums) * run.done  # of thinned rounds
     remaining = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
-    return f"{format_duration(pace)} each, {format_duration(spent)} in all{remaining}"
+    return f"{format_duration(pace)} each, {format_duration(total_seconds)} in all{remaining}"
 
 
 def findings_section(run: RunRecords) -> Iterator[Block]:
@@ -192,9 +192,11 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
     )
     yield Paragraph(f"{verdict} Round {line.round}.", "calm" if not off else "missing")
     sizes = sorted(((name, *sums) for name, sums in groups.items()), key=lambda row: -row[1])
-    small = sizes[MOST_GROUPS:]
-    if small:
-        sizes[MOST_GROUPS:] = [(f"{len(small)} smaller", sum(row[1] for row in small), sum(row[2] for row in small))]
+    small_groups = sizes[MOST_GROUPS:]
+    if small_groups:
+        sizes[MOST_GROUPS:] = [
+            (f"{len(small_groups)} smaller", sum(row[1] for row in small_groups), sum(row[2] for row in small_groups))
+        ]
     yield _against([*sizes, ("all owners", *total)], exact=False)
     if len(rows) > len(groups):
         yield Folded(f"All {len(rows)} owners, in bytes", _against(rows, exact=True))

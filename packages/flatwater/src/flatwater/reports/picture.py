@@ -87,6 +87,7 @@ def paint_figure(rows: Picture) -> Figure:
 
 
 def _parts(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratios: Any) -> list[SubFigure]:  # noqa: ANN401  (matplotlib's)
+    """Return a figure's subfigures row by row."""
     subfigures = figure.subfigures(rows, columns, squeeze=False, **ratios)
     return list(subfigures.flat)
 
@@ -234,8 +235,8 @@ def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
     """Paint bars of one name; `place` is their number among the names that stand beside each other."""
     rows = chart.y if mark.across else chart.x
     number, names = place
-    wide = 0.7 / names
-    positions = np.asarray(rows.place_values(mark.at), dtype=float) + (number - (names - 1) / 2) * wide
+    bar_width = 0.7 / names
+    positions = np.asarray(rows.place_values(mark.at), dtype=float) + (number - (names - 1) / 2) * bar_width
     values = _numbers(mark.values)
     shade = (
         theme_colour(mark.colour)
@@ -243,18 +244,18 @@ def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
         else [theme_colour(shade_name) for shade_name in mark.colour]
     )
     (axes.barh if mark.across else axes.bar)(
-        positions, values, 0.9 * wide, color=shade
+        positions, values, 0.9 * bar_width, color=shade
     )  # a tenth is left between neighbours
     ends = values
     if mark.low:
         low, high = _numbers(mark.low), _numbers(mark.high)
-        around = np.clip(np.stack([values - low, high - values]), 0, None)  # an interval need not hold the value
-        spot: Any = (
-            {"x": values, "y": positions, "xerr": around}
+        error_bars = np.clip(np.stack([values - low, high - values]), 0, None)  # an interval need not hold the value
+        error_position: Any = (
+            {"x": values, "y": positions, "xerr": error_bars}
             if mark.across
-            else {"x": positions, "y": values, "yerr": around}
+            else {"x": positions, "y": values, "yerr": error_bars}
         )
-        axes.errorbar(**spot, fmt="none", ecolor=theme_colour("--ink"), lw=1.2, capsize=3)
+        axes.errorbar(**error_position, fmt="none", ecolor=theme_colour("--ink"), lw=1.2, capsize=3)
         ends = np.maximum(ends, high)
     if mark.labels:
         # Beside the end of the interval, and within the axes.
@@ -279,11 +280,11 @@ def _numbers(values: Iterable[float | None]) -> np.ndarray:
 def _axis(axes: Axes, given: Axis, name: str) -> None:
     """Give an axis its title, ticks and span; `name` is `x` or `y`. After the marks, whose extent it asks for."""
     axis = axes.xaxis if name == "x" else axes.yaxis
-    bound = axes.set_xlim if name == "x" else axes.set_ylim
+    set_limits = axes.set_xlim if name == "x" else axes.set_ylim
     (axes.set_xlabel if name == "x" else axes.set_ylabel)(given.title)
     if given.rows:
         axis.set_ticks(range(len(given.rows)), [_short(name) for name in given.rows])
-        bound(-0.5, len(given.rows) - 0.5)
+        set_limits(-0.5, len(given.rows) - 0.5)
         axes.grid(visible=False, axis=name)  # type: ignore[arg-type]
         return
     if given.kind == "date":
@@ -305,8 +306,8 @@ def _axis(axes: Axes, given: Axis, name: str) -> None:
     if given.span is not None:
         start, end = given.span
         margin = EDGE * (end - start) if given.kind == "round" else 0.0
-        bound(start - margin, end + margin)
+        set_limits(start - margin, end + margin)
     elif given.from_zero:
         low = axes.dataLim.x0 if name == "x" else axes.dataLim.y0
         if low >= 0:
-            bound(0)
+            set_limits(0)

@@ -29,9 +29,9 @@ REMEDY = "`flatwater resume` of the run writes them anew."
 
 def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
     """Return the parts of the recipe: title -> blocks."""
-    shipped = find_installed(run.recipe.name)
-    if shipped is not None:
-        return dict(shipped.sections(run))
+    installed = find_installed(run.recipe.name)
+    if installed is not None:
+        return dict(installed.sections(run))
     if not run.recipe.own_parts:
         return dict(course_sections(run))
     # Written while it trained: the recipe's code is not imported here.
@@ -68,6 +68,7 @@ def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
 
 
 def _part(content: object) -> tuple[str, list[Block]]:
+    """Return title and blocks of a part in a run's sections.json. ValueError where it is none."""
     if not isinstance(content, dict) or not isinstance(content.get("blocks"), list):
         raise ValueError(f"{short_repr(content)}: expected a title and blocks")  # noqa: TRY004  (told as any other misfit)
     title = from_plain(content.get("title"), str)[:MOST_TITLE]  # the folder may come from anybody

@@ -50,8 +50,8 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
     """
     name = name_in(settings, folder.config)
     # Installed recipes were chosen by this user; any other name in the file is looked up nowhere.
-    if (shipped := find_installed(name)) is not None:
-        return describe_recipe(shipped, settings)
+    if (installed := find_installed(name)) is not None:
+        return describe_recipe(installed, settings)
     try:
         found = parse_description(read_regular(folder.description, MOST_BYTES, follow=False))
         if found.name != name:

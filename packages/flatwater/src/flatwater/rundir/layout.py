@@ -141,6 +141,7 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
 
 
 def _make_unused(kind: str, taken: Collection[str]) -> Path:
+    """Make `runs/KIND-DATE-N` with the first number that is free here and at the mirror."""
     # Two runs that are started in the same moment find the same name free; only one of them can make the folder.
     today = f"{datetime.now().astimezone():%Y-%m-%d}"
     paths = (RUNS / f"{kind}-{today}-{n}" for n in count(1))
@@ -201,10 +202,10 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
     """
     with explain_os_errors(folder.path), ExitStack() as handles:
         # The folder before the lock: the lock file is opened within it, so both are of one folder.
-        holding = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
-        handles.callback(os.close, holding)
+        folder_handle = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+        handles.callback(os.close, folder_handle)
         with explain_os_errors(folder.lock):
-            handle = handles.enter_context(append_regular(Path(folder.lock.name), within=holding))
+            handle = handles.enter_context(append_regular(Path(folder.lock.name), within=folder_handle))
         open_handles = handles.pop_all()
     with open_handles:
         try:
@@ -214,7 +215,7 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
                 f"{folder.path}: another process is training this run. Wait for it, or stop it with SIGTERM."
             ) from error
         # By this process's number, not as "self": the programs that a tracker starts find it too.
-        door = Path(f"/proc/{os.getpid()}/fd/{holding}")
+        door = Path(f"/proc/{os.getpid()}/fd/{folder_handle}")
         if not door.exists():  # a system without /proc: files go by their names
             yield folder
             return

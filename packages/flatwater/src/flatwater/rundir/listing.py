@@ -105,9 +105,9 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
     """
     names = sorted({"score"}.union(*(line.metrics.keys() | line.result.keys() for line in lines)))
     if lines and all(named_number(line, name) is None for line in lines):
-        near = get_close_matches(name, names, 3, 0.5) or names[:8]
+        similar = get_close_matches(name, names, 3, 0.5) or names[:8]
         raise ConfigError(
-            f"--sort {short_repr(name)}: no run here has such a number. Give a metric, such as {', '.join(near)}."
+            f"--sort {short_repr(name)}: no run here has such a number. Give a metric, such as {', '.join(similar)}."
         )
     # By identity: two runs may be equal lines.
     rank = {id(line): number for line in lines if (number := named_number(line, name)) is not None}
@@ -183,13 +183,13 @@ def describe_run(folder: RunFolder) -> RunLine:
     """Return one run's line, from the ends of its files: the cost does not grow with the run."""
     settings = read_settings(folder)
     recipe, rounds = read_description(folder, settings), read_rounds(settings, str(folder.config))
-    record, watched = read_last(folder.metrics, recipe.judged_curve[1])
+    record, curve_value = read_last(folder.metrics, recipe.judged_curve[1])
     numbers: Mapping[str, float] = {} if record is None else record
     rounds_done = int(numbers.get("round", 0))
     # Before its result: a run that is resumed has the result of its earlier end.
     state = run_state(folder, rounds_done, rounds)
     result = _result(folder, recipe) if state == "finished" else {}
-    headline, score, score_text = _headline_result(recipe, result, watched)
+    headline, score, score_text = _headline_result(recipe, result, curve_value)
     return RunLine(
         name=folder.path.name,
         state=state,

@@ -135,6 +135,7 @@ def _worker(record: Mapping[str, Any]) -> WorkerLine:
 
 
 def _effort(record: Mapping[str, Any]) -> Effort:
+    """Return what a phase took by a ledger's record; its peak is None where none was measured."""
     seconds, cpu_seconds = _number(record, "seconds"), _number(record, "cpu_seconds")
     return Effort(seconds, cpu_seconds, _whole(record, "steps"), _optional_whole(record, "peak"))
 
@@ -157,6 +158,7 @@ def _optional_whole(record: Mapping[str, Any], name: str) -> int | None:
 
 
 def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the object under a name of a record; empty where it is absent or null."""
     value = record.get(name) or {}
     if not isinstance(value, dict):
         raise TypeError(f"{short_repr(name)} = {short_repr(value)}: must have keys")
@@ -245,6 +247,7 @@ def _plan_of(found: Mapping[str, Any]) -> Plan:
 
 
 def _sizes(record: Mapping[str, Any], name: str) -> dict[str, int]:
+    """Return the whole numbers under a name of a record, such as bytes by owner."""
     sizes = _sub_record(record, name)
     return {owner: _whole(sizes, owner) for owner in sizes}
 
@@ -284,9 +287,9 @@ def held_against(plan: Plan, line: LedgerLine) -> list[tuple[str, int, int]]:
     planned_only = {path: size for path, size in plan.owners.items() if path not in held_paths}
     numbers = line.owned_bytes - sum(line.owned.values())
     if numbers or planned_only:
-        small = {path: size for path, size in planned_only.items() if size <= NUMBER_BYTES}
-        rows += [(path, size, 0) for path, size in planned_only.items() if path not in small]
-        rows.append((f"{NUMBERS} ({len(small)})", sum(small.values()), numbers))
+        small_owners = {path: size for path, size in planned_only.items() if size <= NUMBER_BYTES}
+        rows += [(path, size, 0) for path, size in planned_only.items() if path not in small_owners]
+        rows.append((f"{NUMBERS} ({len(small_owners)})", sum(small_owners.values()), numbers))
     return sorted(rows, key=lambda row: (-row[1], -row[2], row[0]))
 
 

@@ -55,6 +55,7 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         sent_bytes = [0]
 
         def count(size: int) -> None:
+            """Add bytes that were sent."""
             sent_bytes[0] += size
             step(size)
 
@@ -82,6 +83,7 @@ def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, A
 
 
 def _mirror_in(settings: Mapping[str, Any], where: str) -> str:
+    """Return the URL of the mirror in a run's settings; empty where it has none."""
     url = settings.get("mirror", "")
     if not isinstance(url, str):
         raise ConfigError(f"{where}: mirror = {short_repr(url)}: expected a URL as text")

@@ -133,8 +133,8 @@ def check_crew(config: CrewConfig) -> None:
         # Workers get the state as NumPy arrays, which lie in the CPU's memory.
         with_workers = f"with workers = {config.workers}, which compute on the CPU. Use --workers 1"
         require(config.device == "cpu", "device", config.device, f"cpu {with_workers}")
-    alone = "left out with one worker. Give --workers, or --cluster '' at a resume"
-    require(not config.cluster or config.workers != 1, "cluster", config.cluster, alone)
+    expected = "left out with one worker. Give --workers, or --cluster '' at a resume"
+    require(not config.cluster or config.workers != 1, "cluster", config.cluster, expected)
 
 
 def check_run(config: RunConfig) -> None:
@@ -144,8 +144,8 @@ def check_run(config: RunConfig) -> None:
         len(config.trackers) == len(set(config.trackers)), "trackers", config.trackers, "names of trackers, each once"
     )
     # Tags are printed on terminals and in pages: a control character in one could rewrite what stands around it.
-    plain = all(tag.strip() == tag != "" and escape_controls(tag) == tag for tag in config.tag)
-    require(plain and len(config.tag) == len(set(config.tag)), "tag", config.tag, "words, each once")
+    all_plain = all(tag.strip() == tag != "" and escape_controls(tag) == tag for tag in config.tag)
+    require(all_plain and len(config.tag) == len(set(config.tag)), "tag", config.tag, "words, each once")
     require(config.mirror is None or is_url(config.mirror), "mirror", config.mirror, "a URL such as s3://bucket/path")
     if config.mirror is not None:
         check_url(config.mirror)

@@ -92,6 +92,7 @@ class MemoryContract:
         return self.breach != 0
 
     def _used_bytes(self) -> int:
+        """Return the bytes that count against the budget: resident here and elsewhere, or reserved on the card."""
         # On a card the allocator's reservation counts, not what it hands out: other programs cannot have the rest.
         on_card = self.device.type == "cuda"
         return torch.cuda.memory_reserved(self.device) if on_card else footprint().resident + self.elsewhere()
@@ -112,7 +113,11 @@ class MemoryContract:
             # What workers compute is not in this process's CPU seconds: nothing is said of how fast a run with them is.
             rates={}
             if self.plan.workers
-            else {name: e.steps / spent for name, e in efforts.items() if (spent := self._busy_seconds(e)) > 0},
+            else {
+                name: e.steps / work_seconds
+                for name, e in efforts.items()
+                if (work_seconds := self._busy_seconds(e)) > 0
+            },
         )
         return statement, self.monitor.observe(reading)
 

@@ -76,7 +76,7 @@ def make_plan(
     """
     phases = phase_bytes(transients, beside)
     # A worker does one phase at a time, so it needs the largest of those it takes part in, not their sum.
-    highest = max((size for phase, size in phases.items() if phase not in here), default=0)
+    worker_peak = max((size for phase, size in phases.items() if phase not in here), default=0)
     base = WORKER_BYTES + (RAY_BYTES if apart else 0)
     return Plan(
         owners={**owners, **({} if config.mirror is None else {OWNER: QUEUE_BYTES})},
@@ -85,9 +85,9 @@ def make_plan(
         base_bytes=resident_bytes() + LATER_BYTES if device.type == "cpu" else 0,
         limits=device_limits(device),
         budget=config.budget_bytes,
-        workers=[base + sum(state.values()) + highest for state in workers],
+        workers=[base + sum(state.values()) + worker_peak for state in workers],
         worker_owners=workers,
-        worker_transients=highest if workers else 0,
+        worker_transients=worker_peak if workers else 0,
         apart=apart,
         exchange=exchange,
         mapped=mapped,

@@ -160,9 +160,9 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     # Refused here, before the exporter's libraries are loaded: they are a part of what is planned.
     refuse(plan_export(portable, file.suffix, budget))
     with torch.no_grad(), _silence_exporter():
-        content, again = FORMS[file.suffix](portable)
+        content, rerun = FORMS[file.suffix](portable)
         inputs = portable.example(COMPARED)  # other inputs than those that the form was traced with
-        difference = _difference(_as_tuple(portable.module(*inputs)), again(*inputs))
+        difference = _difference(_as_tuple(portable.module(*inputs)), rerun(*inputs))
     if not difference <= LARGEST_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
             f"{file}: what would be written differs from what was trained by {difference:.1g}, and "
@@ -178,11 +178,12 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
 
 def _settings_of(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a header holds, in the form of a run's configuration."""
-    inside = header.get("settings")
-    return {**(inside if isinstance(inside, Mapping) else {}), "trainer": recipe}
+    settings = header.get("settings")
+    return {**(settings if isinstance(settings, Mapping) else {}), "trainer": recipe}
 
 
 def _difference(known: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
+    """Return the largest difference of both, relative to `known` where that is above 1."""
     # In float64: the difference must not be rounded by the type in which it is measured.
     parts = zip(known, found, strict=True)
     return max(float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max()) for a, b in parts)
@@ -193,12 +194,14 @@ def _as_tuple(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _program(taken: Portable) -> torch.export.ExportedProgram:
+    """Return the traced program of the module, for any number of rows."""
     rows = torch.export.Dim("rows", min=1, max=MOST_ROWS)
     shapes = tuple({axis: rows} for axis in taken.axes)
     return torch.export.export(taken.module.eval(), taken.example(TRACED), dynamic_shapes=shapes)
 
 
 def _as_program(taken: Portable) -> tuple[bytes, Run]:
+    """Return the policy as the bytes of a .pt2 file, and a call of the program that is loaded from these."""
     content = io.BytesIO()
     torch.export.save(_program(taken), content, extra_files={ABOUT: json.dumps(taken.about, indent=1)})
     program = torch.export.load(io.BytesIO(content.getvalue())).module()
@@ -231,8 +234,8 @@ def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
     def again(*given: Tensor) -> tuple[Tensor, ...]:
-        fed = {name: each.numpy() for name, each in zip(takes, given, strict=True)}
-        return tuple(torch.from_numpy(each) for each in session.run(gives, fed))
+        arrays = {name: each.numpy() for name, each in zip(takes, given, strict=True)}
+        return tuple(torch.from_numpy(each) for each in session.run(gives, arrays))
 
     return content, again
 
@@ -352,10 +355,10 @@ def observation_rows(obs: Any, shape: tuple[int, ...], several: str = "several")
             "gymnasium.spaces.flatten(env.observation_space, obs)"
         )
     array = np.asarray(obs)
-    alone = array.shape == shape
-    rows = array[None] if alone else array
+    is_single = array.shape == shape
+    rows = array[None] if is_single else array
     if rows.shape[1:] != shape:
         raise ConfigError(
             f"obs = an array {list(array.shape)}: wanted is {list(shape)}, or {['B', *shape]} of {several}"
         )
-    return rows, alone
+    return rows, is_single

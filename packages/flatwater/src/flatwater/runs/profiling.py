@@ -147,8 +147,8 @@ class Profiler:
         if self._recording is not None:
             self._done += 1
             # The operations of a step may grow, so the heap is asked as well: it holds what the recorder has taken.
-            full = _bytes_in_use() - self._heap >= MOST_OPERATIONS * RECORDED_BYTES
-            if next_step is not None and same_phase and self._done < self._room and not full:
+            is_full = _bytes_in_use() - self._heap >= MOST_OPERATIONS * RECORDED_BYTES
+            if next_step is not None and same_phase and self._done < self._room and not is_full:
                 self._mark_(f"{next_step[0]} {next_step[1]}")
                 return
             operations = self._write()
@@ -248,15 +248,15 @@ def _export(recording: profile, path: Path) -> int:
     """
     operations, block = 0, b""
     with TemporaryDirectory(dir=path.parent, prefix=".") as temporary:  # nobody else puts a link there
-        plain, packed = Path(temporary, "trace.json"), Path(temporary, "trace.json.gz")
-        recording.export_chrome_trace(str(plain))  # type: ignore[no-untyped-call]  # torch's own has no types
-        blocks = -(-plain.stat().st_size // BLOCK_BYTES)
-        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
+        raw_file, packed_file = Path(temporary, "trace.json"), Path(temporary, "trace.json.gz")
+        recording.export_chrome_trace(str(raw_file))  # type: ignore[no-untyped-call]  # torch's own has no types
+        blocks = -(-raw_file.stat().st_size // BLOCK_BYTES)
+        with raw_file.open("rb") as source, gzip.open(packed_file, "wb", compresslevel=6) as target:
             for _ in count_steps("MiB of a trace", range(blocks)):
                 block = source.read(BLOCK_BYTES)
                 operations += block.count(OPERATION)
                 target.write(block)
         if not block.rstrip().endswith(b"}"):
             raise OSError("it was cut off: the disk may be full")  # torch says nothing of that
-        os.replace(packed, path)  # noqa: PTH105  (both lead through the descriptor of the folder)
+        os.replace(packed_file, path)  # noqa: PTH105  (both lead through the descriptor of the folder)
     return operations

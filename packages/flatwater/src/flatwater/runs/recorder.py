@@ -107,9 +107,9 @@ class PhaseMeter:
 
     def end_peak_(self, phase: str) -> None:
         """Count the memory since the last peak was read to a phase that ends here."""
-        effort, reached = self.spent.get(phase), self._peak_()
-        if effort is not None and reached is not None:
-            self.spent[phase] = replace(effort, peak=max(reached, effort.peak or 0))
+        effort, rise = self.spent.get(phase), self._peak_()
+        if effort is not None and rise is not None:
+            self.spent[phase] = replace(effort, peak=max(rise, effort.peak or 0))
 
     def take_(self) -> dict[str, Effort]:
         """Return the efforts of phases since the last call, and begin anew."""
@@ -129,10 +129,10 @@ class PhaseMeter:
 
     def _peak_(self) -> int | None:
         """Return the bytes by which resident memory rose since the last call; None where peaks are not counted."""
-        reached = peak_bytes() if self.counts_peaks else None
-        rise = None if reached is None else max(0, reached - self.resident)
+        peak = peak_bytes() if self.counts_peaks else None
+        rise = None if peak is None else max(0, peak - self.resident)
         self.resident = footprint().resident
-        self.highest = max(self.highest, reached or 0)
+        self.highest = max(self.highest, peak or 0)
         reset_peak()
         return rise
 
@@ -207,7 +207,7 @@ class Recorder:
         times = {f"time/{name}": effort.seconds for name, effort in efforts.items()}
         # Before memory is measured: pages that a phase has freed are no growth.
         release_freed_memory()
-        statement, grown = self.contract.settle_round_(round_, efforts | dict(self.composed.parts()))
+        statement, findings = self.contract.settle_round_(round_, efforts | dict(self.composed.parts()))
         record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
         alarms += above_formula(round_, record["exchange"])
         numbers = (
@@ -219,7 +219,7 @@ class Recorder:
         self.table.round(numbers, ledger_text(record))
         self.tell_of_round(round_, numbers)
         self.tell_of_mirror()
-        self.report_findings(round_, grown)
+        self.report_findings(round_, findings)
         self.tell_of_alarms(round_, alarms)
         self.own_parts.write_when_due_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
@@ -401,7 +401,7 @@ def build_watcher(
     last_round = composed.trainer.progress.round
     with ExitStack() as open_files:
 
-        def open_(path: Path) -> JsonlSink:
+        def open_(path: Path) -> JsonlSink:  # closed if another one cannot be opened
             sink = JsonlSink(path, resume_at=last_round)
             open_files.callback(sink.close)
             return sink

@@ -99,9 +99,9 @@ class Run(ABC):
         Args:
             efforts: efforts of the round, by phase.
         """
-        spent = [efforts[phase.name] for phase in self.trainer.phases if phase.name in efforts]
-        seconds = sum(effort.seconds for effort in spent)
-        return {"train/sps": sum(effort.steps for effort in spent) / seconds if seconds else 0.0}
+        phase_efforts = [efforts[phase.name] for phase in self.trainer.phases if phase.name in efforts]
+        seconds = sum(effort.seconds for effort in phase_efforts)
+        return {"train/sps": sum(effort.steps for effort in phase_efforts) / seconds if seconds else 0.0}
 
     def record(self) -> Mapping[str, Any]:
         """Return the round's line in the recipe's own file: which agent is in which slot, for example."""

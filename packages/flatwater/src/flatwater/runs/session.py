@@ -144,8 +144,8 @@ def resume(
     """
     voice = RunEvents(console, [*listeners])
     with voice.report_ending():
-        fetched = is_url(run)
-        if fetched:
+        from_url = is_url(run)
+        if from_url:
             # A run from a URL goes on being mirrored there, unless the user says otherwise.
             changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
             with console.status(f"bringing {run} to this machine …"):
@@ -181,9 +181,9 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
         name: str(value) if isinstance(value, Path) else value for name, value in changes.items() if value is not None
     }
     setting_names = {field.name for field in fields(config)}
-    if strange := [name for name in new_settings if name not in setting_names]:
-        reason = config.absent.get(strange[0], f"a run of `flatwater train {config.trainer}` has no such setting")
-        raise ConfigError(f"--{strange[0].replace('_', '-')}: {reason}")
+    if unknown := [name for name in new_settings if name not in setting_names]:
+        reason = config.absent.get(unknown[0], f"a run of `flatwater train {config.trainer}` has no such setting")
+        raise ConfigError(f"--{unknown[0].replace('_', '-')}: {reason}")
     return replace(config, **new_settings)
 
 
@@ -253,8 +253,10 @@ def restore_run(
             f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{lines}\n"
             f"Put {folder.with_current_name.config} or the data back as they were, or start a new run."
         )
-    if edited := changed_sources(manifest.facts.get("sources"), config):
-        say(f"the text of {'; '.join(edited)} has changed: numbers may be others from here on than without that change")
+    if modules := changed_sources(manifest.facts.get("sources"), config):
+        say(
+            f"the text of {'; '.join(modules)} has changed: numbers may be others from here on than without that change"
+        )
     if changed_versions := changed_facts(manifest.facts.get("versions")):
         say(f"{'; '.join(changed_versions)}: nothing is lost, but the last bits of the numbers may differ from here on")
     composed.doubts.extend(read_doubts(folder))  # before `rebuild_`, which asks whether the run was exact so far
@@ -271,9 +273,9 @@ def _without_text(data: JSON) -> JSON:
 def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
     """Return a run on the data that it began with, where there are more by now; its settings are the given ones."""
     recipe = recipe_of_config(config)
-    begun = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
-    composed = recipe.compose(begun)
-    return composed if begun == config else replace(composed, config=config)
+    begun_config = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
+    composed = recipe.compose(begun_config)
+    return composed if begun_config == config else replace(composed, config=config)
 
 
 def describe_run(composed: Run) -> str:
@@ -359,10 +361,10 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: 
     voice.console.print(plan_summary(composed.plan), highlight=False, markup=False)
     config, round_, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
     word = recipe_of_config(config).layout.rounds
-    begun = "new run" if first else f"resumed at {round_} of {config.rounds} {word}"
+    beginning = "new run" if first else f"resumed at {round_} of {config.rounds} {word}"
     voice.notify_listeners(
         "start",
-        f"{begun}, {path}: {describe_run(composed)}. {plan_summary(composed.plan)}",
+        f"{beginning}, {path}: {describe_run(composed)}. {plan_summary(composed.plan)}",
         run=str(path.absolute()),
         name=path.absolute().name,
         trainer=config.trainer,

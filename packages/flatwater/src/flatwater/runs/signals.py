@@ -124,10 +124,10 @@ def end_on_signals() -> Iterator[None]:
         yield
         return
     ending, default = _SignalEnding(), (signal.SIG_DFL, signal.default_int_handler)
-    untouched = [n for n in (signal.SIGINT, *ENDS, SAVES, signal.SIGCONT) if signal.getsignal(n) in default]
+    unhandled = [n for n in (signal.SIGINT, *ENDS, SAVES, signal.SIGCONT) if signal.getsignal(n) in default]
     with (
-        _install_handlers([number for number in untouched if number not in {SAVES, signal.SIGCONT}], ending.on_signal_),
-        _install_handlers([number for number in untouched if number in {SAVES, signal.SIGCONT}], _ignore),
+        _install_handlers([number for number in unhandled if number not in {SAVES, signal.SIGCONT}], ending.on_signal_),
+        _install_handlers([number for number in unhandled if number in {SAVES, signal.SIGCONT}], _ignore),
     ):
         _endings.append(ending)
         try:

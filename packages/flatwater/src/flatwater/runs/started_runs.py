@@ -103,10 +103,10 @@ def _prune(folder: int) -> None:
     names = os.listdir(folder)
     if len(names) <= MOST:
         return
-    aged = list[tuple[float, str]]()
+    records = list[tuple[float, str]]()
     for name in names:
         with suppress(OSError):
-            aged.append((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
-    for _, name in sorted(aged)[: len(aged) - MOST * 3 // 4]:
+            records.append((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
+    for _, name in sorted(records)[: len(records) - MOST * 3 // 4]:
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)

@@ -81,9 +81,9 @@ class WorkerService:
     def _read(self) -> dict[str, Any]:
         """Return this worker's private and proportional bytes, and the bytes of each leaf that it holds."""
         release_freed_memory()  # so that pages of a step's temporaries do not count as the worker's
-        mine = family_memory()
+        memory = family_memory()
         leaf_bytes = {path: size for path, size in nbytes(self._held).items() if path not in self._mapped}
-        return {"private": mine.private, "proportional": mine.proportional, "held": leaf_bytes}
+        return {"private": memory.private, "proportional": memory.proportional, "held": leaf_bytes}
 
     def memory(self) -> dict[str, Any]:
         """Return bytes of this process: its own, those with its part of shared pages, and each leaf of its state."""
@@ -144,7 +144,7 @@ class WorkerPool(ABC):
         arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "times_started"))
         moved_arrays, lost_workers = arrays - self._before[0], lives - self._before[1]
         # In the first round every worker counts as started: none of them took a lost one's place.
-        begun, self._before = not self._before[1], (arrays, lives)
+        is_first, self._before = not self._before[1], (arrays, lives)
         return {
             "private": sum(numbered["private"] for numbered in workers),
             "wire": self.wire_bytes,
@@ -152,14 +152,16 @@ class WorkerPool(ABC):
             "moved": moved_arrays,
             "formula": self.expected_bytes(),
             "workers": workers,
-            **({} if begun else {"lost": lost_workers}),
+            **({} if is_first else {"lost": lost_workers}),
             **({"stores": import_ray_module().in_stores()} if self._config.cluster else {}),
         }
 
     def _memory_of(self, number: int, said: Mapping[str, Any]) -> dict[str, Any]:
         """Return the plan of a worker beside the memory that it reports."""
-        planned, leaf_bytes = self._plan.worker_owners[number], said["held"]
-        off = {path: planned.get(path, 0) - leaf_bytes.get(path, 0) for path in planned | leaf_bytes}
+        planned_bytes, leaf_bytes = self._plan.worker_owners[number], said["held"]
+        differences = {
+            path: planned_bytes.get(path, 0) - leaf_bytes.get(path, 0) for path in planned_bytes | leaf_bytes
+        }
         return {
             "machine": self.workers[number].machine,
             "private": said["private"],
@@ -168,7 +170,7 @@ class WorkerPool(ABC):
             # Scalars would be most of the lines, and hardly a byte.
             "owned": group_bytes({path: size for path, size in leaf_bytes.items() if size > SCALAR_BYTES}, depth=1),
             "owned_bytes": sum(leaf_bytes.values()),
-            "unplanned": {path: size for path, size in off.items() if size},
+            "unplanned": {path: size for path, size in differences.items() if size},
         }
 
     def ready_(self) -> None:
@@ -211,6 +213,7 @@ class WorkerPool(ABC):
         )
 
     def _prepare_(self, worker: Worker) -> None:
+        """Make a new process what its worker was: note its arithmetic, and give it the state."""
         self._note_(worker)
         self.restore_worker_(worker)
 
@@ -221,6 +224,7 @@ class WorkerPool(ABC):
         return actor
 
     def _note_(self, worker: Worker) -> None:
+        """Ask a worker for its arithmetic, where machines may differ."""
         if self._config.any_machine:
             self.machines.add(worker.ask("arithmetic"))
 

@@ -51,8 +51,8 @@ def find_tracker(name: str) -> Tracker:
     if name.lower() in {"none", "off", "no", "false", ""}:
         raise ConfigError(f"{field}: there is no such tracker. `--trackers` with no name behind it switches them off.")
     if ":" not in import_path:
-        near = did_you_mean(name, names)
-        raise ConfigError(f"{field}: there is no such tracker.{near} There is {expected}.{group_faults('trackers')}")
+        hint = did_you_mean(name, names)
+        raise ConfigError(f"{field}: there is no such tracker.{hint} There is {expected}.{group_faults('trackers')}")
     tracker_class = find_object(import_path, given=field, wanted=expected)
     if not isinstance(tracker_class, type) or not issubclass(tracker_class, _SinkLike):
         raise ConfigError(f"{field} is no tracker: wanted is a class with write(round, metrics) and close()")

@@ -162,11 +162,11 @@ def trust_key(settings: Mapping[str, Any], where: Path | str, beside: object = N
     cls = _class_of(settings)
     # Settings that may change at a resume are left out, but for those that name code.
     apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
-    fixed = {name: value for name, value in settings.items() if name not in apart}
+    key_settings = {name: value for name, value in settings.items() if name not in apart}
     modules = {code.module for code in named_code(settings, where)} - {""}
     code = {module: module_place(module) for module in sorted(modules)}
     # Sorted, so that the order of a file's lines does not count; `str` for TOML's dates.
-    return hashlib.sha256(json.dumps([fixed, code, beside], sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([key_settings, code, beside], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path | None) -> None:
@@ -174,8 +174,8 @@ def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path
     # Resolved places: neither a link nor `..` leads into the folder of a run unseen.
     for code in named:
         for file in module_files(code.module) if code.module else ():
-            inside = folder is not None and file.is_relative_to(folder.resolve())
-            if inside or enclosing_run_folder(file) is not None:
+            in_folder = folder is not None and file.is_relative_to(folder.resolve())
+            if in_folder or enclosing_run_folder(file) is not None:
                 raise TrustError(
                     f"{where}: {code.setting} = {short_repr(code.value)}: {file} lies in the folder of a run, from "
                     "where no code is taken. Read it; if you want it, move it to the folder where you call Flatwater."
@@ -184,17 +184,19 @@ def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path
 
 def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> str:
     """Return the message that refuses to import named code: what would be imported or called, and how to permit it."""
-    imported = [f"  {code.setting} = {short_repr(code.value)}{_missing_module(code)}" for code in named if code.module]
+    import_lines = [
+        f"  {code.setting} = {short_repr(code.value)}{_missing_module(code)}" for code in named if code.module
+    ]
     whole_values = [f"  {code.setting} = {short_repr(code.value)}" for code in named if code.declared.whole]
     reason = (
         "names code that does not come with Flatwater, and there is no record that you began this run on this machine"
     )
     lines = [f"{where}: {reason} with code that lies where it is now. Nothing of it was run."]
-    lines += ["It would import:", *imported] if imported else []
+    lines += ["It would import:", *import_lines] if import_lines else []
     lines += ["It would call, or connect to:", *whole_values] if whole_values else []
-    instead = " An option such as --on-event '' does without it." if trains and whole_values else ""
+    alternative = " An option such as --on-event '' does without it." if trains and whole_values else ""
     lines.append(
-        f"If you know who made it and what that code does, give --trust (in Python: trust=True).{instead} "
+        f"If you know who made it and what that code does, give --trust (in Python: trust=True).{alternative} "
         "`flatwater runs`, `report` and `compare` show a run without its code."
     )
     return "\n".join(lines)

@@ -202,8 +202,8 @@ def _replace_stale_lock(lock: Lock, before: bytes) -> None:
     """
     objects, claim_name = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
     if not objects.create(claim_name, _content(lock.token)):
-        heir = _holder_of(objects.read(claim_name) or b"", objects.url)
-        if heir is not None and heir.token != lock.token and not heir.is_stale:
+        new_holder = _holder_of(objects.read(claim_name) or b"", objects.url)
+        if new_holder is not None and new_holder.token != lock.token and not new_holder.is_stale:
             raise _lock_lost_error(objects)
     try:
         # Read once more, now that this process alone may replace it: it may have been replaced just before.
@@ -250,6 +250,7 @@ def process_start(pid: int) -> int | None:
 
 
 def _require_hidden_from_nobody(pid: int) -> None:
+    """Raise PermissionError where a process lives, though /proc does not show it."""
     try:
         os.kill(pid, 0)  # signal 0 only asks whether it exists
     except (ProcessLookupError, OverflowError):

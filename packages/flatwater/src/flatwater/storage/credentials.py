@@ -61,6 +61,7 @@ def _of_profile() -> dict[str, str]:
 
 
 def _section(variable: str, file: str, name: str) -> Mapping[str, str]:
+    """Return a profile of a file in ~/.aws, or of the file that the variable names; empty where there is none."""
     parser = configparser.ConfigParser(interpolation=None)  # a secret key may hold a `%`
     parser.read(Path(os.environ.get(variable) or Path.home() / ".aws" / file))
     return parser[name] if parser.has_section(name) else {}

@@ -85,7 +85,7 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
     scheme, bucket = urlsplit(url).scheme, urlsplit(url).netloc
     kind = "container" if scheme == "az" else "bucket"
     is_missing = isinstance(error, FileNotFoundError) and scheme != "file"
-    forbidden = isinstance(error, PermissionDeniedError | PermissionError)
+    is_forbidden = isinstance(error, PermissionDeniedError | PermissionError)
     # In this order: one answer may bear several marks, and the first reason is the one to mend.
     reasons = [
         (_has(text, _NO_KEYS), f"there are no credentials for it. Set {WANTED[scheme]}."),
@@ -96,7 +96,7 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
         (_has(text, _WRONG_REGION), f"{bucket} is not where it was asked for ({short}). Set {_REGIONS.get(scheme)}."),
         (_has(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
         (
-            _has(text, _FORBIDDEN) or forbidden,
+            _has(text, _FORBIDDEN) or is_forbidden,
             f"{_DOING[doing]} is not permitted. A mirror needs {_NEEDED} there ({short}).",
         ),
         (

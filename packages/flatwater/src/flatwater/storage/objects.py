@@ -178,6 +178,7 @@ class StoredObjects:
                 yield piece
 
     def _read_file(self, name: str) -> Iterator[bytes]:
+        """Yield the content of a file below the folder, a chunk at a time."""
         with open_below(self.folder or Path(), name) as file:
             while piece := file.read(_CHUNK):
                 yield piece
@@ -228,6 +229,7 @@ class StoredObjects:
         return sorted((entry for entry in listing if is_plain(entry.name)), key=lambda entry: entry.name)
 
     def _limit_entries(self, found: Iterable[T]) -> Iterator[T]:
+        """Yield the entries, and raise StoreError where they are more than `MOST_ENTRIES`."""
         for count, entry in enumerate(found):
             if count >= MOST_ENTRIES:
                 raise self._endless()
@@ -256,8 +258,8 @@ class StoredObjects:
         try:
             return await asyncio.wait_for(answer, REQUEST_SECONDS)
         except TimeoutError:
-            waited = format_duration(REQUEST_SECONDS)
-            raise StoreError(f"{self.url}: listing fails (no end in {waited})") from None
+            limit = format_duration(REQUEST_SECONDS)
+            raise StoreError(f"{self.url}: listing fails (no end in {limit})") from None
 
     def find_entries(self, names: Iterable[str]) -> list[ObjectEntry]:
         """Return those of these objects that are there, each asked for by its name."""
@@ -290,6 +292,7 @@ class StoredObjects:
         return sorted(name for name in names if is_plain(name))
 
     async def _prefixes(self) -> list[str]:
+        """Return the names of the folders directly below."""
         import obstore  # noqa: PLC0415
 
         listing = await obstore.list_with_delimiter_async(self.store, self.prefix or None)

@@ -118,29 +118,29 @@ def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job
     Raises:
         RunError: the sweep cannot go on; what was at work has saved.
     """
-    waiting, working = iter(jobs), list[_JobProcess]()
+    jobs_left, processes = iter(jobs), list[_JobProcess]()
     try:
         while True:
-            while len(working) < crew.at_once and (job := _next(waiting, crew)) is not None:
-                working.append(_JobProcess(job, crew.program))
-            if not working:
+            while len(processes) < crew.at_once and (job := _next(jobs_left, crew)) is not None:
+                processes.append(_JobProcess(job, crew.program))
+            if not processes:
                 return
             # Before numbers are read: a folder that was moved would get none of them.
             crew.check()
-            for work, ending in _poll_processes_(working, crew.stop):
-                working.remove(work)
+            for work, ending in _poll_processes_(processes, crew.stop):
+                processes.remove(work)
                 _close(work.process)
                 yield work.job, ending
-            _pause(working)
+            _pause(processes)
     except (RunError, GeneratorExit):  # the latter where the caller cannot go on
         # All are asked before the first is waited for, so that they save at the same time.
-        for work in working:
+        for work in processes:
             work.request_end_("stopped")  # so that it saves
-        for work in working:
+        for work in processes:
             work.process.wait()
         raise
     finally:
-        for work in working:
+        for work in processes:
             work.process.kill()  # after a second Ctrl-C it still works
             _close(work.process)
 
@@ -187,6 +187,7 @@ def _pause(working: Sequence[_JobProcess]) -> None:
 
 
 def _close(process: Popen[bytes]) -> None:
+    """Wait for a process that has answered or was killed, and close its pipes."""
     # Closes the pipes as well.
     with process:
         process.wait()

@@ -102,6 +102,7 @@ class Study:
         }
 
     def _reopen_trial_(self, trial: FrozenTrial) -> Trial:
+        """Return a trial that was at work in an earlier process, its settings drawn again by the same seed."""
         self._seed_(trial.number, "")
         # Optuna names the id that a trial is opened by nowhere else.
         return self._draw_settings_(Trial(self.study, trial._trial_id))  # noqa: SLF001
@@ -226,6 +227,7 @@ class LaggingPruner(MedianPruner):
 
 
 def _earlier(study: optuna.Study, trial: FrozenTrial, lag: int) -> optuna.Study:
+    """Return the study as a sampler shall see it for a trial: with the trials up to `lag` before it."""
     # A view rather than a copy: it differs in the trials that it shows alone.
     return cast("optuna.Study", _EarlierTrials(study, trial.number - lag))
 

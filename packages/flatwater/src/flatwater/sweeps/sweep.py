@@ -83,10 +83,12 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = PR
         pace = f", {at_once} at once" if at_once > 1 else ""
         work.say(f"sweep folder {opened.folder.path}: {work.wanted} trials, searching {', '.join(opened.space)}{pace}")
         crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
-        begun: dict[Path, Trial] = {}
-        with closing(train_jobs(jobs_(work, begun), crew)) as endings:  # where it cannot go on, trials at work save
+        trials_by_run: dict[Path, Trial] = {}
+        with closing(
+            train_jobs(jobs_(work, trials_by_run), crew)
+        ) as endings:  # where it cannot go on, trials at work save
             for job, ending in endings:
-                record_ending_(work, begun[job.run.path], ending)
+                record_ending_(work, trials_by_run[job.run.path], ending)
         return sweep_outcome(work)
 
 
@@ -156,8 +158,8 @@ def outcome_line(work: Sweep, number: int) -> str:
     if line.state == "failed":
         return f"failed: {line.reason}"
     value = "no value" if line.value is None else f"{judged_curve(work)[0]} {short_number(line.value)}"
-    ahead = "" if best is None else f"; best: trial {best.number}, {short_number(best.value or 0.0)}"
-    return f"{line.state} after round {line.round}: {value}{ahead}"
+    best_text = "" if best is None else f"; best: trial {best.number}, {short_number(best.value or 0.0)}"
+    return f"{line.state} after round {line.round}: {value}{best_text}"
 
 
 def setting_text(value: object) -> str:

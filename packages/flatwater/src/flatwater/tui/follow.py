@@ -154,6 +154,6 @@ def seconds_left(followed: FollowedRun, now: float) -> float:
     if not followed.took:
         return nan
     pace = median(followed.took)
-    begun = now - followed.changed if isfinite(followed.changed) else 0.0
+    round_seconds = now - followed.changed if isfinite(followed.changed) else 0.0
     # The round at work counts, though never as more than one.
-    return max(0.0, pace * (followed.rounds - followed.done) - min(max(begun, 0.0), pace))
+    return max(0.0, pace * (followed.rounds - followed.done) - min(max(round_seconds, 0.0), pace))

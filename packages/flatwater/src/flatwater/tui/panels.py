@@ -88,7 +88,7 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
     """
     parts = resident_parts(line, ())
     sizes = {FILES: parts[FILES], BASE: parts[BASE], OWNED: line.owned_bytes, SLACK: parts[SLACK], REST: parts[REST]}
-    full = line.budget if line.resident >= BUDGET_AS_WIDTH * line.budget else line.resident
+    width_bytes = line.budget if line.resident >= BUDGET_AS_WIDTH * line.budget else line.resident
     glyphs = dict.fromkeys(sizes, "█") if coloured else GLYPHS
     marks = dict.fromkeys(sizes, "■") if coloured else GLYPHS
     legend = [
@@ -99,7 +99,7 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
     gap = 2 if sum(len(entry) + 2 for entry in legend) - 2 <= width else 1
     lines = [
         # The larger of both: a run may be above its budget, until it has saved.
-        segment_bar(sizes, max(full, line.resident), width, glyphs),
+        segment_bar(sizes, max(width_bytes, line.resident), width, glyphs),
         Text(" " * gap).join(legend),
         Text(_process(line), style=QUIET),
     ]
@@ -123,9 +123,9 @@ def _process(line: LedgerLine) -> str:
         phrases.append(f"GPU {short_bytes(line.cuda_allocated or 0)} of {short_bytes(line.cuda_reserved)} reserved")
     if line.workers:
         off = sum(bool(worker.unplanned) for worker in line.workers)
-        private = short_bytes(sum(worker.private for worker in line.workers))
+        private_text = short_bytes(sum(worker.private for worker in line.workers))
         phrases.append(
-            f"{count_phrase(len(line.workers), 'worker')} {private}{f', {off} not as planned' if off else ''}"
+            f"{count_phrase(len(line.workers), 'worker')} {private_text}{f', {off} not as planned' if off else ''}"
         )
     counts = ((line.processes, "process"), (line.envs, "env"), (line.threads, "thread"), (line.files, "file"))
     phrases.append(", ".join(count_phrase(count, name) for count, name in counts))
@@ -148,12 +148,12 @@ def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> 
     if followed.line is None:
         return without_ledger(followed)
     held_bytes = group_bytes(followed.line.owned, depth=DEPTH)
-    planned = group_bytes(listed_owners(followed.plan), depth=DEPTH) if followed.plan is not None else {}
-    wide = width >= WIDE
-    table = _table(width, "owner", "held", *(["share"] if wide else []), "off plan")
+    planned_bytes = group_bytes(listed_owners(followed.plan), depth=DEPTH) if followed.plan is not None else {}
+    has_shares = width >= WIDE
+    table = _table(width, "owner", "held", *(["share"] if has_shares else []), "off plan")
     ordered = sorted(held_bytes.items(), key=lambda item: (-item[1], item[0]))
     for name, size in ordered[:most]:
-        difference = size - planned[name] if name in planned else None
+        difference = size - planned_bytes[name] if name in planned_bytes else None
         difference_text = (
             ""
             if difference is None
@@ -165,7 +165,9 @@ def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> 
         style = (
             GOOD if not difference else BAD if difference > 0 else WARNING
         )  # below its plan: not all pages are touched yet
-        table.add_row(name, short_bytes(size), *([f"{share:.0%}"] if wide else []), Text(difference_text, style=style))
+        table.add_row(
+            name, short_bytes(size), *([f"{share:.0%}"] if has_shares else []), Text(difference_text, style=style)
+        )
     smaller = ordered[len(ordered[:most]) :]
     if smaller:
         table.add_row(f"{len(smaller)} smaller", short_bytes(sum(size for _, size in smaller)), style=QUIET)
@@ -278,8 +280,8 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
     )
     lines = list[Text | Padding]()
     for _, finding in findings:
-        grave = finding.verdict in GRAVE
-        lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if grave else WARNING}"), headline(finding)))
+        is_grave = finding.verdict in GRAVE
+        lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if is_grave else WARNING}"), headline(finding)))
         origin = "" if finding.made_at is None else f"made at {finding.made_at}"
         details = [text for text in (origin, finding.until()) if text]
         if details and not short:
@@ -293,8 +295,8 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
         if isinstance(line, Text):
             line.truncate(short, overflow="ellipsis")
     if not lines:
-        watched = followed.line is not None
-        lines = [Text("Nothing grows." if watched else "Nothing is known yet.", style=GOOD if watched else QUIET)]
+        has_ledger = followed.line is not None
+        lines = [Text("Nothing grows." if has_ledger else "Nothing is known yet.", style=GOOD if has_ledger else QUIET)]
     return Group(*lines)
 
 
