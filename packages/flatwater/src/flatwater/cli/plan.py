@@ -64,7 +64,7 @@ def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
 
 
 def show_plan(plan: PlannedRun, console: Console) -> None:
-    """Print what a run holds and the highest that it comes to, a row for each owner and phase, then whether it fits."""
+    """Print the plan."""
     table = Table(title=f"what the {plan.what} will hold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("owner", overflow="fold")
     table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)

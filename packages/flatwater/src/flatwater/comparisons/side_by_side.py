@@ -202,7 +202,7 @@ def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
 
 
 def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
-    """Return the whole comparison as plain values; `days` of a difference are 0 where there is none."""
+    """Return the whole comparison as plain values."""
     flat, differing = [_settings(run.run) for run in runs], [name for name, _ in setting_rows(runs)]
     comparison = {
         "runs": [

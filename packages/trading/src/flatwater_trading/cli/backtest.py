@@ -53,16 +53,16 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater_watch.terminal import say, terminal
 
         with terminal(errors=True).status("reading the run and playing its champion …"):
-            done = self.play()
-            if isinstance(done, Plan):
-                return print_plan(done, as_json=self.json)
-            found, place = done
-            found.write(place, force=self.force)
+            answer = self.play()
+            if isinstance(answer, Plan):
+                return print_plan(answer, as_json=self.json)
+            backtest, folder = answer
+            backtest.write(folder, force=self.force)
         if self.json:
-            print(json.dumps(dict(found.result), indent=1))
+            print(json.dumps(dict(backtest.result), indent=1))
             return 0
-        show_result(dict(found.result), terminal(), ERL)
-        say(f"equity, trades and result: {place}")
+        show_result(dict(backtest.result), terminal(), ERL)
+        say(f"equity, trades and result: {folder}")
         return 0
 
     def play(self) -> "tuple[Backtest, Path] | Plan":
@@ -85,12 +85,12 @@ class BacktestCommand(WithTrust, WithBudget):
         if self.plan:
             return plan
         refuse(plan)
-        place = self._choose_folder(panel, days)
-        check_free(place, force=self.force)
+        folder = self._choose_folder(panel, days)
+        check_free(folder, force=self.force)
         # The look is logged before holdout days are played: one that is interrupted counts as well.
-        if said := note_look(trader, panel, days):
-            terminal(errors=True).print(said, highlight=False)
-        return play_backtest(trader, panel, days, known_truth(prices, panel)), place
+        if look := note_look(trader, panel, days):
+            terminal(errors=True).print(look, highlight=False)
+        return play_backtest(trader, panel, days, known_truth(prices, panel)), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
         if self.out is not None:

@@ -71,10 +71,10 @@ class OrdersCommand(WithTrust, WithBudget):
             # Before anything is read: orders that took seconds must not fail on where to write them.
             check_output("--after", self.after, POSITIONS)
         with terminal(errors=True).status("reading the run and the prices …"):
-            found = self.decide()
-        if isinstance(found, Plan):
-            return print_plan(found, as_json=self.json)
-        orders, reasons = found
+            answer = self.decide()
+        if isinstance(answer, Plan):
+            return print_plan(answer, as_json=self.json)
+        orders, reasons = answer
         if self.after is not None:
             # First the file, then the output: a closed pipe must not cost the positions.
             write_positions(self.after, orders.positions, orders.cash)
@@ -99,13 +99,13 @@ class OrdersCommand(WithTrust, WithBudget):
         from flatwater_trading.recipe.positions import Portfolio, read_positions
         from flatwater_trading.recipe.use_plan import plan_orders
 
-        held = Portfolio() if self.positions is None else read_positions(self.positions)
+        portfolio = Portfolio() if self.positions is None else read_positions(self.positions)
         trader = load_trader(self.run, "Orders")
         panel = trader.align_panel(load_panel(trained_panel(self.run) if self.prices is None else self.prices))
         if self.plan:
             return plan_orders(trader.settings, panel, self.budget)
-        cash = held.cash if self.cash is None else self.cash
-        orders = trader.orders(panel, held.positions, cash, raw_prices=self.raw_prices, budget=self.budget)
+        cash = portfolio.cash if self.cash is None else self.cash
+        orders = trader.orders(panel, portfolio.positions, cash, raw_prices=self.raw_prices, budget=self.budget)
         if not orders.ranking:
             return orders, ()
         return orders, trader.reasons(panel, orders, orders.ranking[0][0], budget=self.budget)[:REASONS]
@@ -155,14 +155,33 @@ def _order_rows(orders: "Orders") -> "Iterator[Row]":
     """Yield the values of `COLUMNS` for each order: sales, holdings, then the purchase."""
     for sale in orders.sales:
         yield "sell", sale.instrument, sale.shares, sale.price, None, None, sale.date, sale.reason
-    for each in orders.holdings:
-        held = each.position
-        yield "hold", held.instrument, held.shares, each.price, each.target_price, each.days_left, orders.date, ""
-    if (new := orders.purchase) is not None:
-        yield "buy", new.instrument, new.shares, new.price, new.target_price, new.hold_days, orders.date, ""
+    for holding in orders.holdings:
+        position = holding.position
+        yield (
+            "hold",
+            position.instrument,
+            position.shares,
+            holding.price,
+            holding.target_price,
+            holding.days_left,
+            orders.date,
+            "",
+        )
+    if (purchase := orders.purchase) is not None:
+        yield (
+            "buy",
+            purchase.instrument,
+            purchase.shares,
+            purchase.price,
+            purchase.target_price,
+            purchase.hold_days,
+            orders.date,
+            "",
+        )
 
 
 def _csv(orders: "Orders") -> str:
+    """Return the orders as CSV text with the header `COLUMNS`, a row for each order."""
     import polars as pl
 
     from flatwater_trading.recipe.positions import spreadsheet_cell
@@ -173,6 +192,7 @@ def _csv(orders: "Orders") -> str:
 
 
 def _table(orders: "Orders") -> "Table":
+    """Return the orders as a table for the terminal: sales first, then holdings, then the purchase."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -193,6 +213,7 @@ def _table(orders: "Orders") -> "Table":
 
 
 def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
+    """Return the sentences below the table: the purchase or why there is none, coefficients, prices, and reasons."""
     new, lines = orders.purchase, []
     if new is not None:
         lines.append(
@@ -223,10 +244,11 @@ def _periods(orders: "Orders") -> str:
 
 
 def _why_nothing(orders: "Orders") -> str:
-    today = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
-    if today:
+    """Return the sentence that says why nothing is bought today; for orders without a purchase."""
+    bought = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
+    if bought:
         return (
-            f"Nothing is bought: {today[0]} was bought on this day already, and one purchase a {orders.unit} is the "
+            f"Nothing is bought: {bought[0]} was bought on this day already, and one purchase a {orders.unit} is the "
             "rule."
         )
     if not orders.ranking:

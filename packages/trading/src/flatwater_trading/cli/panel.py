@@ -72,11 +72,11 @@ class PanelImport:
         from flatwater_trading.panel.summary import summarise_panel
 
         check_place(self.out, source=self.source, force=self.force)
-        chosen = None if self.investable is None else _names(self.investable)
+        investable = None if self.investable is None else _names(self.investable)
         with terminal().status(f"reading {self.source} and computing the indicators …", first=2.0):
             imported = read_prices(
                 self.source,
-                investable=chosen,
+                investable=investable,
                 columns=_mapping(self.map),
                 dates=self.dates,
                 features=self.features,
@@ -104,12 +104,17 @@ def _names(text: str) -> list[str]:
         try:
             # utf-8-sig: a mark in front would become part of the first name.
             text = read_regular(file).decode("utf-8-sig").replace("\n", ",")
-        except (OSError, ValueError) as wrong:
-            raise ConfigError(f"--investable {text}: the file cannot be read: {wrong}. Write names in it.") from wrong
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--investable {text}: the file cannot be read: {error}. Write names in it.") from error
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _mapping(words: tuple[str, ...]) -> dict[str, str]:
+    """Parse `--map close=COLUMN` to the file's column name by role.
+
+    Raises:
+        ConfigError: a word has no `=`, or nothing on one side of it.
+    """
     pairs = [word.partition("=") for word in words]
     for name, sign, column in pairs:
         if not (name and sign and column):
@@ -184,11 +189,12 @@ def _longest_gap(imported: "ImportResult") -> str:
     if len(dates) < 2:  # noqa: PLR2004  (nothing lies between)
         return "one day"
     pauses = (dates[1:] - dates[:-1]).astype(int)
-    at = int(pauses.argmax())
-    return f"at most {pauses[at]} days apart (from {dates[at]} on)"
+    longest = int(pauses.argmax())
+    return f"at most {pauses[longest]} days apart (from {dates[longest]} on)"
 
 
 def _print_tables(name: str, summary: "PanelSummary") -> None:
+    """Print the tables of `flatwater panel show`, and below the splits why they do not fit, if they do not."""
     console = terminal()
     console.print(_overview(name, summary))
     if summary.splits:
@@ -201,6 +207,7 @@ def _print_tables(name: str, summary: "PanelSummary") -> None:
 
 
 def _overview(name: str, summary: "PanelSummary") -> Table:
+    """Return the table of facts about the whole panel, titled `name`: days, frequency, missing closes, file."""
     investable = sum(one.investable for one in summary.instruments)
     table = Table(title=name, box=SIMPLE_HEAD, title_justify="left", show_header=False)
     table.add_column(style="bold")
@@ -217,6 +224,7 @@ def _overview(name: str, summary: "PanelSummary") -> Table:
 
 
 def _splits(summary: "PanelSummary") -> Table:
+    """Return the table of the default splits: first and last tradable day of each, and how many they are."""
     table = Table(title=f"tradable {summary.unit}s by default", box=SIMPLE_HEAD, title_justify="left")
     for heading in ("split", "first day", "last day"):
         table.add_column(heading)
@@ -227,28 +235,32 @@ def _splits(summary: "PanelSummary") -> Table:
 
 
 def _instruments(summary: "PanelSummary") -> Table:
+    """Return the table of instruments: role, days and gaps; of the first `SHOWN` columns of the panel."""
     columns = summary.instruments
-    left = len(columns) - SHOWN
-    caption = f"and {left} more: --json shows all" if left > 0 else None
+    hidden_count = len(columns) - SHOWN
+    caption = f"and {hidden_count} more: --json shows all" if hidden_count > 0 else None
     table = Table(title="instruments", box=SIMPLE_HEAD, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("name", "role", "first day", "last day"):
         table.add_column(heading)
     for heading in ("missing", f"{summary.unit}s in gaps"):
         table.add_column(heading, justify="right")
-    for one in columns[:SHOWN]:
-        role = "investable" if one.investable else "context"
-        gone = f"{one.missing:.2%}"
-        table.add_row(one.name, role, one.first or "-", one.last or "-", gone, str(one.gaps))
+    for instrument in columns[:SHOWN]:
+        role = "investable" if instrument.investable else "context"
+        missing_share = f"{instrument.missing:.2%}"
+        table.add_row(
+            instrument.name, role, instrument.first or "-", instrument.last or "-", missing_share, str(instrument.gaps)
+        )
     return table
 
 
 def _features(summary: "PanelSummary") -> Table:
+    """Return the table of features: mean, deviation and missing share over all days and columns, and origin."""
     table = Table(title=f"features, all {summary.unit}s together", box=SIMPLE_HEAD, title_justify="left")
     table.add_column("name")
     for heading in ("mean", "deviation", "missing"):
         table.add_column(heading, justify="right")
     table.add_column("from", overflow="fold")
-    for one in summary.features:
-        numbers = ("-" if number is None else f"{number:.5g}" for number in (one.mean, one.deviation))
-        table.add_row(one.name, *numbers, f"{one.missing:.2%}", one.origin)
+    for feature in summary.features:
+        numbers = ("-" if number is None else f"{number:.5g}" for number in (feature.mean, feature.deviation))
+        table.add_row(feature.name, *numbers, f"{feature.missing:.2%}", feature.origin)
     return table

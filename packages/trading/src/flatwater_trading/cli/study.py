@@ -61,16 +61,16 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
     def read(cls, program: str, options: Sequence[str]) -> Self:
         """Read the options over the settings of a file, or of the study in --run."""
         words = over_folder(options, "study.toml")
-        found = super().read(program, words)
-        source = found.source
+        command = super().read(program, words)
+        source = command.source
         if source is None:
-            return found
+            return command
         # --config goes before the options, which win over its settings.
         option = "--config" if source.lower().endswith(SETTINGS) else "--panel"
         if option_value(option, options) is not None:
             raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
         return (
-            replace(found, panel=source) if option == "--panel" else super().read(program, [option, source, *options])
+            replace(command, panel=source) if option == "--panel" else super().read(program, [option, source, *options])
         )
 
     def __call__(self) -> int:
@@ -91,20 +91,21 @@ def show_plan(command: StudyCommand) -> int:
     from flatwater_trading.study.opening import find_wanted, that_fit
     from flatwater_watch.terminal import say, terminal
 
-    asked = find_wanted(_study_order(command))
+    request = find_wanted(_study_order(command))
     with terminal(errors=True).status("reading the panel and planning its largest fold …"):
-        plan = plan_member(asked.base, asked.folds)
+        plan = plan_member(request.base, request.folds)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
         from flatwater_watch.units import format_bytes
 
-        jobs = that_fit(asked.jobs, plan.needed_bytes, plan.limit_bytes, asked=command.jobs is not None)
-        runs = asked.folds * len(asked.seeds)
+        jobs = that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, asked=command.jobs is not None)
+        runs = request.folds * len(request.seeds)
         say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
     return code
 
 
 def _study_order(command: StudyCommand) -> Any:  # noqa: ANN401  (imported where it is used)
+    """Return the order that the command's options make; imported here, so that `--help` stays light."""
     from flatwater_trading.study.opening import StudyOrder
 
     return StudyOrder(
@@ -170,15 +171,15 @@ def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401
 
     for titles, rows, words in (fold_rows(result["pooled"]), trader_rows(result["pooled"])):
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        for at, title in enumerate(titles):
-            table.add_column(title, justify="left" if at < words else "right", no_wrap=True)
+        for column, title in enumerate(titles):
+            table.add_column(title, justify="left" if column < words else "right", no_wrap=True)
         for row in rows:
             table.add_row(*row, style="bold" if row[0] == "champions" else "")
         console.print(table)
-    complete, wanted = len(result["pooled"]["by_fold"]), result["folds"]
-    if complete < wanted:
+    complete, folds_in_all = len(result["pooled"]["by_fold"]), result["folds"]
+    if complete < folds_in_all:
         console.print(
-            f"{complete} of {wanted} folds are complete; the others are not in these numbers.", style="yellow"
+            f"{complete} of {folds_in_all} folds are complete; the others are not in these numbers.", style="yellow"
         )
     console.print(result["pooled"]["verdict"])
     console.print(f"Note: {result['note']}.", style="dim")

@@ -57,8 +57,8 @@ def calmar(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     periods = equity.isfinite().sum(-1) - 1
     # A root of a negative number is NaN, so a loss of more than everything counts as one of everything.
     annual = (1 + total_return(equity)).clamp(min=0) ** (a_year / periods.clamp(min=1)) - 1
-    fall = drawdown(equity)
-    return (annual / fall.where(fall > 0, 1)).where(fall > 0, 0)
+    largest_fall = drawdown(equity)
+    return (annual / largest_fall.where(largest_fall > 0, 1)).where(largest_fall > 0, 0)
 
 
 def alpha_beta(
@@ -68,23 +68,23 @@ def alpha_beta(
 
     Both are 0 where the market does not move; there is no risk-free rate.
     """
-    returns, held = period_returns(equity).double(), period_returns(market).double()
-    known = returns.isfinite() & held.isfinite()
+    returns, market_returns = period_returns(equity).double(), period_returns(market).double()
+    known = returns.isfinite() & market_returns.isfinite()
     count = known.sum(-1).clamp(min=1)
     # The market's mean over the periods that this curve has: one that ended early is not held against later ones.
-    mean, mean_held = (each.where(known, 0).sum(-1) / count for each in (returns, held.expand_as(returns)))
-    apart = (held - mean_held[..., None]).where(known, 0)
-    spread = apart.square().sum(-1)
-    beta = (apart * (returns - mean[..., None]).where(known, 0)).sum(-1) / spread.where(spread > 0, 1)
-    alpha = (mean - beta * mean_held).where(spread > 0, 0) * a_year
+    mean, market_mean = (each.where(known, 0).sum(-1) / count for each in (returns, market_returns.expand_as(returns)))
+    market_deviations = (market_returns - market_mean[..., None]).where(known, 0)
+    spread = market_deviations.square().sum(-1)
+    beta = (market_deviations * (returns - mean[..., None]).where(known, 0)).sum(-1) / spread.where(spread > 0, 1)
+    alpha = (mean - beta * market_mean).where(spread > 0, 0) * a_year
     return alpha.to(equity.dtype), beta.to(equity.dtype)
 
 
 def drawdown(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     """The largest fall from a peak as a fraction of the peak, 0 .. 1."""
     # cummax hands a NaN on to all that follows; 0 is never a peak.
-    known = equity.nan_to_num(nan=0.0)
-    falls = 1 - equity / known.cummax(-1).values
+    without_nan = equity.nan_to_num(nan=0.0)
+    falls = 1 - equity / without_nan.cummax(-1).values
     return falls.nan_to_num(nan=0.0).amax(-1)
 
 

@@ -52,10 +52,10 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
         free = torch.ones_like(priced) if is_last else priced | (market.last_day < day)
         value = shares * mark
         money = cash + value[free].sum()
-        wanted, cost = _rebalance_costs(value, listed=listed, free=free, money=money, account=account)
+        target, cost = _rebalance_costs(value, listed=listed, free=free, money=money, account=account)
         # All money is spent on weights and costs: with anything listed, what is left here is rounding.
-        cash = money - wanted[free].sum() - cost
-        shares = torch.where(free, wanted / mark.where(mark > 0, 1), shares)
+        cash = money - target[free].sum() - cost
+        shares = torch.where(free, target / mark.where(mark > 0, 1), shares)
         curve.append(cash + (shares * mark).sum())
     return torch.stack(curve).float()
 
@@ -63,17 +63,25 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
 def _rebalance_costs(
     value: Tensor, *, listed: Tensor, free: Tensor, money: Tensor, account: AccountConfig
 ) -> tuple[Tensor, Tensor]:
-    """The value wanted of each instrument and the cost of getting there, which is paid out of the same money."""
+    """Return equal target values of the listed instruments, and the cost of trading to them, paid from the same money.
+
+    Args:
+        value: value of each instrument held, [K].
+        listed: mask [K] of the instruments that get an equal share.
+        free: mask [K] of the instruments that can be traded; the others keep their value.
+        money: cash and the value of what is free; shares and costs come out of it.
+        account: its costs of buying and selling.
+    """
     cost = torch.zeros_like(money)
-    wanted = value
+    target = value
     # Each turn shrinks what is missed by the cost rate: with 10 bps, four turns leave 1e-12 of the money.
     for _ in range(4):
-        each = (money - cost) / listed.sum().clamp(min=1)
-        wanted = torch.where(listed, each, torch.where(free, 0, value))
-        change = wanted - value
+        equal_share = (money - cost) / listed.sum().clamp(min=1)
+        target = torch.where(listed, equal_share, torch.where(free, 0, value))
+        change = target - value
         cost = change.clamp(min=0).sum() * (account.purchase_factor - 1)
         cost = cost - change.clamp(max=0).sum() * (1 - account.sale_factor)
-    return wanted, cost
+    return target, cost
 
 
 def play_random_(

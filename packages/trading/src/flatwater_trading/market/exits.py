@@ -66,9 +66,11 @@ def resolve_exits(
     reached, before = (highs >= target_price).max(0)
     # 0 for an entry that is no trade: its cell below then still lies within the panel.
     limit = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
-    met = reached & (before < limit)
-    held = torch.where(met, before + 1, limit)
-    return TradeExits(held, torch.where(met, target_price, torch.take(mark, (day + held) * columns + instrument)))
+    target_met = reached & (before < limit)
+    days_held = torch.where(target_met, before + 1, limit)
+    return TradeExits(
+        days_held, torch.where(target_met, target_price, torch.take(mark, (day + days_held) * columns + instrument))
+    )
 
 
 _TRADES = 1 << 17
@@ -96,14 +98,18 @@ def trade_gains(
         Gains as fractions of what was paid.
     """
     columns = market.close.shape[1]
-    found = torch.empty(len(rows), columns, len(targets), device=market.close.device)
+    gains = torch.empty(len(rows), columns, len(targets), device=market.close.device)
     step = max(1, _TRADES // (columns * len(targets)))
-    for at in range(0, len(rows), step):
-        found[at : at + step] = _gains(market, rows[at : at + step], targets, hold_days, account)
-    return found
+    for first in range(0, len(rows), step):
+        gains[first : first + step] = _gains(market, rows[first : first + step], targets, hold_days, account)
+    return gains
 
 
 def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account: AccountConfig) -> Tensor:
+    """Return gains [D, K, G] of purchases on these rows, as `trade_gains` does, all of them resolved in one call.
+
+    The caller bounds the number of rows: every trade holds the highs of its `hold_days` at once.
+    """
     device, shape = targets.device, (len(rows), market.close.shape[1], len(targets))
     day = torch.arange(rows.start, rows.stop, device=device)[:, None, None].expand(shape).flatten()
     instrument = torch.arange(shape[1], device=device)[None, :, None].expand(shape).flatten()
@@ -139,9 +145,9 @@ def trade_rewards(
     *, entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], config: TradingConfig
 ) -> Float[Tensor, " B"]:
     """Reward of a trade: its gain after costs in percent, losses times `loss_factor`."""
-    paid = 100 * net_gain(entry_price, exit_price, config.account)
+    gain_percent = 100 * net_gain(entry_price, exit_price, config.account)
     factor = config.reward.loss_factor
-    return paid if factor == 1 else torch.where(paid < 0, paid * factor, paid)
+    return gain_percent if factor == 1 else torch.where(gain_percent < 0, gain_percent * factor, gain_percent)
 
 
 def exit_reasons(

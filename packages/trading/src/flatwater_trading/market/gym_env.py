@@ -77,12 +77,12 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         """
         # Before the window is completed: this seeds `np_random`, from which the window may be drawn.
         super().reset(seed=seed)
-        given = {"start_idx": start_idx, "end_idx": end_idx, "trading_end_idx": trading_end_idx}
+        window_rows = {"start_idx": start_idx, "end_idx": end_idx, "trading_end_idx": trading_end_idx}
         for name, value in (options or {}).items():
-            if name not in given:
+            if name not in window_rows:
                 raise ConfigError(f"no reset option {name!r}: expected {', '.join(WINDOW_OPTIONS)}.")
-            given[name] = value
-        window = complete_window(self.config.episode, self.days, self.np_random, **given)
+            window_rows[name] = value
+        window = complete_window(self.config.episode, self.days, self.np_random, **window_rows)
         self.window = window
         reset_(
             self.simulator,
@@ -111,6 +111,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         return self._observe(day), float(step.reward), terminated, False, info
 
     def _observe(self, day: int) -> Observation:
+        """Return what the agent sees before it acts on row `day`; a view of the panel unless copies were asked for."""
         # The rows up to and with `day`, at whose close the next action trades.
         window = self._shown[day - self.config.episode.context + 1 : day + 1]
         panel = window.copy() if self._copy else window
@@ -119,13 +120,14 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         return {"panel": panel, "account": account_block(self.simulator, self.market)[0].numpy()}
 
     def _info(self) -> dict[str, Any]:
-        sim = self.simulator
-        day = int(sim.day)
+        """Return the numbers of `info`; `day` is the row after the last one once the episode has ended."""
+        simulator = self.simulator
+        day = int(simulator.day)
         return {
             "day": day,
-            "equity": float(sim.logs.equity[0, day - int(sim.start)]),
-            "cash": float(sim.cash),
-            "trades": int(closed_mask(sim).sum()),
+            "equity": float(simulator.logs.equity[0, day - int(simulator.start)]),
+            "cash": float(simulator.cash),
+            "trades": int(closed_mask(simulator).sum()),
         }
 
 

@@ -106,8 +106,10 @@ def last_usable(close: np.ndarray) -> np.ndarray:
     """Fill each row with the last close that is not NaN up to and with it; 0 before the first. [T, K] -> [T, K]."""
     rows = np.where(np.isnan(close), -1, np.arange(len(close))[:, None])
     # The running maximum of usable row numbers reaches back only: no later close is read.
-    seen = np.maximum.accumulate(rows, axis=0)
-    return np.where(seen >= 0, np.take_along_axis(close, np.maximum(seen, 0), axis=0), 0).astype(np.float32)
+    newest_rows = np.maximum.accumulate(rows, axis=0)
+    return np.where(newest_rows >= 0, np.take_along_axis(close, np.maximum(newest_rows, 0), axis=0), 0).astype(
+        np.float32
+    )
 
 
 def last_rows(usable: np.ndarray) -> np.ndarray:

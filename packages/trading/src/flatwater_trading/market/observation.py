@@ -27,14 +27,14 @@ def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
     row = observed_rows(sim)
     # Row h was written by the last step whose clock was h modulo H, and each step since was a day.
     rows = torch.arange(hold, device=row.device)
-    held = ((sim.clock - 1 - rows) % hold + 1)[:, None].expand_as(positions.exit_day)
+    days_held = ((sim.clock - 1 - rows) % hold + 1)[:, None].expand_as(positions.exit_day)
     # Strictly later: an exit of this row happens before the step that acts on it buys.
     is_open = positions.exit_day > row
     price = torch.take(market.mark, row * sim.instruments + positions.instrument)
     # A closed position divides by 1: its entry price may be 0, where nothing was ever bought.
     gain = price / positions.entry_price.where(is_open, 1) - 1
-    shown = torch.stack([torch.ones_like(gain), held / hold, gain], dim=-1).where(is_open[..., None], 0)
+    position_numbers = torch.stack([torch.ones_like(gain), days_held / hold, gain], dim=-1).where(is_open[..., None], 0)
     block = torch.zeros(len(row), sim.instruments, len(ACCOUNT_FEATURES), device=row.device)
     # Several closed positions may name one instrument and add 0; at most one is open.
-    where = positions.instrument.T[..., None].expand(-1, -1, len(ACCOUNT_FEATURES))
-    return block.scatter_add_(1, where, shown.transpose(0, 1))
+    instruments = positions.instrument.T[..., None].expand(-1, -1, len(ACCOUNT_FEATURES))
+    return block.scatter_add_(1, instruments, position_numbers.transpose(0, 1))

@@ -130,18 +130,18 @@ class Orders:
     @property
     def positions(self) -> tuple[Position, ...]:
         """Positions held after these orders: those to give on the next day."""
-        held = tuple(each.position for each in self.holdings)
+        positions_kept = tuple(each.position for each in self.holdings)
         if self.purchase is None:
-            return held
-        bought = self.purchase
+            return positions_kept
+        purchase = self.purchase
         return (
-            *held,
+            *positions_kept,
             Position(
-                instrument=bought.instrument,
+                instrument=purchase.instrument,
                 entry_date=self.date,
-                entry_price=bought.price,
-                target=bought.target,
-                shares=bought.shares,
+                entry_price=purchase.price,
+                target=purchase.target,
+                shares=purchase.shares,
             ),
         )
 
@@ -160,10 +160,10 @@ def split_due_positions(
     """
     rows = {str(date): row for row, date in enumerate(evening.dates)}
     columns = {name: k for k, name in enumerate(evening.names)}
-    held, sales, holdings = [each.instrument for each in positions], [], []
+    instruments_held, sales, holdings = [each.instrument for each in positions], [], []
     for position in positions:
         name, day = position.instrument, position.entry_date
-        if held.count(name) > 1:
+        if instruments_held.count(name) > 1:
             raise DataError(f"{name} is held twice: a trader has at most one position in an instrument.")
         if name not in columns:
             raise DataError(f"{name} is held, and is no instrument that this trader buys.")
@@ -172,18 +172,29 @@ def split_due_positions(
                 f"{name} is held since {day}, which is no day of the prices ({evening.dates[0]} to "
                 f"{evening.dates[-1]}). Give prices that reach back to that day."
             )
-        found = _sale_or_holding(evening, position, rows[day], columns[name])
-        if isinstance(found, Sale):
-            sales.append(found)
+        outcome = _sale_or_holding(evening, position, rows[day], columns[name])
+        if isinstance(outcome, Sale):
+            sales.append(outcome)
         else:
-            holdings.append(found)
+            holdings.append(outcome)
     return tuple(sales), tuple(holdings)
 
 
 def _sale_or_holding(evening: MarketClose, position: Position, entry: int, column: int) -> Sale | Holding:
+    """Apply the exit rules to a position: its sale, or, where none has closed it by today, its order and gain so far.
+
+    Args:
+        evening: the market after the close; its last row is today.
+        position: as it was bought, its price as traded.
+        entry: row of the purchase day.
+        column: number of the instrument in the market.
+
+    Returns:
+        A sale or a holding, its prices as traded.
+    """
     # In the market's prices, and for the target in the arithmetic of the simulator (float32), as that sells by them.
-    market, bought = evening.market, _entry_price(evening, position, entry, column)
-    target = float(target_prices(torch.tensor([bought]), torch.tensor([position.target])))
+    market, entry_price = evening.market, _entry_price(evening, position, entry, column)
+    target = float(target_prices(torch.tensor([entry_price]), torch.tensor([position.target])))
     today, due = len(market.close) - 1, entry + evening.config.trade.hold_days
 
     def make_sale(row: int, price: float, reason: str) -> Sale:
@@ -192,51 +203,60 @@ def _sale_or_holding(evening: MarketClose, position: Position, entry: int, colum
         return Sale(instrument=position.instrument, date=date, price=price, shares=position.shares, reason=reason)
 
     # From the day after the purchase on: that was at a close, and the day's high came before it.
-    met = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
-    if len(met):
-        return make_sale(entry + 1 + int(met[0]), target, "target")
+    rows_at_target = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
+    if len(rows_at_target):
+        return make_sale(entry + 1 + int(rows_at_target[0]), target, "target")
     if due <= today:
         # At the mark: where trading halts on the day, the last usable close is what the simulator pays.
         return make_sale(due, float(market.mark[due, column]), "held")
-    price, ratio = float(market.mark[today, column]), evening.traded_ratio(today, column)
+    price, traded_per_adjusted = float(market.mark[today, column]), evening.traded_ratio(today, column)
     return Holding(
         position=position,
-        price=price * ratio,
-        gain=price / bought - 1,
-        target_price=target * ratio,
+        price=price * traded_per_adjusted,
+        gain=price / entry_price - 1,
+        target_price=target * traded_per_adjusted,
         days_left=due - today,
     )
 
 
 def _entry_price(evening: MarketClose, position: Position, entry: int, column: int) -> float:
-    """Return the purchase price of a position in the market's prices.
+    """Return a position's purchase price in the market's prices, which may be adjusted for splits and dividends.
+
+    Args:
+        evening: the market after the close.
+        position: its entry price is as traded.
+        entry: row of the purchase day.
+        column: number of the instrument in the market.
 
     Raises:
-        DataError: it cannot have been paid on that day.
+        DataError: the price differs from that day's traded close by more than a factor of `NEAR`.
     """
-    ratio, paid = evening.traded_ratio(entry, column), position.entry_price
-    known = float(evening.market.mark[entry, column]) * ratio
-    if evening.traded is not None and known > 0 and not 1 / NEAR < paid / known < NEAR:
+    traded_per_adjusted, paid = evening.traded_ratio(entry, column), position.entry_price
+    traded_close = float(evening.market.mark[entry, column]) * traded_per_adjusted
+    if evening.traded is not None and traded_close > 0 and not 1 / NEAR < paid / traded_close < NEAR:
         raise DataError(
             f"{position.instrument} is held since {position.entry_date} at {paid:g}, and its close on that day was "
-            f"{known:g}. Write the price as it was traded, before adjustments, and the shares as they are held now."
+            f"{traded_close:g}. Write the price as it was traded, before adjustments, and the shares as they are held "
+            "now."
         )
-    return paid / ratio
+    return paid / traded_per_adjusted
 
 
 def splits_since(evening: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
     """Return the instruments that were split since their purchase, such as `AAPL (7:1)`."""
     rows = {str(date): row for row, date in enumerate(evening.dates)}
-    found = []
+    split_instruments = []
     for position in positions:
         column = evening.names.index(position.instrument)
-        now = evening.traded_ratio(len(evening.dates) - 1, column)
-        ratio = evening.traded_ratio(rows[position.entry_date], column) / now
-        if not 1 / SPLIT < ratio < SPLIT:
-            found.append(
-                f"{position.instrument} ({ratio:.3g}:1)" if ratio > 1 else f"{position.instrument} (1:{1 / ratio:.3g})"
+        ratio_today = evening.traded_ratio(len(evening.dates) - 1, column)
+        split_ratio = evening.traded_ratio(rows[position.entry_date], column) / ratio_today
+        if not 1 / SPLIT < split_ratio < SPLIT:
+            split_instruments.append(
+                f"{position.instrument} ({split_ratio:.3g}:1)"
+                if split_ratio > 1
+                else f"{position.instrument} (1:{1 / split_ratio:.3g})"
             )
-    return tuple(found)
+    return tuple(split_instruments)
 
 
 def decide_orders(
@@ -251,12 +271,12 @@ def decide_orders(
     # Sales come first, as in `step_`: what is sold today pays for what is bought today.
     cash += sum(sale.shares * sale.price for sale in sales) * evening.config.account.sale_factor
     equity = cash + sum(each.price * each.position.shares for each in holdings)
-    held = {each.position.instrument for each in holdings}
-    free = (evening.market.close[-1] > 0) & torch.tensor([name not in held for name in evening.names])
-    wanted = action[:, 0].where(free, -torch.inf)
+    held_names = {each.position.instrument for each in holdings}
+    free = (evening.market.close[-1] > 0) & torch.tensor([name not in held_names for name in evening.names])
+    trader_coefficients = action[:, 0].where(free, -torch.inf)
     # Stable: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
-    order = [int(k) for k in wanted.argsort(descending=True, stable=True)[:SHOWN] if free[k]]
-    ranking = tuple((evening.names[k], float(wanted[k].clamp(0, trade.coefficient_max))) for k in order)
+    order = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True)[:SHOWN] if free[k]]
+    ranking = tuple((evening.names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in order)
     today, purchase = str(evening.dates[-1]), None
     # One purchase a day: asked a second time on the same day, the answer must not buy again.
     bought_already = any(each.position.entry_date == today for each in holdings)
@@ -279,18 +299,27 @@ def decide_orders(
 
 
 def _purchase(evening: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:
+    """Size the purchase of one instrument at today's close; its prices are as traded.
+
+    Args:
+        evening: the market after the close.
+        column: number of the instrument in the market.
+        action: its coefficient, and its sale target in percent; both are brought into their ranges.
+        equity: money and positions at today's closes, before costs.
+        cash: money that can be spent.
+    """
     account, trade = evening.config.account, evening.config.trade
-    price, ratio = evening.market.close[-1, column], evening.traded_ratio(len(evening.dates) - 1, column)
+    price, traded_per_adjusted = evening.market.close[-1, column], evening.traded_ratio(len(evening.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
     # The formula of the simulator's `_pay_`; costs come out of the money spent.
     spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(evening.names)), cash)
     return Purchase(
         instrument=evening.names[column],
-        price=float(price) * ratio,
-        shares=spent / account.purchase_factor / (float(price) * ratio),
+        price=float(price) * traded_per_adjusted,
+        shares=spent / account.purchase_factor / (float(price) * traded_per_adjusted),
         share=spent / equity,
         coefficient=float(action[0].clamp(0, trade.coefficient_max)),
         target=float(target),
-        target_price=float(target_prices(price[None], target[None])) * ratio,
+        target_price=float(target_prices(price[None], target[None])) * traded_per_adjusted,
         hold_days=trade.hold_days,
     )

@@ -40,19 +40,19 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
         those. refused: share of the trading days on which something not held was asked for and nothing was bought.
         total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
     """
-    logs, done = sim.logs, closed_mask(sim)
+    logs, closed = sim.logs, closed_mask(sim)
     bought = logs.exit_day >= 0
     # Before costs, as the log of trades shows it; rewards and returns are after costs.
     gain = (logs.exit_price / logs.entry_price.where(bought, 1) - 1) * 100
-    count = done.sum(1)
+    count = closed.sum(1)
     # A closed trade counts on both sides, an open one only as bought.
-    traded = (logs.shares * (logs.entry_price * bought + logs.exit_price * done)).where(bought, 0).sum(1)
+    traded = (logs.shares * (logs.entry_price * bought + logs.exit_price * closed)).where(bought, 0).sum(1)
     return {
         "reward": sim.total.clone(),
         "fitness": fitness(sim, config),
         "trades": count.to(torch.float32),
-        "win_rate": account.win_rate(gain, done),
-        "mean_gain": gain.where(done, 0).sum(1) / count.clamp(min=1),
+        "win_rate": account.win_rate(gain, closed),
+        "mean_gain": gain.where(closed, 0).sum(1) / count.clamp(min=1),
         "refused": sim.refused / (sim.trading_end - sim.start),
         "total_return": account.total_return(logs.equity),
         **({} if a_year is None else {"sharpe": account.sharpe(logs.equity, a_year)}),
@@ -78,12 +78,12 @@ def trade_columns(
         `exits.REASONS`), reward, and profit (of the cash account, after costs).
     """
     raw = _closed_trades(sim)
-    chosen, entry_day, exit_day = raw["instrument"], raw["entry_day"], raw["exit_day"]
+    instrument, entry_day, exit_day = raw["instrument"], raw["entry_day"], raw["exit_day"]
     entry_price, exit_price = (torch.from_numpy(raw[name]) for name in ("entry_price", "exit_price"))
     rewards = trade_rewards(entry_price=entry_price, exit_price=exit_price, config=config)
-    paid = exit_price * config.account.sale_factor - entry_price * config.account.purchase_factor
+    profit_per_share = exit_price * config.account.sale_factor - entry_price * config.account.purchase_factor
     return raw | {
-        "instrument": np.asarray(instruments, dtype=np.str_)[market.investable.cpu().numpy()[chosen]],
+        "instrument": np.asarray(instruments, dtype=np.str_)[market.investable.cpu().numpy()[instrument]],
         "entry_date": dates[entry_day],
         "exit_date": dates[exit_day],
         "gain": ((exit_price / entry_price - 1) * 100).numpy(),
@@ -92,28 +92,28 @@ def trade_columns(
             exit_day=exit_day,
             exit_price=raw["exit_price"],
             target_price=target_prices(entry_price, torch.from_numpy(raw["target"])).numpy(),
-            last_day=market.last_day.cpu().numpy()[chosen],
+            last_day=market.last_day.cpu().numpy()[instrument],
             hold_days=len(sim.ahead),
         ),
         "reward": rewards.numpy(),
-        "profit": raw["shares"] * paid.numpy(),
+        "profit": raw["shares"] * profit_per_share.numpy(),
     }
 
 
 def _closed_trades(sim: Simulator) -> dict[str, np.ndarray]:
     """Logged columns of the closed trades, with instruments as numbers."""
-    done, logs = closed_mask(sim), sim.logs
+    closed, logs = closed_mask(sim), sim.logs
     # Waits for the device: how many trades there are decides the shapes.
-    episode, slot = done.nonzero(as_tuple=True)
+    episode, slot = closed.nonzero(as_tuple=True)
     columns = {
         "episode": episode,
-        "instrument": logs.instrument[done],
+        "instrument": logs.instrument[closed],
         "entry_day": sim.start[episode] + slot,
-        "exit_day": logs.exit_day[done],
-        "entry_price": logs.entry_price[done],
-        "exit_price": logs.exit_price[done],
-        "coefficient": logs.coefficient[done],
-        "target": logs.target[done],
-        "shares": logs.shares[done],
+        "exit_day": logs.exit_day[closed],
+        "entry_price": logs.entry_price[closed],
+        "exit_price": logs.exit_price[closed],
+        "coefficient": logs.coefficient[closed],
+        "target": logs.target[closed],
+        "shares": logs.shares[closed],
     }
     return {name: column.cpu().numpy() for name, column in columns.items()}

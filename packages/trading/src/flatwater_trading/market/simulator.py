@@ -164,7 +164,7 @@ def build_simulator(
     """
     hold = config.trade.hold_days
     days = (batch, max_days + 1)
-    built = Simulator(
+    sim = Simulator(
         day=filled_integers(1, batch, device=device),
         start=filled_integers(0, batch, device=device),
         trading_end=filled_integers(0, batch, device=device),
@@ -181,8 +181,8 @@ def build_simulator(
         instruments=instruments,
         opening_cash=config.account.cash,
     )
-    _alive.add(built)
-    return built
+    _alive.add(sim)
+    return sim
 
 
 # Weak: the count of simulators that leak must not be what keeps them alive.
@@ -293,10 +293,10 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
     sim.cash.add_(torch.take(sim.proceeds_due, today.at))
     reward = torch.take(sim.reward_due, today.at)
     purchase = _choose(sim, market, config, today, action)
-    paid = _buy_(sim, market, config, today, purchase)
+    trade_reward = _buy_(sim, market, config, today, purchase)
     # Possible as prices are exogenous, and for learning only: no observation and no equity carries it.
     if config.reward.credit == "entry":
-        reward = reward + paid
+        reward = reward + trade_reward
     idle = today.trading & ~(today.open.any(0) | purchase.bought)
     reward = torch.add(reward, idle, alpha=-config.reward.inaction_penalty)
     sim.total.add_(reward)
@@ -311,25 +311,26 @@ def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _DayVi
     """Choose the instrument with the largest coefficient among those with a close today that are not held."""
     trade = config.trade
     close = market.close.index_select(0, today.row)
-    taken = sim.positions.instrument.where(today.open, sim.instruments).T  # closed ones stand in a last column
-    held = close.new_zeros(len(close), sim.instruments + 1, dtype=torch.bool).scatter_(1, taken, value=True)[:, :-1]
+    # Closed positions stand in a last column, which is cut off.
+    ids = sim.positions.instrument.where(today.open, sim.instruments).T
+    held_mask = close.new_zeros(len(close), sim.instruments + 1, dtype=torch.bool).scatter_(1, ids, value=True)[:, :-1]
     # NaN is not above 0: without a close nothing is bought.
-    free = (close > 0) & ~held
+    can_be_bought = (close > 0) & ~held_mask
     # max takes a NaN for the largest, and NaN reaches no threshold.
-    coefficient, instrument = action[..., 0].where(free, -torch.inf).max(1)
-    chosen = instrument[:, None]
-    target = action[..., 1].gather(1, chosen).squeeze(1)
+    coefficient, instrument = action[..., 0].where(can_be_bought, -torch.inf).max(1)
+    column = instrument[:, None]
+    target = action[..., 1].gather(1, column).squeeze(1)
     # NaN alone differs from itself: a NaN target buys nothing.
     bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124
-    asked = ((action[..., 0] >= trade.buy_threshold) & ~held).any(1)
-    sim.refused.add_(today.trading & asked & ~bought)
+    wants_purchase = ((action[..., 0] >= trade.buy_threshold) & ~held_mask).any(1)
+    sim.refused.add_(today.trading & wants_purchase & ~bought)
     return _DayPurchases(
         bought=bought,
         instrument=instrument,
         coefficient=coefficient.clamp(max=trade.coefficient_max).where(bought, 0),
         target=target.clamp(trade.target_low, trade.target_high),
         # 1 and not NaN without a purchase: a NaN times 0 would spoil the sums of cash and rewards.
-        price=close.gather(1, chosen).squeeze(1).where(bought, 1),
+        price=close.gather(1, column).squeeze(1).where(bought, 1),
     )
 
 
@@ -346,20 +347,20 @@ def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView
         last=today.last,
     )
     due = today.at + exits.held
-    paid = trade_rewards(entry_price=new.price, exit_price=exits.price, config=config).where(new.bought, 0)
+    rewards = trade_rewards(entry_price=new.price, exit_price=exits.price, config=config).where(new.bought, 0)
     # An episode buys once a day, so no index repeats in a put_: sums have one order, on a GPU as well.
     if config.reward.credit == "exit":
-        sim.reward_due.put_(due, paid, accumulate=True)
+        sim.reward_due.put_(due, rewards, accumulate=True)
     shares = _pay_(sim, market, config, today, new)
     sim.proceeds_due.put_(due, shares * exits.price * config.account.sale_factor, accumulate=True)
 
     exit_day = (today.row + exits.held).where(new.bought, -1)
     # The clock counts on the host: the ring's position needs no sync.
-    positions, logs, row = sim.positions, sim.logs, sim.clock % len(sim.ahead)
-    positions.instrument[row] = new.instrument
-    positions.exit_day[row] = exit_day
-    positions.entry_price[row] = new.price
-    positions.shares[row] = shares
+    positions, logs, slot = sim.positions, sim.logs, sim.clock % len(sim.ahead)
+    positions.instrument[slot] = new.instrument
+    positions.exit_day[slot] = exit_day
+    positions.entry_price[slot] = new.price
+    positions.shares[slot] = shares
     logs.instrument.put_(today.at, new.instrument)
     logs.exit_day.put_(today.at, exit_day)
     logs.coefficient.put_(today.at, new.coefficient)
@@ -367,7 +368,7 @@ def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView
     logs.entry_price.put_(today.at, new.price)
     logs.exit_price.put_(today.at, exits.price)
     logs.shares.put_(today.at, shares)
-    return paid
+    return rewards
 
 
 def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases) -> Tensor:
@@ -376,10 +377,10 @@ def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView
     marks = torch.take(market.mark, today.cell + positions.instrument)
     invested = (marks * positions.shares * today.open).sum(0)
     equity = sim.cash + invested
-    most = account.share(hold_days=len(sim.ahead), instruments=sim.instruments)
-    share = new.bought * most
+    full_share = account.share(hold_days=len(sim.ahead), instruments=sim.instruments)
+    equity_share = new.bought * full_share
     # Never on credit: with much invested, less than a whole share may be left.
-    spent = torch.minimum(equity * share, sim.cash)
+    spent = torch.minimum(equity * equity_share, sim.cash)
     sim.cash.sub_(spent)
     # Costs come out of the money spent, so the cash never falls below 0.
     value = spent / account.purchase_factor

@@ -60,6 +60,6 @@ def normalised_market(panel: Panel, features: tuple[str, ...], training: Days) -
     """Build the panel's market in main memory, its observations scaled by statistics of rows before `training.stop`."""
     # Training days alone: later prices must not reach an agent through the scale.
     stats = training_statistics(panel, features, range(training.stop))
-    shown = torch.empty(len(panel.instruments), len(panel.dates), len(features))
-    observation_panel(panel, features, stats, shown)
-    return build_market(panel, shown, torch.device("cpu"))
+    observations = torch.empty(len(panel.instruments), len(panel.dates), len(features))
+    observation_panel(panel, features, stats, observations)
+    return build_market(panel, observations, torch.device("cpu"))

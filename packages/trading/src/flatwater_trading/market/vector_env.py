@@ -90,14 +90,21 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         return self._observe(), step.reward.numpy().astype(np.float64), terminated, truncated, self._info()
 
     def _begin(self, chosen: np.ndarray, options: dict[str, Any]) -> None:
-        given = dict.fromkeys(WINDOW_OPTIONS, np.full(self.num_envs, None))
+        """Begin new episodes where `chosen` [B] is true, on windows from `options` or drawn; the others go on.
+
+        Raises:
+            ConfigError: an option is none of `WINDOW_OPTIONS`, or a window does not lie in the tradable days.
+        """
+        rows_given = dict.fromkeys(WINDOW_OPTIONS, np.full(self.num_envs, None))
         for name, value in options.items():
-            if name not in given:
+            if name not in rows_given:
                 raise ConfigError(f"no reset option {name!r}: expected {', '.join(WINDOW_OPTIONS)}.")
-            given[name] = np.broadcast_to(np.asarray(value), self.num_envs)
+            rows_given[name] = np.broadcast_to(np.asarray(value), self.num_envs)
         # In the order of the episodes: one generator draws all windows, so the order belongs to the seed.
         windows = [
-            complete_window(self.config.episode, self.days, self.np_random, **{n: _row(v[b]) for n, v in given.items()})
+            complete_window(
+                self.config.episode, self.days, self.np_random, **{n: _row(v[b]) for n, v in rows_given.items()}
+            )
             if chosen[b]
             else Window(0, 0, 0)
             for b in range(self.num_envs)
@@ -112,6 +119,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         self._ended &= ~chosen
 
     def _observe(self) -> Observation:
+        """Return what all episodes see before they act; it lies in the one block unless copies were asked for."""
         context = self.config.episode.context
         sim = self.simulator
         for b, day in enumerate(observed_rows(sim).tolist()):
@@ -122,11 +130,12 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         return {"panel": panel, "account": account_block(sim, self.market).numpy()}
 
     def _info(self) -> dict[str, Any]:
+        """Return the arrays of `info`, each with its mask `_name`, copied from the simulator, which goes on."""
         sim = self.simulator
-        at = (sim.day - sim.start)[:, None]
+        column = (sim.day - sim.start)[:, None]
         values = {
             "day": sim.day.numpy().copy(),
-            "equity": sim.logs.equity.gather(1, at)[:, 0].numpy(),
+            "equity": sim.logs.equity.gather(1, column)[:, 0].numpy(),
             "cash": sim.cash.numpy().copy(),
         }
         # Gymnasium wants a mask `_name` beside each array: which episodes it speaks of. Here it is all.

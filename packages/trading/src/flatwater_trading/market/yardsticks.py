@@ -45,14 +45,14 @@ def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
     """Return over `days` rows up to `skip` rows ago, [T, K] float64; NaN where one of the two prices is missing."""
     mark = market.mark.double().cpu().numpy()
     priced = np.where(mark > 0, mark, np.nan)
-    found = np.full_like(priced, np.nan)
-    last = len(priced) - skip
-    if last > days:
+    returns = np.full_like(priced, np.nan)
+    stop = len(priced) - skip
+    if stop > days:
         # Row t compares rows t - skip and t - skip - days: nothing later than t is read.
-        found[days + skip :] = priced[days:last] / priced[: last - days] - 1
+        returns[days + skip :] = priced[days:stop] / priced[: stop - days] - 1
     # Without a close today nothing can be bought, so there is nothing to score.
-    found[~(market.close > 0).cpu().numpy()] = np.nan
-    return found
+    returns[~(market.close > 0).cpu().numpy()] = np.nan
+    return returns
 
 
 def gain_features(
@@ -69,16 +69,16 @@ def gain_features(
         Past returns of eight lengths, raw and less the day's mean, and what is observed of a few columns that cannot be
         bought; resolved gains, clipped; and a mask.
     """
-    watched = _context_features(market)
-    features = np.empty((*market.close.shape, 2 * len(LENGTHS) + watched.shape[-1]))
-    raw, less = features[..., : len(LENGTHS)], features[..., len(LENGTHS) : 2 * len(LENGTHS)]
-    for at, days in enumerate(LENGTHS):
-        raw[..., at] = past_return(market, days)
+    context_features = _context_features(market)
+    features = np.empty((*market.close.shape, 2 * len(LENGTHS) + context_features.shape[-1]))
+    raw, less_mean = features[..., : len(LENGTHS)], features[..., len(LENGTHS) : 2 * len(LENGTHS)]
+    for number, days in enumerate(LENGTHS):
+        raw[..., number] = past_return(market, days)
     with np.errstate(invalid="ignore"):
         known = np.isfinite(raw)
         mean = np.where(known, raw, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
-    np.subtract(raw, mean, out=less)
-    features[..., 2 * len(LENGTHS) :] = watched
+    np.subtract(raw, mean, out=less_mean)
+    features[..., 2 * len(LENGTHS) :] = context_features
     target = torch.tensor([config.trade.target_high], device=market.close.device)
     gains = trade_gains(market, rows=learnt, targets=target, hold_days=config.trade.hold_days, account=config.account)[
         ..., 0
@@ -100,16 +100,16 @@ def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
     if not watched_columns(len(market.observations), instruments):
         return np.empty((days, 1, 0))
     columns = np.setdiff1d(np.arange(len(market.observations)), market.investable.cpu().numpy())
-    seen = market.observations[torch.from_numpy(columns).to(market.observations.device)].double().cpu().numpy()
-    return np.asarray(seen.transpose(1, 0, 2).reshape(days, 1, -1))
+    observed = market.observations[torch.from_numpy(columns).to(market.observations.device)].double().cpu().numpy()
+    return np.asarray(observed.transpose(1, 0, 2).reshape(days, 1, -1))
 
 
 def ridge_bytes(market: Market) -> int:
     """Most bytes that `ridge_scores` holds at a time, for a market of that size."""
     (days, instruments), (columns, _, features) = market.close.shape, market.observations.shape
-    seen = 2 * len(LENGTHS) + watched_columns(columns, instruments) * features
+    feature_count = 2 * len(LENGTHS) + watched_columns(columns, instruments) * features
     # All features, and those that it is fitted to; beside them masks, and the numbers of a few instruments and days.
-    return 8 * days * instruments * (2 * seen + len(LENGTHS))
+    return 8 * days * instruments * (2 * feature_count + len(LENGTHS))
 
 
 def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
@@ -121,21 +121,21 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
     scores = np.full(features.shape[:2], np.nan)
     if not usable.any():
         return scores
-    seen = features[learnt.start : learnt.stop][usable]
-    centre = seen.mean(0)
-    seen -= centre  # in place: as large as all that is learnt from
+    samples = features[learnt.start : learnt.stop][usable]
+    centre = samples.mean(0)
+    samples -= centre  # in place: as large as all that is learnt from
     # Features of deviation 1, so that one penalty treats them alike; a constant one is divided by 1.
-    spread = np.sqrt(np.einsum("df,df->f", seen, seen) / len(seen))
+    spread = np.sqrt(np.einsum("df,df->f", samples, samples) / len(samples))
     spread[spread == 0] = 1
-    seen /= spread
-    expected = gain[usable].mean()
+    samples /= spread
+    mean_gain = gain[usable].mean()
     # Features and gains are centred: the mean gain is the intercept, and no penalty shrinks it.
-    inner = seen.T @ seen + PENALTY * np.eye(seen.shape[1])
-    weights = np.linalg.solve(inner, seen.T @ (gain[usable] - expected))
+    normal_matrix = samples.T @ samples + PENALTY * np.eye(samples.shape[1])
+    weights = np.linalg.solve(normal_matrix, samples.T @ (gain[usable] - mean_gain))
     # Day by day: the standardised features are never all in memory beside the raw ones.
     for day, row in enumerate(features):
-        known = np.isfinite(row).all(-1)
-        scores[day, known] = (row[known] - centre) / spread @ weights + expected
+        is_known = np.isfinite(row).all(-1)
+        scores[day, is_known] = (row[is_known] - centre) / spread @ weights + mean_gain
     return scores
 
 
@@ -191,6 +191,6 @@ def play_rule_(
         score = scores[day].nan_to_num(nan=-1.0)
         # Coefficients keep the order of the scores and begin at the threshold: above 0 is a purchase.
         rank = score.argsort().argsort() / max(1, len(score))
-        wanted = trade.buy_threshold + rank * (trade.coefficient_max - trade.buy_threshold)
-        order[..., 0] = wanted.where(score > 0, 0.0)
+        coefficient = trade.buy_threshold + rank * (trade.coefficient_max - trade.buy_threshold)
+        order[..., 0] = coefficient.where(score > 0, 0.0)
         step_(sim, market, config, order)

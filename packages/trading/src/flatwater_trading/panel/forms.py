@@ -23,6 +23,13 @@ def long_prices(
 
     A file without a column for symbols is of one instrument, which has the file's name.
 
+    Args:
+        source: for messages.
+        frame: the file's columns.
+        layout: the file's names of date, symbol and prices.
+        order: of month, day and year, where numbers alone do not say it.
+        kept: columns of the file that become features of the panel.
+
     Raises:
         DataError: a date or a number cannot be read, or a symbol is empty.
     """
@@ -59,12 +66,22 @@ def long_prices(
 
 
 def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Series:
+    """Return the file's name as the symbol of every row, for a file of one instrument without symbols; noted.
+
+    Args:
+        source: the file.
+        dates: the date column as the file has it, which may show times.
+        days: the same as calendar days.
+
+    Raises:
+        DataError: a day comes twice and no row has a time: the file surely holds several instruments.
+    """
     name = source.name.split(".")[0] if file_kind(source) == ".csv.gz" else source.stem
     # A day that comes twice, with no time to tell rows apart, is a table of several instruments without its symbols.
     if days.is_duplicated().any() and seconds_of_day(dates) is None:
-        first = int(days.is_duplicated().arg_true()[0])
+        twice = int(days.is_duplicated().arg_true()[0])
         raise DataError(
-            f"{source}: column symbol missing, and {days[first]} (row {first + 1}, column {dates.name}) is there more "
+            f"{source}: column symbol missing, and {days[twice]} (row {twice + 1}, column {dates.name}) is there more "
             "than once. Add --map symbol=COLUMN."
         )
     note_about_file(source, f"no column for symbols: all rows are taken as {name}, the file's name.")
@@ -76,6 +93,13 @@ def wide_prices(
 ) -> Prices:
     """Read wide form as long: the rows of the first instrument, then those of the next.
 
+    Args:
+        source: for messages.
+        frame: the file's columns.
+        layout: the file's names of the date, and of each instrument's prices.
+        order: of month, day and year, where numbers alone do not say it.
+        kept: fields of the instruments, besides prices, that become features of the panel, such as `signal`.
+
     Raises:
         DataError: a date or a number cannot be read.
     """
@@ -84,13 +108,15 @@ def wide_prices(
     days = parse_dates(source, frame[layout.named["date"]], order)
     adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED}
     fields = (*PRICES, *kept, *((ADJUSTED,) if adjusted else ()))
-    wanted = [column for (_, field), column in columns.items() if field in fields]
+    number_columns = [column for (_, field), column in columns.items() if field in fields]
     # Once a column: a close alone stands for four prices.
-    numbers = parse_columns(source, frame, [*dict.fromkeys(wanted)])
-    nothing = pl.repeat(None, height, dtype=pl.Float64, eager=True)
+    numbers = parse_columns(source, frame, [*dict.fromkeys(number_columns)])
+    missing_column = pl.repeat(None, height, dtype=pl.Float64, eager=True)
 
     def stack_field(field: str) -> pl.Series:
-        return pl.concat([numbers.get(columns.get((name, field), ""), nothing) for name in instruments]).alias(field)
+        return pl.concat([numbers.get(columns.get((name, field), ""), missing_column) for name in instruments]).alias(
+            field
+        )
 
     rows = np.arange(len(instruments) * height)
     table = pl.DataFrame(

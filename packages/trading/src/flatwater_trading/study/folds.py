@@ -44,26 +44,32 @@ def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
     found = cut_folds(days, folds)
     try:
         _check(base, found)
-    except ConfigError as wrong:
+    except ConfigError as error:
         fewer = next((n for n in range(folds - 1, 0, -1) if _fit(base, cut_folds(days, n))), None)
         remedy = f"Give --folds {fewer} or fewer." if fewer else "It is too short for one fold: give a longer panel."
         raise ConfigError(
             f"--folds {folds}: of {days:,} days the first fold would train on {found[0].test.first:,} and be tested on "
-            f"{len(found[0].test):,}. {remedy} In that fold {wrong}"
-        ) from wrong
+            f"{len(found[0].test):,}. {remedy} In that fold {error}"
+        ) from error
     return found
 
 
 def _check(base: ErlRunConfig, folds: list[Fold]) -> None:
+    """Check that the first fold, which has the fewest days, can train, validate and test.
+
+    Raises:
+        ConfigError: the fold has no test day, or one of its splits is too short for an episode.
+    """
     if not len(folds[0].test):
         raise ConfigError("there is no day to test on.")
     # The first fold has the fewest days: where it fits, all do.
-    first = fold_config(base, folds[0], seed=0)
-    splits = split_days(folds[0].test.stop, context=base.env.episode.context, config=first.splits)
+    config = fold_config(base, folds[0], seed=0)
+    splits = split_days(folds[0].test.stop, context=base.env.episode.context, config=config.splits)
     check_episode(splits, base.env.episode.days)
 
 
 def _fit(base: ErlRunConfig, folds: list[Fold]) -> bool:
+    """Return whether these folds are long enough to train, validate and test."""
     try:
         _check(base, folds)
     except ConfigError:
