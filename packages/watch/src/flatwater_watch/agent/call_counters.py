@@ -52,6 +52,7 @@ def make_call_counter(kind: str) -> CallCounter:
     left = counted = 0
 
     def pass_() -> None:
+        """Pass a boundary, and report it unless it may pass unreported."""
         nonlocal left
         if left > 0:
             left -= 1
@@ -59,6 +60,8 @@ def make_call_counter(kind: str) -> CallCounter:
             _listener.count(kind)
 
     def wrap(method: Method) -> Method:
+        """The method of one argument, with a boundary passed before each call."""
+
         def count_and_call(self: Any, given: Any) -> Any:  # noqa: ANN401
             nonlocal left
             if left > 0:  # as in `pass_`, which would be one call more

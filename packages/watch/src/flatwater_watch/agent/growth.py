@@ -112,6 +112,7 @@ def with_unit(found: Finding, scale: Scale) -> Finding:
     """The finding per unit of the scale instead of per boundary."""
 
     def at(step: int | None) -> int | None:
+        """The unit in which a boundary falls, at the earliest the present one."""
         return None if step is None else scale.count + max(0, ceil((step - scale.clock) / scale.per_unit))
 
     low, high = found.interval

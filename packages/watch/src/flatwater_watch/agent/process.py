@@ -222,8 +222,8 @@ class ProcessWatch:
             self._limit = min(memory_limits().values())
 
     def _read(self, now: float) -> None:
-        """Take a reading and let the monitor judge it."""
-        assert self._pace is not None  # noqa: S101  (set by _start)
+        """Take a reading, let the monitor judge it, and schedule the next one by what both have cost."""
+        assert self._pace is not None  # noqa: S101  (set by _start_clocks)
         cpu = thread_seconds()
         if self._allocator.pending:  # readings without the allocator's totals would be compared with later ones
             return

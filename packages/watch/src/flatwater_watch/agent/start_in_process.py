@@ -140,6 +140,7 @@ def _watch_workers(told: dict[str, str]) -> None:
 
         @functools.wraps(start)
         def spawnv_passfds(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            """Start a process with the watch's variables in C's environment, for the time of this call."""
             before = os.environ.get("PYTHONPATH")
             variables = worker_environment(told, before)
             for name, value in variables.items():

@@ -53,6 +53,7 @@ def measure_workers_(workers: Workers, clock: int) -> None:
     workers.family = family = descendant_memory()
     workers.began = workers.began or now
     workers.spent += thread_seconds() - cpu
+    # Seconds until the sums are within their share of the time again; negative if they are.
     overdrawn = (workers.spent - CREDIT) / SHARE - (now - workers.began)
     workers.due = now + max(EVERY, overdrawn)
     if family.count != workers.count:  # processes that began or ended are no growth

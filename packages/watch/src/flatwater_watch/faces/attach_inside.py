@@ -124,6 +124,7 @@ def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
     script.write_text(_SCRIPT.format(told=variables, package=str(package), fault=str(theirs / "enter.fault")))
     line.write_bytes(_LINE.format(script=str(script)).encode() + b"\0")
     script.chmod(0o644)
+    # mmap's 3: read and write; 0x22: private, of no file.
     commands = [
         f"set $page = {_MMAP}(0, {runner_protocol.PAGE_BYTES}, 3, 0x22, -1, 0)",
         f"restore {line} binary $page",

@@ -78,6 +78,7 @@ def read_whole(path: Path, most: int) -> bytes:
     """The content of a file.
 
     Raises:
+        OSError: the file cannot be opened or read.
         ValueError: the path is no regular file, or the file is larger than `most` bytes.
     """
     with open_at_once(path) as file:

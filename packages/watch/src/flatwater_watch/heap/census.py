@@ -159,7 +159,7 @@ def _pause_collector() -> Iterator[None]:
     try:
         yield
     finally:
-        if _stopped and _stopped.pop():
+        if _stopped and _stopped.pop():  # empty in a fork, where `restore_collector` was called
             gc.enable()
 
 
@@ -250,7 +250,7 @@ def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[s
 
 
 def _holding(record: PathRecord) -> Holding:
-    """What a path holds: bytes and items over all its containers, and the mean length of one."""
+    """What a path holds: bytes and items of all its containers, mean length of one; a chain is as long as its links."""
     weight = max(record.weight, 1.0)
     length = 1 + record.chain / weight if record.chain else record.length / weight
     parent = None if record.parent is None else record.parent.path

@@ -180,6 +180,7 @@ def look_instance(kind: type) -> Look | None:
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
 
     def open_instance(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+        """Open an instance: its attributes, what the collector sees beside them, and once the user's class."""
         parts = read_attributes(obj)
         count = len(parts)
         if hidden:

@@ -46,7 +46,7 @@ def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
             work()
             ended = True
         finally:
-            if not ended:  # it raised, and `resume` behind this function is not reached
+            if not ended:
                 resume()
         return False
 

@@ -18,7 +18,7 @@ HIDDEN = {"hidden": True}
 
 
 def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
-    """The options as an instance of a command's dataclass; None if a word is not plain.
+    """The options as an instance of a command's dataclass; None if a word is not plain, so that tyro must read them.
 
     Raises:
         ConfigError: a value is out of bounds.

@@ -25,7 +25,8 @@ Trace = dict[str, Any]
 def for_plotly(chart: Chart) -> dict[str, Any]:
     """The chart as JSON data for the browser."""
     traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _traces(mark, chart)]
-    free_marks = [
+    # For these the pointer shows the mark below it; for curves, the values of all at its place.
+    pointwise_marks = [
         mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.across)
     ]
     positive_values = [
@@ -40,7 +41,7 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
         "yaxis": _axis(
             chart.y, decades=max(positive_values, default=1.0) > DECADES * min(positive_values, default=1.0)
         ),
-        "hovermode": "closest" if len(free_marks) == len(chart.marks) or chart.y.rows else "x unified",
+        "hovermode": "closest" if len(pointwise_marks) == len(chart.marks) or chart.y.rows else "x unified",
         "barmode": _barmode(chart.marks),
         "bargap": 0.12 if chart.x.kind == "round" else 0.3,
         "shapes": [_upright(place) for place in chart.uprights],

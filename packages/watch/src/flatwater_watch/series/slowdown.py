@@ -74,6 +74,7 @@ def _stretches(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
     ]
 
     def until(step: float) -> float:
+        """CPU seconds spent up to a step."""
         index = max(1, bisect_left(steps, step))
         return spent[index] - costs[index] * (steps[index] - step)  # a cost is the mean since the reading before
 
