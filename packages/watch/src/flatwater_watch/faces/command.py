@@ -301,25 +301,25 @@ def _watch_attached(
             return watch_outside(pid, seconds, limit, looked=show_progress)
         try:
             return watch_inside(pid, seconds, limit, looked=show_progress, reports=reports)
-        except CannotEnterError as reason:
-            bar.console.print(f"from outside: {reason}", soft_wrap=True)
+        except CannotEnterError as error:
+            bar.console.print(f"from outside: {error}", soft_wrap=True)
             summary = watch_outside(pid, seconds, limit, looked=show_progress)
-            return summary | {"unseen": [f"the inside: {reason}", *summary["unseen"]]}
+            return summary | {"unseen": [f"the inside: {error}", *summary["unseen"]]}
 
 
 def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
     """The options of `watch` itself, and the command. A bare `--json` becomes `--json -`."""
-    words, own = list(options), list[str]()
+    words, own_words = list(options), list[str]()
     while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
         word = words.pop(0)
-        own.append(word)
+        own_words.append(word)
         if "=" in word or word in FLAGS:  # these take no word after them
             continue
         if word == "--json" and not (words and words[0].endswith(".json")):
-            own.append("-")
+            own_words.append("-")
         elif words:
-            own.append(words.pop(0))
-    return own, words[1:] if words[:1] == ["--"] else words
+            own_words.append(words.pop(0))
+    return own_words, words[1:] if words[:1] == ["--"] else words
 
 
 def check_no_file(word: str) -> None:

@@ -146,7 +146,11 @@ def own_size(obj: object) -> int:
 
 def referents(obj: object) -> list[Any]:
     """The objects that the collector sees below an object, without classes."""
-    return [held for held in gc.get_referents(obj) if not issubclass(type(held), type)] if gc.is_tracked(obj) else []
+    return (
+        [referent for referent in gc.get_referents(obj) if not issubclass(type(referent), type)]
+        if gc.is_tracked(obj)
+        else []
+    )
 
 
 def callable_name(function: object) -> str:
