@@ -193,7 +193,7 @@ def named_algorithm(where: str) -> Algorithm:
     """Return the algorithm at `package.module:NAME`.
 
     Raises:
-        ConfigError: there is none, it lacks a part, or its settings cannot be settings.
+        ConfigError: `where` names no `Algorithm`, or the algorithm lacks a part, or its settings are none.
     """
     subject = f"learner.algorithm = {short_repr(where)}"
     try:

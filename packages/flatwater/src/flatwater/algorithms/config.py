@@ -193,7 +193,7 @@ class AlgorithmConfig:
             name: `package.module:NAME`, or a name that an installed package has.
 
         Raises:
-            ConfigError: there is no such algorithm.
+            ConfigError: `name` names no algorithm.
         """
         base: Any = cls  # for the type checker, to which a class of frozen values has no hash
         # Named by where it is, as it imports torch.
@@ -204,7 +204,7 @@ class AlgorithmConfig:
         """Return the configuration with another algorithm, by any name.
 
         Raises:
-            ConfigError: there is no such algorithm, or settings were given that it does not read.
+            ConfigError: `name` names no algorithm, or settings were given that the algorithm does not read.
         """
         if name == self.algorithm or not (own_algorithm(name) or own_algorithm(self.algorithm)):
             return replace(self, algorithm=name)

@@ -57,10 +57,9 @@ def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Functio
     # torch's own tanh takes three times as long as an exponential, which is all that its formula needs.
     with torch.no_grad(), config.patch({"cpp_wrapper": on_cpu, "cpp.use_decompose_tanh": True}):
         compiled = compile_fx_inner(graph, [given[at].detach() for at in used_inputs])
-    # Its own call asks for a profiler and a cache each time, which takes as long as a layer.
-    code: Callable[[list[Tensor]], tuple[Tensor, ...]] = vars(compiled)[
-        "current_callable"
-    ]  # which it empties at its end
+    # Its own call asks for a profiler and a cache each time, which takes as long as a layer. It empties
+    # `current_callable` at its end, so `call` below holds the whole of it.
+    code: Callable[[list[Tensor]], tuple[Tensor, ...]] = vars(compiled)["current_callable"]
 
     def call(*tensors: Tensor, _kept: object = compiled) -> tuple[Tensor, ...]:
         return code([tensors[at] for at in used_inputs])

@@ -217,8 +217,8 @@ def actor_gradients(
     learnt = SacGradients(loss.detach(), gradients(loss / config.micro_batches, params), log_prob.detach())
     # By parts that were drawn: an action of which fewer are drawn has less entropy to give.
     heat_loss = temperature_loss(log_temperature["log"], log_prob, config.own.entropy * drawn_parts)
-    (heat_grad,) = gradients(heat_loss / config.micro_batches, log_temperature)
-    return learnt, heat_grad
+    (temperature_grad,) = gradients(heat_loss / config.micro_batches, log_temperature)
+    return learnt, temperature_grad
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, groups: Sequence[Span]) -> Update:
@@ -243,9 +243,9 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
 
     def actor_(span: Span, number: int, batch: Batch) -> None:
         """Add one group's gradients of actor and temperature, of one micro-batch, to their homes."""
-        learnt, heat = learn_actor(weights[span], batch, normal(members, span, batch.action, "actor", number))
+        learnt, heat_grad = learn_actor(weights[span], batch, normal(members, span, batch.action, "actor", number))
         accumulate_(views(homes["actor"][span], nets.actor.layout), learnt.grads, first=number == 0)
-        accumulate_({"log": homes["temperature"][span]}, [heat], first=number == 0)
+        accumulate_({"log": homes["temperature"][span]}, [heat_grad], first=number == 0)
         add_(tally, "actor_loss", learnt.loss, span)
         add_(tally, "entropy", -learnt.value.mean(1), span)
 
@@ -300,6 +300,7 @@ def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Sprea
     """Return actions drawn from the policy: how far they spread is learned."""
 
     def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
+        """Return an action for each observation, drawn from the actor's distribution."""
         mean, log_deviation = actor.gaussian(params, obs)
         noise = torch.randn(mean.shape, generator=rng, device=mean.device, dtype=mean.dtype)
         return sample_action(mean, log_deviation, noise)[0]

@@ -137,12 +137,12 @@ def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
         _record(player, A, 1, circumstance=1)
         step_seconds = watch.elapsed_seconds()
         # A clock of coarse ticks may show 0 seconds.
-        fits = int((seconds - building) / PLAYS / max(step_seconds, 1e-9))
-        if fits < 1:
+        fitting_steps = int((seconds - building) / PLAYS / max(step_seconds, 1e-9))
+        if fitting_steps < 1:
             return ExactnessVerdict(
                 tested=False, why=f"a step takes {step_seconds:.2g} s, and an environment {building:.2g} s to build"
             )
-        saves, steps = player.can_save, min(steps, fits)
+        saves, steps = player.can_save, min(steps, fitting_steps)
         first_record = _record(player, A, steps, circumstance=2)
         second_record = _record(player, B, steps, circumstance=3, save=saves)
         third_record = _record(player, A, steps, circumstance=4)
@@ -200,12 +200,12 @@ def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
     """Return the first difference where this player plays an episode again, or its error; empty where there is none."""
     if episode.kept:
         player.load(decode_state(episode.kept))
-    for step, then in enumerate(episode.shown):
+    for step, recorded in enumerate(episode.shown):
         try:
-            now = player.begin(episode.seed) if step == 0 else player.step(episode.actions[step - 1])[0]
+            result = player.begin(episode.seed) if step == 0 else player.step(episode.actions[step - 1])[0]
         except Exception as error:  # noqa: BLE001  (it took that before: a difference like any other)
             return f"ends: at step {step}, {type(error).__name__}: {error}"
-        if differs := _first_difference(then, now, step):
+        if differs := _first_difference(recorded, result, step):
             return differs
     return ""
 
@@ -218,15 +218,15 @@ def _difference(one: _RecordedEpisode, other: _RecordedEpisode) -> str:
 
 def _first_difference(then: Shown, now: Shown, step: int) -> str:
     """Return the first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty where none is."""
-    for name, was in then.items():
+    for name, recorded in then.items():
         value = now.get(name)
-        if value is None or value.dtype != was.dtype or value.shape != was.shape:
+        if value is None or value.dtype != recorded.dtype or value.shape != recorded.shape:
             return f"{name}: at step {step}, of another shape or type"
-        if value.tobytes() != was.tobytes():
+        if value.tobytes() != recorded.tobytes():
             # Bytes may differ where no number does: -0.0 equals 0.0. The first number stands for them.
-            different = was.ravel() != value.ravel()
+            different = recorded.ravel() != value.ravel()
             position = int(np.flatnonzero(different)[0]) if different.any() else 0
-            return f"{name}: at step {step}, {was.ravel()[position]} and {value.ravel()[position]}"
+            return f"{name}: at step {step}, {recorded.ravel()[position]} and {value.ravel()[position]}"
     return ""
 
 

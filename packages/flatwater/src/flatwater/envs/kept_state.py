@@ -83,6 +83,7 @@ def read_env_state(env: object) -> list[Any]:
 
 
 def _layer_state(layer: object) -> Any:  # noqa: ANN401
+    """Return a layer's own `state_dict()` if it has one, else its kept attributes by name."""
     if isinstance(layer, StateKeeper):
         return layer.state_dict()
     return {name: _saved_value(vars(layer)[name]) for name in _attributes(layer)}
@@ -125,8 +126,8 @@ def _take_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401
     elif isinstance(current, deque):
         current.clear()
         # Gymnasium's lengths are whole numbers, and the saved array is float64.
-        whole = name == "length_queue"
-        current.extend(int(number) if whole else float(number) for number in value["values"][: value["filled"]])
+        is_integer = name == "length_queue"
+        current.extend(int(number) if is_integer else float(number) for number in value["values"][: value["filled"]])
     else:
         setattr(layer, name, value)
 
@@ -235,6 +236,7 @@ def _plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401
 
 
 def _key(key: object, place: str) -> str | int:
+    """Return a dict's key as it is; refuse any but text and whole numbers, which alone come back as they were."""
     if type(key) is str or type(key) is int:
         return key
     raise TypeError(f"{place} has the key {key!r}")
@@ -289,6 +291,7 @@ def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401
 
 
 def _slice_blob(place: Sequence[int], body: memoryview) -> memoryview:
+    """Return the bytes at `place`, (offset, size); refuse a place outside of the body."""
     offset, size = place
     if min(offset, size) < 0 or offset + size > len(body):
         raise ValueError(f"{size} bytes at {offset} of {len(body)}")

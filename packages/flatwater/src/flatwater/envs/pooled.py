@@ -47,23 +47,25 @@ def remnants(
     Returns:
         Leaves in the order of the tree, then values of the trace, once each, then leaves that differ after it.
     """
-    new, used = build(), build()
-    reset_(used)
+    new_state, used_state = build(), build()
+    reset_(used_state)
     # Before the state is used: a reset must write in place, and not allocate anew.
-    homes = _storage_homes(used)
-    dirty_(used)
-    for state in (new, used):
+    homes = _storage_homes(used_state)
+    dirty_(used_state)
+    for state in (new_state, used_state):
         reset_(state)
     skipped_paths = set(overwritten or ())
-    differences = _compare(new, used, "differs after the reset", skipped_paths)
+    differences = _compare(new_state, used_state, "differs after the reset", skipped_paths)
     paths = {remnant.path for remnant in differences}
     # Both traces step by step, side by side: neither is kept whole.
-    for number, ((name, value), (_, new_value)) in enumerate(zip(trace(used), trace(new), strict=True)):
+    for number, ((name, value), (_, new_value)) in enumerate(zip(trace(used_state), trace(new_state), strict=True)):
         if name not in paths and not same_bits(value, new_value):
             paths.add(name)
             differences.append(Remnant(name, f"number {number} of the trace is not that of a new state"))
-    differences += [r for r in _compare(new, used, "differs after the trace", skipped_paths) if r.path not in paths]
-    after = _storage_homes(used)
+    differences += [
+        r for r in _compare(new_state, used_state, "differs after the trace", skipped_paths) if r.path not in paths
+    ]
+    after = _storage_homes(used_state)
     return differences + [
         Remnant(path, "lies in another storage than before") for path in homes if homes[path] != after[path]
     ]
@@ -95,6 +97,7 @@ def _compare(new: object, used: object, what: str, skipped: set[str]) -> list[Re
 
 
 def _extent(a: Value, b: Value) -> str:
+    """Return in how many elements two tensors differ, NaN equal to NaN, as a sentence's end; else nothing."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape):
         return ""
     equal = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124  (NaN)

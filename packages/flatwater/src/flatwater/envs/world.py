@@ -57,11 +57,9 @@ class Spaces:
         """Refuse masks of numbers, and measures that are no positions of a vector."""
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
         # Tokens are labels, without a scale that could be measured.
-        positions = range(self.obs[0] if self.form == "vector" else 0)
-        is_valid = all(number in positions for number in self.measures) and len(set(self.measures)) == len(
-            self.measures
-        )
-        require(is_valid, "measures", self.measures, f"positions among the {len(positions)} of a vector, each once")
+        indices = range(self.obs[0] if self.form == "vector" else 0)
+        valid = all(number in indices for number in self.measures) and len(set(self.measures)) == len(self.measures)
+        require(valid, "measures", self.measures, f"positions among the {len(indices)} of a vector, each once")
 
     @property
     def lists(self) -> tuple[int, ...]:
@@ -169,8 +167,8 @@ def check_legal(spaces: Spaces, legal: Array) -> None:
         RunError: the message names the environment, the agent and the list.
     """
     for number, part in enumerate(split_legal(spaces, legal)):
-        if not (able := part.any(-1)).all():
-            env, agent = np.argwhere(~able)[0]
+        if not (has_choice := part.any(-1)).all():
+            env, agent = np.argwhere(~has_choice)[0]
             raise RunError(
                 f"the world's masks leave agent {agent} of environment {env} nothing to choose from list {number}: "
                 "wanted is one legal action of each list at least, and all of them where the agent is over"

@@ -86,7 +86,7 @@ def build_world(
         allow_nan: whether NaN and infinities of an environment are passed on; else they end the run.
 
     Raises:
-        ConfigError: there is no such world, a package is missing, or it cannot be used.
+        ConfigError: `name` names no world, its package is missing, or the environment cannot be used.
     """
     name = group_rows("environments").get(name, name)
     kind, _, rest = name.partition(":")
@@ -141,7 +141,7 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
         rng: a CPU generator, for `random`.
 
     Raises:
-        ConfigError: there is no such teacher, or it does not teach in this world.
+        ConfigError: `name` names no teacher, or the teacher does not teach in this world.
     """
     if name == "random":
         return RandomTeacher(world, rng)

@@ -102,16 +102,16 @@ def crown_best_(members: Members, lineage: Lineage, values: Float[Tensor, "P+1"]
         the new champion's slot, or -1 where the champion stays.
     """
     # `argmax` takes NaN for the largest number.
-    best = int(values[:-1].nan_to_num(nan=-torch.inf).argmax())
+    best_member = int(values[:-1].nan_to_num(nan=-torch.inf).argmax())
     # A tie leaves the champion: a new one must be better on the same episodes.
-    stays = values[-1].isfinite() & (values[-1] >= values[best]) & (lineage.ids[-1] >= 0)
-    if bool(stays):
+    keeps_champion = values[-1].isfinite() & (values[-1] >= values[best_member]) & (lineage.ids[-1] >= 0)
+    if bool(keeps_champion):
         return -1
     for rows in members.inherited:
-        copy_to_champion_(rows, best)
+        copy_to_champion_(rows, best_member)
     for record in (values, *others, lineage.ids, lineage.parents, lineage.born):
-        record[-1] = record[best]
-    return best
+        record[-1] = record[best_member]
+    return best_member
 
 
 def evolve_(

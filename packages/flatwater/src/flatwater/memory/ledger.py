@@ -95,8 +95,7 @@ def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
         owned: bytes of RAM of each leaf.
         base: result of `base_bytes` when the state was complete.
     """
-    now: Footprint = footprint()
-    statement = Statement(now.resident, now.file_mapped, owned, base, allocator_pages())
-    return replace(
-        statement, base=base + min(0, statement.unaccounted)
-    )  # what is missing, the libraries have given back
+    memory: Footprint = footprint()
+    statement = Statement(memory.resident, memory.file_mapped, owned, base, allocator_pages())
+    # What is missing, the libraries have given back.
+    return replace(statement, base=base + min(0, statement.unaccounted))

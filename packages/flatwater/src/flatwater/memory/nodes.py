@@ -61,8 +61,8 @@ class NodePlan:
     def there(self) -> int:
         """Bytes that the workers may take."""
         # Mapped file and object store are shared memory, beside the memory that is set aside for workers.
-        aside = self.machine.memory + self.wants.mapped + self.machine.store
-        return min(aside, self.machine.limit)
+        reserved = self.machine.memory + self.wants.mapped + self.machine.store
+        return min(reserved, self.machine.limit)
 
     @property
     def worker_slots(self) -> int:
@@ -86,15 +86,15 @@ class NodePlan:
 
     def shortage(self) -> str:
         """Return the machine that lacks something, with its need and its room."""
-        name, wants, machine = self.machine.name, self.wants, self.machine
+        name, needs, machine = self.machine.name, self.wants, self.machine
         if not self.store_suffices:
             return (
                 f"{name}: its object store has {format_bytes(machine.store)}, where messages need "
-                f"{format_bytes(wants.store)}: start Ray there with --object-store-memory={wants.store}"
+                f"{format_bytes(needs.store)}: start Ray there with --object-store-memory={needs.store}"
             )
         return (
             f"{name}: room for {self.worker_slots} of {self.workers}: {format_bytes(self.needed_bytes)} and "
-            f"{self.workers * wants.threads} cores are wanted, {format_bytes(self.there)} and {machine.cores} are there"
+            f"{self.workers * needs.threads} cores are wanted, {format_bytes(self.there)} and {machine.cores} are there"
         )
 
 
@@ -128,9 +128,9 @@ def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
 
 def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
     """Return the machines that lack something, and the remedy."""
-    wants, count, room = nodes[0].wants, sum(node.workers for node in nodes), worker_capacity(nodes)
+    needs, count, room = nodes[0].wants, sum(node.workers for node in nodes), worker_capacity(nodes)
     summary = (
-        f"the cluster has room for {room} workers of {format_bytes(wants.worker)} and {wants.threads} cores each, "
+        f"the cluster has room for {room} workers of {format_bytes(needs.worker)} and {needs.threads} cores each, "
         f"where {count} are wanted. Use --workers {max(1, room)}, add machines, or make the run smaller."
     )
     return "\n".join([summary, *(f"  {node.shortage()}" for node in lacking)])

@@ -142,9 +142,9 @@ def plan_text(plan: Plan) -> str:
     # Two names of a path, such as learner.actor: single leaves would be too many, and one name too coarse.
     largest = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
     owners = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
-    whole = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {budget_text(plan)}."
-    whole += f" The largest owners: {owners}."
-    return "\n".join([whole, *(f"  {line}" for line in plan.suggestions)])
+    text = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {budget_text(plan)}."
+    text += f" The largest owners: {owners}."
+    return "\n".join([text, *(f"  {line}" for line in plan.suggestions)])
 
 
 def budget_text(plan: Plan) -> str:

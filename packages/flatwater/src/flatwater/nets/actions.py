@@ -136,7 +136,9 @@ class MultiCategorical:
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N H"]:
         """Return a choice from each list."""
         noise_parts = noise.split_with_sizes([part.log_p.shape[-1] for part in self.parts], -1)
-        return torch.stack([part.sample(its) for part, its in zip(self.parts, noise_parts, strict=True)], -1)
+        return torch.stack(
+            [part.sample(part_noise) for part, part_noise in zip(self.parts, noise_parts, strict=True)], -1
+        )
 
     def mode(self) -> Int[Tensor, "*N H"]:
         """Return the likeliest choice of each list."""

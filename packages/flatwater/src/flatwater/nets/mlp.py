@@ -88,6 +88,7 @@ class MLPCritic:
 
 
 def _layers(widths: tuple[int, ...]) -> dict[str, Weight]:
+    """Return the weights of linear layers of these widths, by name: `0.weight`, `0.bias`, ..."""
     weights: dict[str, Weight] = {}
     for layer, (inputs, outputs) in enumerate(pairwise(widths)):
         weights |= linear(str(layer), inputs, outputs)

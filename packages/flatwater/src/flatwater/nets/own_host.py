@@ -101,6 +101,7 @@ class OwnHost:
         pictures = images.view(*images.shape[:-1], spec.channels, spec.height, spec.width)
 
         def one(host: Params, seeds: list[Params], alpha: Tensor, train: Tensor, x: Tensor) -> Tensor:
+            """Run one host with its seeds; `vmap` stacks this for all."""
             with self._attach_seeds(seeds, alpha, train):
                 out: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
             return out

@@ -100,9 +100,9 @@ class RecurrentPolicy:
             if starts is not None:
                 begins = starts[t].unsqueeze(-1)
                 output, cell = output.masked_fill(begins, 0), cell.masked_fill(begins, 0)
-            take, keep, show, new = (row + output @ weights["gates.remembered"]).chunk(4, dim=-1)
-            cell = torch.sigmoid(keep + FORGET) * cell + torch.sigmoid(take) * torch.tanh(new)
-            output = torch.sigmoid(show) * torch.tanh(cell)
+            input_gate, forget_gate, output_gate, update = (row + output @ weights["gates.remembered"]).chunk(4, dim=-1)
+            cell = torch.sigmoid(forget_gate + FORGET) * cell + torch.sigmoid(input_gate) * torch.tanh(update)
+            output = torch.sigmoid(output_gate) * torch.tanh(cell)
             outputs.append(output)
         # The heads read the observation beside the memory, so that what needs no memory is learned without it.
         features = torch.cat([encoded, torch.stack(outputs)], dim=-1)
@@ -130,12 +130,12 @@ class FeedForwardPolicy:
         """The weights, as they lie in the block's row."""
         weights: dict[str, Weight] = {}
         widths = (self.obs, *self.layers)
-        for net, outputs, shy in (("action", self.outputs - self.free, TIMID), ("value", 1, 1 / UNIT)):
+        for net, outputs, scale in (("action", self.outputs - self.free, TIMID), ("value", 1, 1 / UNIT)):
             for layer, (inputs, width) in enumerate(pairwise(widths)):
                 # Hidden layers double the variance for tanh; the value head keeps it, the action head starts near 0.
                 weights[f"{net}.{layer}.weight"] = Weight((inputs, width), inputs / (2 * UNIT))
                 weights[f"{net}.{layer}.bias"] = Weight((width,), 0)
-            weights[f"{net}.weight"] = Weight((widths[-1], outputs), shy * widths[-1])
+            weights[f"{net}.weight"] = Weight((widths[-1], outputs), scale * widths[-1])
             weights[f"{net}.bias"] = Weight((outputs,), 0)
         return Layout(weights | ({"free": Weight((self.free,), 0)} if self.free else {}))
 
@@ -157,6 +157,7 @@ class FeedForwardPolicy:
         return torch.cat([outputs, weights["free"].expand(outputs.shape[0], -1)], dim=-1) if self.free else outputs
 
     def _net(self, weights: Weights, net: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B _"]:
+        """Return the outputs of the net of this name (`action` or `value`): tanh layers, then a linear one."""
         for layer in range(len(self.layers)):
             x = torch.addmm(weights[f"{net}.{layer}.bias"], x, weights[f"{net}.{layer}.weight"]).tanh()
         return torch.addmm(weights[f"{net}.bias"], x, weights[f"{net}.weight"])

@@ -61,6 +61,7 @@ class _ScaledGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, h: Tensor, train: Tensor) -> Tensor:
+        """Return the features, and keep `train` for the gradient."""
         ctx.save_for_backward(train)
         # A view, which copies nothing and is still another tensor to autograd than the input.
         return h.view_as(h)
@@ -76,12 +77,14 @@ class _BlendedSeed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, h: Tensor, z: Tensor, alpha: Tensor, train: Tensor) -> Tensor:
+        """Return h + alpha (z - h), and keep both gates for the gradient."""
         ctx.save_for_backward(alpha, train)
         # lerp computes h + alpha (z - h) below alpha 0.5 and z - (1 - alpha) (z - h) from there on: exact at both ends.
         return torch.lerp(h, z, alpha[:, None])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:  # noqa: ANN401  (torch's, untyped)
+        """Return the gradients of features and seed: times 1 - alpha and alpha + train, as the formula above says."""
         alpha, train = ctx.saved_tensors
         grad = grads[0]
         return grad * (1 - alpha)[:, None], grad * (alpha + train)[:, None], None, None

@@ -105,7 +105,7 @@ def build_ring(
 def _storage(space: Space, slots: int, device: torch.device, name: str) -> Structure:
     """Return zeros for `slots` values of a space, in its structure; `name` is the space's, for messages."""
     if isinstance(space, Mapping):
-        return {key: _storage(below, slots, device, f"{name}.{key}") for key, below in space.items()}
+        return {key: _storage(child, slots, device, f"{name}.{key}") for key, child in space.items()}
     if space.shape is None or space.dtype is None:
         raise ConfigError(
             f"{name} = {space}: must be a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict of these. "
@@ -178,6 +178,7 @@ def _write_(stored: Structure, at: Int[Tensor, "k"], new: Structure) -> None:
 
 
 def _read(stored: Structure, at: Int[Tensor, "*batch"]) -> Structure:
+    """Return copies of the rows at slots `at`, at any depth of the storage's structure."""
     if isinstance(stored, dict):
         return {key: _read(below, at) for key, below in stored.items()}
     return stored[at]

@@ -48,16 +48,16 @@ def write_step_(rollout: Rollout, t: int, **columns: Tensor) -> None:
     """Copy one step of the named columns, each [B, *shape], to row `t`. Allocates no tensor.
 
     Raises:
-        KeyError: there is no such column.
+        KeyError: a name is no column's.
         ValueError: a shape or a dtype is not the column's own; a copy would broadcast or cast it without a word.
     """
-    for name, new in columns.items():
+    for name, values in columns.items():
         if name not in rollout.columns:
             raise KeyError(f"{name}: the rollout holds {', '.join(rollout.columns)}")
         row = rollout.columns[name][t]
         # `copy_` would broadcast a row of another shape, and cast one of another type, without a word.
-        if new.shape != row.shape or new.dtype != row.dtype:
+        if values.shape != row.shape or values.dtype != row.dtype:
             raise ValueError(
-                f"{name}: {new.dtype} {list(new.shape)} does not fit a row of {row.dtype} {list(row.shape)}"
+                f"{name}: {values.dtype} {list(values.shape)} does not fit a row of {row.dtype} {list(row.shape)}"
             )
-        row.copy_(new)
+        row.copy_(values)

@@ -20,8 +20,8 @@ def generator(seed: int, name: str, device: torch.device) -> torch.Generator:
     """
     # Not `hash`, whose numbers differ from process to process.
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    on = torch.device("cpu") if device.type == "meta" else device
-    return torch.Generator(device=on).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    home = torch.device("cpu") if device.type == "meta" else device
+    return torch.Generator(device=home).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def stream(seed: int, consumer: str, *place: int, device: torch.device) -> torch.Generator:

@@ -97,10 +97,10 @@ def set_scalar_(leaf: Leaf, value: Scalar) -> None:
 
 def nbytes(root: object) -> dict[str, int]:
     """Return bytes by path. A storage that several leaves view is counted once, at the first of them, and whole."""
-    seen: set[int] = set()
+    storages: set[int] = set()
     sizes: dict[str, int] = {}
     for leaf in leaves(root):
-        sizes[leaf.path] = _weigh(leaf.value, seen)
+        sizes[leaf.path] = _weigh(leaf.value, storages)
     return sizes
 
 
@@ -120,6 +120,7 @@ def _weigh(value: Value, seen: set[int]) -> int:
 
 
 def _once(identity: int, size: int, seen: set[int]) -> int:
+    """Return `size` the first time that an identity is met, 0 afterwards; note the identity in `seen`."""
     if identity in seen:
         return 0
     seen.add(identity)

@@ -166,8 +166,8 @@ def step_(
     # Each environment at its own step, as episodes begin at different times.
     log[steps, np.arange(len(steps))] = actions
     steps += 1  # in place, in the state tree
-    over, paid = episodes.over.numpy(), episodes.returns.numpy()
-    paid += reward
+    over, returns = episodes.over.numpy(), episodes.returns.numpy()
+    returns += reward
     np.logical_or(over, terminated, out=over)
     np.logical_or(over, truncated, out=over)
     return np.asarray(np.logical_and.reduce(over, 1))
@@ -225,24 +225,24 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     (envs, agents), longest, spaces = log.shape[1:3], int(steps.max()), world.spaces
     scratch = _ScratchBuffers(envs, agents, spaces)
     over, paid = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
-    kept = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
+    kept_state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
     def begin(which: Array) -> None:
         """Begin the logged episodes of these environments, with the kept state that they began with."""
         if isinstance(world, ReplayableWorld) and episodes.kept:
-            world.beginnings.load_(which, kept or [])
+            world.beginnings.load_(which, kept_state or [])
         _begin_(world, which, seeds, obs, scratch.legal)
         over[which], paid[which] = False, 0
         if teacher is not None:
             teacher.begin_(which)
 
     begin(np.ones(envs, np.bool_))
-    for ahead in range(longest, 0, -1):
-        if ahead < longest and (starts := steps == ahead).any():
+    for steps_left in range(longest, 0, -1):
+        if steps_left < longest and (starts := steps == steps_left).any():
             begin(starts)
         if teacher is not None:
             show_teacher_(teacher, obs, scratch.taught, scratch.legal)
-        step, waits = np.clip(steps - ahead, 0, None), steps < ahead
+        step, waits = np.clip(steps - steps_left, 0, None), steps < steps_left
         actions = log[step, np.arange(envs)]
         actions = actions.astype(np.int64) if actions.dtype == np.int16 else actions  # as worlds take them
         if scratch.legal is not None and waits.any():  # the first action of its episode may be illegal where it is now
@@ -269,17 +269,17 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
     """
     observations = np.empty_like(saved)
     try:
-        over, paid = play_again_(world, teacher, episodes, observations)
+        over, returns = play_again_(world, teacher, episodes, observations)
         if episodes.kept and not isinstance(world, ReplayableWorld):
             return _given_back(_keeper(world), read_state(episodes.kept[KEPT].numpy()))
     except Exception as error:  # noqa: BLE001  (a class of the user's refuses what is another by now; the run goes on)
         return f"the episodes cannot be played again ({type(error).__name__}: {error})"
     comparisons = [("observations", observations, saved), ("ends", over, episodes.over.numpy())]
-    comparisons.append(("rewards", paid, episodes.returns.numpy()))
-    for name, now, then in comparisons:
-        if (differ := _difference_mask(now, then)).any():
+    comparisons.append(("rewards", returns, episodes.returns.numpy()))
+    for name, value, saved_value in comparisons:
+        if (differ := _difference_mask(value, saved_value)).any():
             env, *position = (int(index) for index in np.argwhere(differ)[0])
-            values = f"{now[(env, *position)]} and not {then[(env, *position)]}"
+            values = f"{value[(env, *position)]} and not {saved_value[(env, *position)]}"
             return f"{name} are others after the same seed and actions: in environment {env}, {values}"
     return ""
 

@@ -51,6 +51,7 @@ class Game:
         return MettaGrid(self._compiled, self._map(seed), seed % 2**32)
 
     def _map(self, seed: int) -> list[list[str]]:
+        """Return the episode's map [size, size] of names: a wall around all objects, shuffled by the seed."""
         cells = np.full((self._size, self._size), WALL, dtype=object)
         inside = (self._size - 2, self._size - 2)
         cells[1:-1, 1:-1] = np.random.default_rng(seed).permutation(self._cells).reshape(inside)

@@ -84,8 +84,8 @@ class SearchTeacher:
         self._remember_(view)
         target_kind = np.where(view.carries, DEPOT, MINE)[:, None]
         targets = view.cells == target_kind
-        blind = ~targets.any(1)
-        self._head_for_(targets, blind, view)
+        is_blind = ~targets.any(1)
+        self._head_for_(targets, is_blind, view)
         side = first_cell_reached(targets, view.cells == ELSEWHERE, self._beside, self._prefers, self._side)
         lost_agents = np.flatnonzero(side < 0)
         self._explore_elsewhere_(lost_agents)
@@ -97,14 +97,14 @@ class SearchTeacher:
         # Places are relative to the agent, so that its own move is taken off them.
         self._place -= seen.shift[:, None]
         self._goal -= seen.shift
-        away = np.abs(self._row) + np.abs(self._column)
-        for row, kind in enumerate((MINE, DEPOT)):
-            distance = np.where(seen.cells == kind, away, NOWHERE)
+        distances = np.abs(self._row) + np.abs(self._column)
+        for number, kind in enumerate((MINE, DEPOT)):
+            distance = np.where(seen.cells == kind, distances, NOWHERE)
             nearest = distance.argmin(1)
-            sees = distance[np.arange(len(nearest)), nearest] < NOWHERE
-            self._place[sees, row, 0] = self._row[nearest[sees]]
-            self._place[sees, row, 1] = self._column[nearest[sees]]
-            self._knows[sees, row] = True
+            in_sight = distance[np.arange(len(nearest)), nearest] < NOWHERE
+            self._place[in_sight, number, 0] = self._row[nearest[in_sight]]
+            self._place[in_sight, number, 1] = self._column[nearest[in_sight]]
+            self._knows[in_sight, number] = True
 
     def _head_for_(self, targets: Array, blind: Array, seen: AgentView) -> None:
         """Give agents without a target in sight the cell within reach that is nearest to its known place, or to a goal.
@@ -116,8 +116,8 @@ class SearchTeacher:
         if not blind.any():
             return
         agents, target = np.flatnonzero(blind), seen.carries[blind].astype(np.int64)
-        knows = self._knows[agents, target]
-        goal = np.where(knows[:, None], self._place[agents, target], self._goal[agents])
+        is_known = self._knows[agents, target]
+        goal = np.where(is_known[:, None], self._place[agents, target], self._goal[agents])
         distance = np.abs(self._row - goal[:, :1]) + np.abs(self._column - goal[:, 1:])
         distance[~reachable_cells(seen.cells[agents] == ELSEWHERE, self._middle, self._side)] = NOWHERE
         nearest = distance.argmin(1)

@@ -82,16 +82,16 @@ def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
     def zeros(dtype: torch.dtype) -> Tensor:
         return torch.empty(hosts, slots, dtype=dtype, device=device).fill_(0)
 
-    whole, real = torch.int64, torch.float32
+    integers, floats = torch.int64, torch.float32
     return Slots(
-        stage=zeros(whole),
-        in_stage=zeros(whole),
-        blueprint=zeros(whole),
-        alpha=zeros(real),
-        alpha_target=zeros(real),
-        pace=zeros(real),
-        age=zeros(whole),
-        germinations=zeros(whole),
+        stage=zeros(integers),
+        in_stage=zeros(integers),
+        blueprint=zeros(integers),
+        alpha=zeros(floats),
+        alpha_target=zeros(floats),
+        pace=zeros(floats),
+        age=zeros(integers),
+        germinations=zeros(integers),
     )
 
 
@@ -125,8 +125,8 @@ def possible_operations(slots: Slots, tables: LifecycleTables, config: Lifecycle
     masks = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
     for head, choices in list(enumerate(head_sizes(config, slots.stage.shape[1])))[SLOT:]:
         numbers = torch.arange(choices, device=operation.device)
-        some = possible if head == SLOT else numbers >= 0
-        masks[HEADS[head]] = torch.where(matters[..., head, None], some, numbers == 0)
+        choice_possible = possible if head == SLOT else numbers >= 0
+        masks[HEADS[head]] = torch.where(matters[..., head, None], choice_possible, numbers == 0)
     return OperationMasks(operation, masks)
 
 

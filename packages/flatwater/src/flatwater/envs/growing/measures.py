@@ -81,14 +81,8 @@ def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: O
     # Before the step trains the host: the seed is judged by what the host was without it.
     write_where_(measures.started_from, changed.germinated, last_accuracy(measures)[:, None])
     is_new = changed.germinated | changed.pruned
-    for measure in (
-        measures.contribution,
-        measures.before,
-        measures.contributions,
-        measures.grad_norm,
-        measures.graded,
-    ):
-        measure.masked_fill_(is_new, 0)
+    for leaf in (measures.contribution, measures.before, measures.contributions, measures.grad_norm, measures.graded):
+        leaf.masked_fill_(is_new, 0)
 
 
 def is_good(measures: Measures, worth: ValidationResult, spike: float) -> Bool[Tensor, " E"]:

@@ -37,8 +37,8 @@ def host_observation(
 
 def host_columns(step: Int[Tensor, " E"], slots: Slots, measures: Measures, config: GrowingConfig) -> Tensor:
     """Return the share of the episode that is over; losses (log1p), accuracies; slots by stage; the last operation."""
-    back = torch.arange(config.history, device=step.device)
-    is_known = (back < measures.validations[:, None]).float()
+    steps_back = torch.arange(config.history, device=step.device)
+    is_known = (steps_back < measures.validations[:, None]).float()
     by_stage = one_hot(slots.stage, len(SlotStage)).float().mean(1)
     # Before the first step there was no operation, not even WAIT.
     operation = one_hot(measures.operation, len(Operation)) * (step > 0)[:, None]

@@ -55,7 +55,7 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
         device: device of the constants; `meta` makes a plan.
 
     Raises:
-        ConfigError: there is no such class, or it cannot be stacked; the message names fault and remedy.
+        ConfigError: `name` names no class, or the class cannot be stacked; the message names fault and remedy.
     """
     if name is None:
         return build_host(config, images)
@@ -76,18 +76,18 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
     first, repeated, other = (make_network(build, images, seed) for seed in (SEEDS[0], *SEEDS))
     _check_weights(first, repeated)
     rng = torch.Generator().manual_seed(0)
-    shown_ = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
-    # Before the pass: buffers that it changes are no constants.
-    before = {name: buffer.clone() for name, buffer in first.named_buffers()}
-    traces = [_run_alone(network, slots, shown_) for network in (first, other)]
-    _check_constants(before, first, other)
+    sample_images = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
+    # Copied before the pass: buffers that it changes are no constants.
+    buffers = {name: buffer.clone() for name, buffer in first.named_buffers()}
+    traces = [_run_alone(network, slots, sample_images) for network in (first, other)]
+    _check_constants(buffers, first, other)
     _check_logits(traces[0].logits, images)
     grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in traces[0].outputs.items()}
-    constants = {name: buffer.to(device) for name, buffer in before.items()}
+    constants = {name: buffer.to(device) for name, buffer in buffers.items()}
     # Tried on the CPU; it gets its constants on the device afterwards.
-    host = OwnHost(build, images, repeated.to("meta"), grafts, before)
+    host = OwnHost(build, images, repeated.to("meta"), grafts, buffers)
     try:
-        _check_stacked(host, [first, other], [trace.logits for trace in traces], shown_)
+        _check_stacked(host, [first, other], [trace.logits for trace in traces], sample_images)
     except RuntimeError as error:
         raise ConfigError(
             f"it computes alone, but not stacked for many hosts by torch.func.vmap: {torch_error_text(error)}. Leave "
@@ -224,5 +224,5 @@ def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[d
     host_weights, *seeds = [
         views(block.requires_grad_(), layout) for block, layout in zip(blocks, layouts, strict=True)
     ]
-    shut = torch.zeros(hosts, slots)
-    return host_weights, seeds, SlotGates(torch.ones(hosts, TAPS), shut.long(), shut, shut)
+    zeros = torch.zeros(hosts, slots)
+    return host_weights, seeds, SlotGates(torch.ones(hosts, TAPS), zeros.long(), zeros, zeros)

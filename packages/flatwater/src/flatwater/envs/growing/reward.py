@@ -56,8 +56,8 @@ def step_reward(
         accuracy: accuracy after the step.
         last: whether it is the episode's last.
     """
-    paid = config.contribution * credits_.sum(1) + config.terminal * accuracy * last
-    return paid - config.rent * weights.sum(1) - config.churn * changes
+    reward = config.contribution * credits_.sum(1) + config.terminal * accuracy * last
+    return reward - config.rent * weights.sum(1) - config.churn * changes
 
 
 @state

@@ -268,15 +268,15 @@ def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor,
     Returns:
         Accuracies, and which seeds can change them.
     """
-    worth = validate_hosts(envs.host, envs.seeds, pool_host(envs), host_gates(envs), envs.task)
+    validation = validate_hosts(envs.host, envs.seeds, pool_host(envs), host_gates(envs), envs.task)
     mixed_in = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
-    good = is_good(envs.measures, worth, envs.config.fit.spike)
+    is_usable = is_good(envs.measures, validation, envs.config.fit.spike)
     for part in (envs.host, *envs.seeds):
         # No branch on `good`, which would wait for the device: good hosts get their own weights back.
-        part.good.copy_(torch.where(good[:, None], part.weights, part.good))
+        part.good.copy_(torch.where(is_usable[:, None], part.weights, part.good))
         part.weights.copy_(part.good)
-        reset_moments_(part, ~good)
-    note_worth_(envs.measures, worth, good=good, measured=mixed_in)
+        reset_moments_(part, ~is_usable)
+    note_worth_(envs.measures, validation, good=is_usable, measured=mixed_in)
     return last_accuracy(envs.measures), mixed_in
 
 

@@ -48,14 +48,14 @@ def load_task(name: str, device: torch.device) -> Task:
         device: where it will lie; `meta` makes a plan.
 
     Raises:
-        ConfigError: there is none, or its result cannot be learned.
+        ConfigError: `name` names no function, or the function's result cannot be learned.
     """
-    where = SHIPPED.get(name, name)
-    if ":" not in where:
+    target = SHIPPED.get(name, name)
+    if ":" not in target:
         raise ConfigError(
             f"task = {short_repr(name)}: must be {', '.join(SHIPPED)}, or package.module:function, {WANTED}"
         )
-    function = find_object(where, given=f"task = {short_repr(name)}: it", wanted="package.module:function")
+    function = find_object(target, given=f"task = {short_repr(name)}: it", wanted="package.module:function")
     if not callable(function):
         raise ConfigError(f"task = {short_repr(name)}: it is a {type(function).__name__}. Wanted is {WANTED}")
     with Border(f"task {short_repr(name)}", function, wanted="a function without arguments"):

@@ -40,8 +40,8 @@ def check_reward(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (sam
     """Return the reward, which a float32 can hold; where NaN and infinities are allowed, any number.
 
     Raises:
-        TypeError: it is no number.
-        ValueError: it is no number that can be learned from.
+        TypeError: `given` is no number.
+        ValueError: `given` is NaN, infinite or beyond a float32, and `allow_nan` is off.
     """
     if isinstance(given, float) and -LARGEST <= given <= LARGEST:  # of nearly all environments, also NumPy's
         return given
@@ -60,8 +60,8 @@ def check_observation(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN
     """Return an observation of a box, in the shape of its space.
 
     Raises:
-        TypeError: it holds no numbers.
-        ValueError: it has another shape, and would be spread over the row, or be read in another order.
+        TypeError: `given` holds no numbers.
+        ValueError: `given` has another shape, and would be spread over the row, or be read in another order.
     """
     row = np.asarray(given)
     if row.shape != shape:
@@ -75,7 +75,7 @@ def check_info(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
     """Return the info of a reset or a step.
 
     Raises:
-        TypeError: it is no dict.
+        TypeError: `given` is no dict.
     """
     if not isinstance(given, dict):
         raise TypeError(f"the info is {_shortly(given)}: expected a dict")

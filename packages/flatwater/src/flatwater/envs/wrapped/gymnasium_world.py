@@ -62,10 +62,10 @@ class GymnasiumWorld:
         first_copy = self.copies[0]
         title = self._name = name if isinstance(name, str) else name.__name__
         env = first_copy.unwrapped if isinstance(name, str) else first_copy
-        what = f"environment {name if isinstance(name, str) else dotted_name(name)}"
-        self._stepping, self._closing = Border(what, env, "step"), Border(what, env, "close")
-        self._resetting = Border(what, env, "reset", wanted="reset(self, *, seed=None, options=None)")
-        self._seeding = Border(what, env, "observation_space", call="its spaces", passing=(AttributeError,))
+        subject = f"environment {name if isinstance(name, str) else dotted_name(name)}"
+        self._stepping, self._closing = Border(subject, env, "step"), Border(subject, env, "close")
+        self._resetting = Border(subject, env, "reset", wanted="reset(self, *, seed=None, options=None)")
+        self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._own, self._allow_nan = env, allow_nan
         seen, done = self._given_spaces = self._spaces_of(first_copy)
         self._reader = make_reader(seen, title, config.form)
@@ -104,10 +104,10 @@ class GymnasiumWorld:
     def _check_spaces(self, copy: gymnasium.Env[Any, Any]) -> None:
         """Refuse spaces that change: they were read once, and hold for every copy and episode."""
         # Identity first: most environments give the same object each time.
-        for before, now in zip(self._given_spaces, self._spaces_of(copy), strict=True):
-            if now is not before and now != before:
+        for before, current in zip(self._given_spaces, self._spaces_of(copy), strict=True):
+            if current is not before and current != before:
                 raise UserCodeError(
-                    f"environment {dotted_name(self._own)}: a space is {now} now, and was {before}: "
+                    f"environment {dotted_name(self._own)}: a space is {current} now, and was {before}: "
                     "expected are the same "
                     f"spaces of each instance, in each episode{source_location(self._own)}"
                 )
@@ -202,7 +202,7 @@ def named_env(name: str) -> gymnasium.Env[Any, Any]:
     """Return the environment that Gymnasium knows by a name.
 
     Raises:
-        ConfigError: there is none, or a package is missing.
+        ConfigError: Gymnasium knows no environment `name`, or its package is missing.
     """
     known_errors = (ImportError, gymnasium.error.Error)
     package = next((package for start, package in REGISTERED_BY.items() if name.startswith(start)), None)

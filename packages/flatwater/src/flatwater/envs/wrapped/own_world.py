@@ -24,7 +24,7 @@ class OwnWorld:
             allow_nan: whether NaN and infinities are passed on; else they end the run.
 
         Raises:
-            ConfigError: its `spaces` are missing or of another number of environments.
+            ConfigError: the world's `spaces` are missing or of another number of environments.
         """
         self._what = f"environment {dotted_name(build)}"
         with Border(self._what, build, "__init__", call=f"{cast('Any', build).__name__}({envs})"):

@@ -111,10 +111,10 @@ class PettingZooWorld:
         for env, copy in enumerate(self._copies):
             env_actions = self._actions.to_env_actions(actions[env])
             # PettingZoo's parallel API takes no action of an agent that is over.
-            acts = {a: env_actions[index] for index, a in enumerate(self._agents) if a in copy.agents}
+            actions_by_agent = {a: env_actions[index] for index, a in enumerate(self._agents) if a in copy.agents}
             # The user's call alone is within the border: its result is checked outside, with messages of our own.
             with self._stepping:
-                parts = copy.step(acts)
+                parts = copy.step(actions_by_agent)
             try:
                 observations, rewards, terminations, truncations, infos = (check_info(part) for part in parts)
                 self._write_(obs[env], observations)

@@ -69,7 +69,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Play the saved episode again.
 
         Raises:
-            CheckpointError: its last observation is not the saved one.
+            CheckpointError: the episode's last observation is not the saved one.
         """
         self._seed, self._actions, self._seen = state["seed"], [], None
         if self._seed is not None:
@@ -95,6 +95,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _same(now: np.ndarray[Any, Any] | None, saved: np.ndarray[Any, Any] | None) -> bool:
+    """Whether two observations are equal, NaN to NaN; None (no episode begun) equals None alone."""
     if now is None or saved is None:
         return now is saved
     return np.array_equal(now, saved, equal_nan=now.dtype.kind in "fc")

@@ -236,7 +236,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
     """Return the actions, with the environment's own names, if it has an enum of them, or numbers.
 
     Raises:
-        ConfigError: they are neither choices nor a bounded vector.
+        ConfigError: `space` holds neither choices nor a bounded vector.
     """
     if isinstance(space, gym.Box) and len(space.shape) == 1 and np.isfinite([space.low, space.high]).all():
         bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
@@ -284,8 +284,8 @@ def _child_spaces(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
 
 def _numbers(space: gym.Dict) -> dict[str, int]:
     """Return the least of each discrete number beside an image; numbers that are wider than a byte are left out."""
-    beside = {key: child for key, child in space.items() if isinstance(child, gym.Discrete) and child.n <= PADDING}
-    return {key: int(child.start) for key, child in beside.items()}
+    discrete = {key: child for key, child in space.items() if isinstance(child, gym.Discrete) and child.n <= PADDING}
+    return {key: int(child.start) for key, child in discrete.items()}
 
 
 def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> ObservationReader:

@@ -20,8 +20,8 @@ class StepLimit:
 
     def place(self, env: int, method: str) -> str:
         """Return an environment's episode and step, for messages, before the step is counted."""
-        when = "at the beginning" if method == "reset" else f"in step {self._taken[env] + 1}"
-        return f"{when} of the episode of seed {self._seeds[env] % 2**32} (copy {env})"
+        moment = "at the beginning" if method == "reset" else f"in step {self._taken[env] + 1}"
+        return f"{moment} of the episode of seed {self._seeds[env] % 2**32} (copy {env})"
 
     def truncate_(self, terminated: Array, truncated: Array) -> None:
         """Count a step, and truncate agents that are left when the limit is reached."""

@@ -41,7 +41,7 @@ def build_run_world(config: EvolveRunConfig, envs: int) -> World:
     """Return a world of this kind.
 
     Raises:
-        ConfigError: there is no such world, or it cannot be used.
+        ConfigError: `config.env` names no world, or one that cannot be used here.
     """
     try:
         world = build_world(
@@ -112,9 +112,9 @@ def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
 def _alternatives(config: EvolveRunConfig) -> Iterator[Alternative[EvolveRunConfig]]:
     """Yield changes that may make the largest owners smaller."""
     replay, population, hidden = config.replay, config.population, config.net.hidden
-    half = max(replay.warmup, replay.capacity // 2, population.size * population.envs)
-    if half < replay.capacity:
-        yield f"replay.capacity = {half}", "ring", replace(config, replay=replace(replay, capacity=half))
+    capacity = max(replay.warmup, replay.capacity // 2, population.size * population.envs)
+    if capacity < replay.capacity:
+        yield f"replay.capacity = {capacity}", "ring", replace(config, replay=replace(replay, capacity=capacity))
     if population.size >= 4:  # noqa: PLR2004  (two members are the least)
         fewer = replace(config, population=replace(population, size=population.size // 2))
         yield f"population.size = {population.size // 2}", "learner", fewer

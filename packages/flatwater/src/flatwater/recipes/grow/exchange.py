@@ -53,7 +53,8 @@ def measure_wire_bytes(setup: GrowSetup, run: GrowState, shares: Sequence[Span])
     policy = run.learner.block.nbytes + sum(statistic.nbytes for statistic in run.learner.statistics.values())
     policy_bytes = policy + run.envs.alone.accuracy.nbytes + run.envs.alone.hosts.nbytes
     row = sum(leaf.nbytes for _, leaf in env_rows(run.envs, run.memory)) // config.envs
-    around = len(shares) * policy_bytes + config.envs * (PLACE + row)
+    # Of an episode apart from its steps: the policy and seeds on the way out, the environments' rows on the way home.
+    begin_end_bytes = len(shares) * policy_bytes + config.envs * (PLACE + row)
     steps = config.envs * config.env.steps
     explored_bytes = NUMBER * setup.student.actions.noise * steps + sum(run.rollout[name].nbytes for name in EXPLORED)
     # Action, success and impaired, reward and accuracy, and of each slot stage and alpha.
@@ -61,9 +62,9 @@ def measure_wire_bytes(setup: GrowSetup, run: GrowState, shares: Sequence[Span])
     draw_bytes = steps * NUMBER * sum(head_sizes(config.env.lifecycle, slots))
     turns, players = config.held_out_turns, 1 + len(BASELINES)
     return WireBytes(
-        collected=around + explored_bytes,
-        evaluated=turns * (around + played_bytes),
+        collected=begin_end_bytes + explored_bytes,
+        evaluated=turns * (begin_end_bytes + played_bytes),
         # The first round plays the hosts left alone and each baseline, of which some are sent random numbers.
-        compared=turns * (players * (around + played_bytes) + len(DRAWS) * draw_bytes),
+        compared=turns * (players * (begin_end_bytes + played_bytes) + len(DRAWS) * draw_bytes),
         largest=max(high - low for low, high in shares) * row + policy_bytes,
     )

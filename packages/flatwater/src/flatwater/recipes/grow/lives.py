@@ -48,6 +48,7 @@ def read_lives(folder: Path) -> Lives | None:
 
 
 def _check(found: Lives) -> None:
+    """Refuse columns of different lengths, and such as cannot be drawn: accuracy [rows], stage [rows, slots]."""
     if len({len(found[name]) for name in COLUMNS}) > 1:
         raise ValueError("its columns are not of one length")
     if not np.issubdtype(found["accuracy"].dtype, np.number) or found["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)

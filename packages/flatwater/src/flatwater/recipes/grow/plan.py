@@ -121,9 +121,9 @@ def _image_number_bytes(envs: GrowingEnvs) -> int:
 def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:
     """Yield changes that may make the largest owners smaller."""
     host, parts = config.env.host, config.learner.minibatches
-    half = config.envs // 2 // parts * parts
-    if half:
-        yield f"envs = {half}", "envs", replace(config, envs=half)
+    half_envs = config.envs // 2 // parts * parts
+    if half_envs:
+        yield f"envs = {half_envs}", "envs", replace(config, envs=half_envs)
     if config.host is None and host.kind == "conv" and min(host.channels) >= 4:  # noqa: PLR2004  (half of them are even, and two or more)
         # Half, rounded down to an even number, as the norms have two groups.
         a, b, c = (width // 4 * 2 for width in host.channels)

@@ -36,9 +36,9 @@ def build_worlds(config: BlocksRunConfig) -> BlocksWorlds:
     agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
     sequences = agents * config.block // config.learner.unroll
     # The largest number up to the wanted one that deals all sequences evenly, for the message.
-    near = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
+    nearest = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
     per_agent = config.block // config.learner.unroll
-    expected = f"a divisor of {sequences}, such as {near}: {agents} agents have {per_agent} sequences each"
+    expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
     require(sequences % parts == 0, "learner.minibatches", parts, expected)
     return BlocksWorlds(training, held_out)
 
@@ -47,7 +47,7 @@ def build_run_world(config: BlocksRunConfig, envs: int) -> World:
     """Return a world of this kind.
 
     Raises:
-        ConfigError: there is no such world, or it cannot be used.
+        ConfigError: `config.env_name` names no world, or one that cannot be used.
     """
     name = config.env_name
     try:
@@ -104,9 +104,9 @@ def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
 def _alternatives(config: BlocksRunConfig) -> Iterator[Alternative[BlocksRunConfig]]:
     """Yield changes that may make the largest owners smaller."""
     # A multiple of the minibatches, so that the sequences are still dealt evenly.
-    half = config.envs // 2 // config.learner.minibatches * config.learner.minibatches
-    if half:
-        yield f"envs = {half}", "rollout", replace(config, envs=half)
+    half_envs = config.envs // 2 // config.learner.minibatches * config.learner.minibatches
+    if half_envs:
+        yield f"envs = {half_envs}", "rollout", replace(config, envs=half_envs)
     if config.block > 1:
         yield f"block = {config.block // 2}", "rollout", replace(config, block=config.block // 2)
     if config.student.rows > 2:  # noqa: PLR2004

@@ -138,7 +138,7 @@ class TrainedPolicy:
         """Return the policy without its run, to be exported.
 
         Raises:
-            ConfigError: its actions have masks, which no exported program is given.
+            ConfigError: the policy's actions have masks, which no exported program is given.
         """
         if self._spaces.masked:
             raise ConfigError(
@@ -206,8 +206,8 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     """Return the policy of a .safetensors file."""
     values = convert_to(dict(header), _PolicyHeader)
     config = from_mapping(StudentConfig, values.student, "student")
-    acts = (values.actions, 1, values.bounds, values.choices)
-    spaces = Spaces(1, 1, values.form, values.obs, *acts, measures=values.measures)
+    action_fields = (values.actions, 1, values.bounds, values.choices)
+    spaces = Spaces(1, 1, values.form, values.obs, *action_fields, measures=values.measures)
     student = build_student(spaces, config, torch.device("cpu"))
     statistics = build_statistics(spaces.obs[0], student.measures, torch.device("cpu")) if student.measures else {}
     # Mean and variance are in the file beside the weights; the count is not, as nothing is merged any more.

@@ -94,7 +94,7 @@ def build_teach_worlds(config: TeachRunConfig) -> BlocksWorlds:
     """Return the worlds to learn in and to be judged in.
 
     Raises:
-        ConfigError: there is no such world, or an action is more than a choice from a list.
+        ConfigError: `config.world` names no world, or one where an action is more than a choice from a list.
     """
     worlds = build_worlds(config)
     if worlds.training.spaces.action_shape:
@@ -135,10 +135,10 @@ class StudentTeacher:
         student = build_student(world.spaces, config.student, device)
         # A learner for its storage alone: the checkpoint is read into it by the leaves' names.
         learner = build(student, sequences=1, rng=generator(0, "unused", device), device=device)
-        intact = newest_intact(folder.checkpoints, say=lambda _: None)
-        if intact is None:
+        checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)
+        if checkpoint is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: there is no intact checkpoint in {folder.checkpoints}")
-        restore_state_({"block": learner.block, "statistics": learner.statistics}, intact, below="learner")
+        restore_state_({"block": learner.block, "statistics": learner.statistics}, checkpoint, below="learner")
         self._policy = TrainedPolicy(student, world.spaces, bound_weights(student, learner))
 
     def begin_(self, which: Array) -> None:

@@ -40,8 +40,8 @@ def teaching_sections(run: RunRecords) -> Sections:
 
 def teaching_picture(run: RunRecords) -> Picture:
     """Return a picture: returns and the hand-over over the blocks, each player's return, and the time of a step."""
-    paid = [] if run.result is None else [players_chart(run.result)]
-    return [[learned_chart(run), handover_chart(run)], [*paid, profile_chart(run)]]
+    charts = [] if run.result is None else [players_chart(run.result)]
+    return [[learned_chart(run), handover_chart(run)], [*charts, profile_chart(run)]]
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
@@ -78,9 +78,9 @@ def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str,
     values_by_part = {part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
     # Medians: a block that the machine was slow in does not move them.
     medians = {part: median(values) for part, values in values_by_part.items() if values}
-    whole = sum(medians.values())
-    rows = [(part, f"{microseconds:.1f}", f"{microseconds / whole:.0%}") for part, microseconds in medians.items()]
-    return [*rows, ("all", f"{whole:.1f}", "100%")] if rows else []
+    total = sum(medians.values())
+    rows = [(part, f"{microseconds:.1f}", f"{microseconds / total:.0%}") for part, microseconds in medians.items()]
+    return [*rows, ("all", f"{total:.1f}", "100%")] if rows else []
 
 
 def profile_tables(metrics: Mapping[str, Sequence[float]]) -> list[ShownTable]:

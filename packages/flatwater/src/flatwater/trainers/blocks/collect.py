@@ -37,9 +37,9 @@ class Collector:
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
         # Views of the state tree: the world writes its observations and outcomes into the rollout itself.
-        seen = [*run.rollout["obs"], run.coming]
-        self._seen: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in seen]
-        masks = [*run.rollout["legal"], run.legal[COMING]] if setup.spaces.masked else [None] * len(seen)
+        obs_rows = [*run.rollout["obs"], run.coming]
+        self._seen: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in obs_rows]
+        masks = [*run.rollout["legal"], run.legal[COMING]] if setup.spaces.masked else [None] * len(obs_rows)
         self._legal: list[Array | None] = [row if row is None else row.view(*self._grid, -1).numpy() for row in masks]
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
@@ -62,10 +62,10 @@ class Collector:
         if t == 0:
             profile.clear_()
             self._begin_block_()
-        taught = self._teacher_actions_(t)
-        action = self._act_(t, taught)
-        if taught is not None:
-            write_step_(run.rollout, t, taught=taught, led=run.led)
+        teacher_actions = self._teacher_actions_(t)
+        action = self._act_(t, teacher_actions)
+        if teacher_actions is not None:
+            write_step_(run.rollout, t, taught=teacher_actions, led=run.led)
         profile.end_part_("student")
         executed = action.reshape(*self._grid, *action.shape[1:])
         if (legal := self._legal[t]) is not None:
@@ -92,11 +92,11 @@ class Collector:
         """Return the teacher's actions in step `t`; None without a teacher."""
         if self.teacher is None:
             return None
-        taught = ask_teacher_(self.teacher, self._seen[t], self._taught, legal=self._legal[t]).flatten()
+        actions = ask_teacher_(self.teacher, self._seen[t], self._taught, legal=self._legal[t]).flatten()
         if (legal := self._legal[t]) is not None:
             check_actions(self._setup.spaces, legal, self._taught.numpy(), of="the teacher")
         self._profile.end_part_("teacher")
-        return taught
+        return actions
 
     def _act_(self, t: int, taught: Tensor | None) -> Array:
         """Write the executed actions of step `t`, [B, *action], the policy's or its teacher's."""
@@ -136,9 +136,9 @@ class Collector:
     def _write_next_value_(self, t: int) -> None:
         """Write the value of the observation after step `t`, before any episode begins anew."""
         run, setup = self._run, self._setup
-        following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
-        no_starts = torch.zeros(len(following), dtype=torch.bool, device=setup.device)
-        output = forward_step(setup.student, self._weights, obs=following, memory=run.memory, starts=no_starts)
+        next_obs = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
+        no_starts = torch.zeros(len(next_obs), dtype=torch.bool, device=setup.device)
+        output = forward_step(setup.student, self._weights, obs=next_obs, memory=run.memory, starts=no_starts)
         run.rollout["next_value"][t].copy_(output.value[0])
 
     def _end_block_(self) -> None:

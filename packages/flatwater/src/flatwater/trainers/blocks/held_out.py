@@ -42,8 +42,11 @@ class HeldOutEvaluator:
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
             check_actions(self._setup.held_out, self._legal, action, of=f"the {player}")
-        step_arguments, paid = (self.world, held_out.episodes, action, self.obs, self._outcome), held_out.scores[player]
-        ended = step_counted_(*step_arguments, done=held_out.done, paid=paid, legal=self._legal)
+        step_arguments, returns = (
+            (self.world, held_out.episodes, action, self.obs, self._outcome),
+            held_out.scores[player],
+        )
+        ended = step_counted_(*step_arguments, done=held_out.done, paid=returns, legal=self._legal)
         if ended.any():
             self._begin_(ended)
 

@@ -49,10 +49,11 @@ def build_trainer(
     updates = config.learner.epochs * config.learner.minibatches
 
     def compare_(number: int) -> None:
-        who, step = divmod(number, steps)
-        stage.play_(others[who], step)
+        index, step = divmod(number, steps)
+        stage.play_(others[index], step)
 
     def learn_(number: int) -> None:
+        """Take one update, its time counted as the profile's part `update`."""
         profile.begin_()
         update_(number)
         profile.end_part_("update")
@@ -91,10 +92,9 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
         if number == config.epochs * config.minibatches - 1 and setup.student.measures:
             parts = (rollout[name].flatten(0, 1).chunk(config.minibatches) for name in ("obs", "alive"))
             for obs, alive in zip(*parts, strict=True):  # no more room than an update takes
-                in_statistics = alive & obs.isfinite().all(1)
-                rows = (
-                    obs.clone() if obs.is_meta else obs[in_statistics]
-                )  # how many they are, a plan cannot know: all, at most
+                is_usable = alive & obs.isfinite().all(1)
+                # On meta a plan cannot know how many rows are usable: all, at most.
+                rows = obs.clone() if obs.is_meta else obs[is_usable]
                 update_running_stats_(run.learner.statistics, symlog(rows.to(setup.device)))
 
     return learn_
@@ -175,19 +175,19 @@ def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
         if reason or not exact:
             give_back_(collector.world, run.episodes)
             collector.restart_episodes_()
-    playing = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
-    between = progress.step == 0 or playing not in {"baselines", "evaluate"}
-    if between and not is_begun(held_out):
+    phase_name = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
+    is_between = progress.step == 0 or phase_name not in {"baselines", "evaluate"}
+    if is_between and not is_begun(held_out):
         return reason
     exact = exact and not reason
     if exact:
         # The baselines play one after the other, the teacher first.
-        teacher_plays = playing == "baselines" and progress.step < steps and trainer.setup.taught and not between
+        teacher_plays = phase_name == "baselines" and progress.step < steps and trainer.setup.taught and not is_between
         teacher = stage.teachers[TEACHER] if teacher_plays else None
         reason = _bring_(stage.world, teacher, held_out, stage.obs, run.generators["held out teacher"])
     if reason or not exact:
         give_back_(stage.world, held_out)
-        progress.step -= 0 if between else progress.step % steps  # whoever plays begins again
+        progress.step -= 0 if is_between else progress.step % steps  # whoever plays begins again
     return reason
 
 

@@ -91,22 +91,22 @@ def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
         if why or not exact:
             give_back_(player.world, run.episodes)
             player.restart_episodes_()
-    between = progress.step == 0 or trainer.phases[progress.phase].name != "evaluate"
-    if between and not is_begun(run.trial.episodes):
+    is_between = progress.step == 0 or trainer.phases[progress.phase].name != "evaluate"
+    if is_between and not is_begun(run.trial.episodes):
         return why
     # One failure is enough: the run is not the same any more, so new episodes do.
     exact = exact and not why
     why = replay_episodes_(stage.world, None, run.trial.episodes, stage.seen) if exact else why
     if why or not exact:
         give_back_(stage.world, run.trial.episodes)
-        progress.step = progress.step if between else 0  # the members' episodes begin again
+        progress.step = progress.step if is_between else 0  # the members' episodes begin again
     return why
 
 
 def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict[str, float]:
     """Return named numbers of the round, and clear the sums of the round."""
     values = run.scores.values.double()
-    fitness, (episodes, paid) = values[:-1], run.ended.tolist()
+    fitness, (episodes, total_return) = values[:-1], run.ended.tolist()
     run.ended.zero_()
     numbers: dict[str, Any] = {
         "fitness/mean": fitness.mean(),
@@ -125,7 +125,7 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
         "buffer/missing": max(0, setup.config.replay.warmup - run.transitions),
     }
     if episodes:
-        numbers["return/mean"] = paid / episodes
+        numbers["return/mean"] = total_return / episodes
     numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
     numbers |= read_tally_(run.learner.tally)
     steps = setup.config.steps * setup.spaces.envs

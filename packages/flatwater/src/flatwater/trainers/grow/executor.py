@@ -97,16 +97,12 @@ class LocalGroupExecutor(executor.LocalExecutor):
             group.memory.zero_()
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
-        """Step the pool in place."""
-        results = [
+        """Step all groups in place; columns [E, ...] are views of the state where there is one group, else copies."""
+        parts = [
             self._step_(player, group, None if noise is None else noise[slice(*span)])
             for span, group in zip(self._spans, self._groups, strict=True)
         ]
-        return (
-            results[0]
-            if len(results) == 1
-            else {name: torch.cat([result[name] for result in results]) for name in results[0]}
-        )
+        return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _step_(self, player: str, group: HostGroup, noise: Tensor | None) -> Columns:
         """Take one group's step with a player's actions; columns are views of its state, valid until the next step."""

@@ -50,17 +50,17 @@ def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None =
         run: its state.
         crew: processes that play its episodes; this process by default.
     """
-    config, whole = setup.config, steps_of_all(setup)
+    config, whole_steps = setup.config, steps_of_all(setup)
     crew = crew or local_executor(setup, run)
     learner_parts = config.learner, setup.student, run.learner
     update_ = make_update(*learner_parts, rollout=run.rollout, begun=run.begun, weighing=loss_weights(setup.device))
     updates = config.learner.epochs * config.learner.minibatches
 
     def baselines_due() -> int:
-        return (1 + len(BASELINES)) * whole if run.progress.round == 0 else 0
+        return (1 + len(BASELINES)) * whole_steps if run.progress.round == 0 else 0
 
     def evaluation_due() -> int:
-        return whole if (run.progress.round + 1) % config.evaluation.every == 0 else 0
+        return whole_steps if (run.progress.round + 1) % config.evaluation.every == 0 else 0
 
     phases = (
         Phase("baselines", baselines_due, lambda number: play_baselines_(setup, run, crew, number)),
