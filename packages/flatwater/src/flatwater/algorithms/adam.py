@@ -14,6 +14,7 @@ from torch import Tensor
 from flatwater.state.tree import derived_field, state
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+"""Adam's constants (Kingma & Ba 2015): decay of both moments, and what keeps the division finite."""
 CLIP_MARGIN = 1e-6
 """Added to the norm before it divides, as in torch.nn.utils.clip_grad_norm_."""
 
@@ -71,14 +72,14 @@ def bind_step(
         lr: learning rate.
         weight_decay: decoupled.
         clip: largest norm of a member's gradient; 0 for none.
-        groups: spans whose norms are computed one after the other, as a sum's order may depend on its size; by
-            default all members are one span.
+        groups: spans of members whose norms are computed together, as a sum's order depends on its size; none: all.
     """
     columns = (block, adam.grad, adam.exp_avg, adam.exp_avg_sq, adam.steps, adam.skip)
     rows = list(zip(*(column.unbind() for column in columns), strict=True))
     spans = groups or [(0, len(block))]
 
     def step_() -> tuple[Tensor, Tensor]:
+        """Step each row whose gradient is finite; return the norms [P] before clipping, and which were finite."""
         norm = torch.cat([torch.linalg.vector_norm(adam.grad[low:high], dim=1) for low, high in spans])
         finite = norm < torch.inf  # not where it is NaN; `isfinite` takes six operations
         # Counted before the kernel, which reads the count for its bias correction.

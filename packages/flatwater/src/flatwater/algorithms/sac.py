@@ -47,6 +47,7 @@ from flatwater_watch.errors import require
 LOG_DEVIATION = (-5.0, 2.0)
 """Bounds of the log-deviation before squashing: exp(-5) is all but certain, exp(2) all but saturates tanh."""
 CRITICS = 2
+"""Critics of each member: the smaller of their values is learned from."""
 
 
 class GaussianActor(Actor, Protocol):
@@ -216,8 +217,8 @@ def actor_gradients(
     loss = actor_loss(smaller_value([value.to(dtype) for value in values]), log_prob, weights.log_temperature.exp())
     learnt = SacGradients(loss.detach(), gradients(loss / config.micro_batches, params), log_prob.detach())
     # By parts that were drawn: an action of which fewer are drawn has less entropy to give.
-    heat_loss = temperature_loss(log_temperature["log"], log_prob, config.own.entropy * drawn_parts)
-    (temperature_grad,) = gradients(heat_loss / config.micro_batches, log_temperature)
+    entropy_loss = temperature_loss(log_temperature["log"], log_prob, config.own.entropy * drawn_parts)
+    (temperature_grad,) = gradients(entropy_loss / config.micro_batches, log_temperature)
     return learnt, temperature_grad
 
 

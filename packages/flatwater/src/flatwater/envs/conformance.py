@@ -30,7 +30,7 @@ from flatwater.envs.world import Array, Spaces, split_legal
 from flatwater_watch.errors import ConfigError
 
 Env = Any
-"""A `gymnasium.Env`, or an adapter that plays another kind as one."""
+"""A `gymnasium.Env`, or an adapter that plays another kind as one: rewards are summed, and it ends when all have."""
 _STEP_PARTS = 5
 _MASK = "action_mask"
 """Key of an info that says which actions are legal, where some are not."""

@@ -24,6 +24,7 @@ from flatwater.nets.slots import SlotGates, blend_seed, seed_input
 from flatwater.nets.stack import Layout, Params, Weight
 
 TAPS = 9
+"""Weights of a 3 x 3 kernel, in the order of its rows."""
 CENTRE = 4
 """Index of the middle tap of a 3 x 3 kernel."""
 FULL, CENTRE_ONLY, DIAGONAL = range(3)

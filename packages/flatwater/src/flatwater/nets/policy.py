@@ -168,6 +168,7 @@ def _apply(weights: Weights, name: str, x: Tensor) -> Tensor:
 
 
 MEAN, VARIANCE, COUNT, MEASURED = ("obs.mean", "obs.variance", "obs.count", "obs.measured")
+"""Names of the observations' statistics beside the weights; the last marks the numbers that are stretched by them."""
 
 
 def build_statistics(obs: int, measures: Sequence[int], device: torch.device) -> dict[str, Tensor]:

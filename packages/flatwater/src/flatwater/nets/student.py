@@ -26,6 +26,7 @@ from flatwater.nets.stack import Layout, Weight, bfloat16_autocast
 FIBONACCI = 2654435769
 """2^32 divided by the golden ratio (Knuth, volume 3, section 6.4): consecutive keys fall far apart."""
 WORD = 32
+"""Bits of a token's hash."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from flatwater_watch.errors import ConfigError
 
 BRIGHTEST = 16
+"""Largest brightness in the file."""
 TRAINING, VALIDATION = 1433, 200
 """Images in each part: enough to tell accuracies 1 % apart."""
 _SHUFFLE = 20261121

@@ -22,6 +22,7 @@ from flatwater.envs.growing.stages import BY_OPERATION, BY_TIME, HOSTED, MIXED_I
 from flatwater.state.tree import state
 
 IMPOSSIBLE = -1
+"""Entry of a table where an operation is not possible in a stage."""
 
 
 @state

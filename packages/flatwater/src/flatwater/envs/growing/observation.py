@@ -16,6 +16,7 @@ from flatwater.envs.growing.stages import SlotStage
 
 _OF_A_VALIDATION = ("loss", "accuracy", "measured")
 _OF_A_SLOT = ("alpha", "target", "contribution", "measured", "velocity", "measured", "age", "gradient", "measured")
+"""Numbers of a slot besides stage and blueprint; `measured` says whether the number before it is known."""
 
 
 def observation_size(config: GrowingConfig, slots: int) -> int:

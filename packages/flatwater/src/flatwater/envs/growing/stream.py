@@ -27,6 +27,7 @@ from flatwater.nets.stack import Layout, views
 WEIGHTS, SEEDLING, DATA = range(3)
 """Uses of a number, so that no two uses share it."""
 _MASK, _GOLDEN = 0xFFFFFFFF, 0x9E3779B9
+"""The lower 32 bits, and G of the formula above."""
 _CHUNK = 1 << 15
 """Weights of one env drawn at a time: 64-bit integers of all weights at once would be larger than the arena."""
 

@@ -191,8 +191,8 @@ def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships
 
 def _common_space(spaces: dict[str, Any], what: str, module: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
     """Return the space that all agents have."""
-    first_agent, *other_agent = spaces
-    for agent in other_agent:
+    first_agent, *other_agents = spaces
+    for agent in other_agents:
         if spaces[agent] != spaces[first_agent]:
             raise ConfigError(
                 f"world pettingzoo:{module}: {what} of {first_agent} are of {spaces[first_agent]}, those of {agent} of "

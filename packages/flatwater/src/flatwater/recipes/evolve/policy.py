@@ -67,11 +67,11 @@ class Champion:
         Raises:
             ConfigError: an observation has another shape than in training.
         """
-        rows, alone = observation_rows(obs, (self._actor.obs,))
+        rows, is_single = observation_rows(obs, (self._actor.obs,))
         batch = torch.from_numpy(np.array(rows, np.float32)).to(self._weights.device)
         with torch.no_grad():
             actions: Array = self._module(batch).cpu().numpy()
-        action: Array = actions[0] if alone else actions
+        action: Array = actions[0] if is_single else actions
         return action
 
     def portable(self) -> Portable:

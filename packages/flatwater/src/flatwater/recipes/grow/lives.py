@@ -13,6 +13,7 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
 NAME = "lives.npz"
+"""File in the run's folder."""
 COLUMNS = ("player", "env_seed", "stage", "accuracy", "impaired")
 """Columns that a page draws."""
 Lives = Mapping[str, np.ndarray[Any, Any]]

@@ -109,7 +109,7 @@ TRIED = 8
 
 
 def _image_number_bytes(envs: GrowingEnvs) -> int:
-    """Limit a step to `TRIED` updates; return the bytes of the image numbers of all of them, where they are more."""
+    """Limit `envs` to `TRIED` updates a step; return the bytes of all updates' image numbers, 0 if none is cut."""
     fit, images = envs.config.fit, len(envs.task.train_labels)
     if fit.updates <= TRIED:
         return 0

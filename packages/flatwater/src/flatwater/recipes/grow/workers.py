@@ -23,6 +23,7 @@ from flatwater.trainers.grow.state import GrowSetup, GrowState, build_setup, bui
 from flatwater_watch.errors import RunError
 
 DESK = "flatwater.recipes.grow.workers:GrowService"
+"""Where a new process finds the class of its side."""
 
 
 class GrowService(WorkerService):

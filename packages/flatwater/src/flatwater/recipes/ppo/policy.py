@@ -104,7 +104,7 @@ class TrainedPolicy:
         Raises:
             ConfigError: an observation has another shape than in training, or there are other agents than before.
         """
-        rows, alone = observation_rows(obs, self._spaces.obs, "several agents")
+        rows, is_single = observation_rows(obs, self._spaces.obs, "several agents")
         if self._memory.shape[1] == 0:
             self._memory = self._memory.new_zeros(2, len(rows), self._memory.shape[2])
         if self._memory.shape[1] != len(rows):
@@ -120,7 +120,7 @@ class TrainedPolicy:
         action = self._student.actions.distribution(output.logits[0], self._mask(legal, len(rows))).mode().cpu().numpy()
         if self._spaces.bounds is not None:
             action = np.clip(action, *np.array(self._spaces.bounds, np.float32).T)
-        result: Array = action[0] if alone else action
+        result: Array = action[0] if is_single else action
         return result
 
     def _mask(self, legal: Array | None, rows: int) -> Tensor | None:

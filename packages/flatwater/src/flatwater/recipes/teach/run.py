@@ -107,6 +107,7 @@ def build_teach_worlds(config: TeachRunConfig) -> BlocksWorlds:
 
 
 OF_A_RUN = "run:"
+"""Beginning of a teacher's name that is followed by the folder of a run."""
 
 
 def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.device) -> Teacher:

@@ -22,6 +22,7 @@ CPU = torch.device("cpu")
 POLICY, STUDENT, TEACHER, RANDOM = ("policy", "student", "teacher", "random")
 """Players of the held-out episodes: the trained one (a policy, or the student of a teacher), and others."""
 COMING, HELD = "coming", "held out"
+"""Masks of legal actions: of the row after a block's last, and of the held-out world."""
 CONSUMERS = ("world seeds", "lead", "teacher", "held out teacher", "random")
 """Consumers of random numbers on the CPU, where worlds and teachers are."""
 DRAWERS = ("actions", "held out actions")
