@@ -49,7 +49,7 @@ def module_specs(module: str) -> list[ModuleSpec]:
 
 
 def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
-    """Return the spec of a loaded module, which an import would give; else ask each finder, in Python's order."""
+    """Return the spec of a loaded module, or what the first finder that knows it gives; None where none does."""
     module = sys.modules.get(name)
     if isinstance(module, ModuleType) and module.__spec__ is not None:  # programs put other things there
         return module.__spec__
@@ -117,7 +117,7 @@ def module_place(module: str) -> str:
 
 
 def _package_folder(path: Path) -> Path | None:
-    """The folder of installed packages, or of Python's own library, that a file lies in."""
+    """Return the folder of installed packages, or of Python's library, that a file lies in; None for the user's own."""
     names = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
     homes = {Path(home).resolve() for home in (*names, site.getusersitepackages())}
     # The longest first: site-packages lies within Python's own library.

@@ -231,7 +231,7 @@ def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
 def _headline_result(
     recipe: Description, result: Mapping[str, float], watched: float | None
 ) -> tuple[str, float | None, str]:
-    """Return the title by which a run is judged, its value, and both as text."""
+    """Return the title by which a run is judged, its value, and both as text; None and empty where it has none yet."""
     headline = recipe.headline
     if headline.key in result:
         value = result[headline.key]

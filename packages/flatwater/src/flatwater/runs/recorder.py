@@ -260,7 +260,7 @@ class Recorder:
             self.profiler.begin_(trainer.progress.round + 1)
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
-        """Tell the listeners the round's numbers; the table has shown them."""
+        """Tell listeners the round's numbers in one line; the table has shown them."""
         recipe, rounds, left_seconds = (
             recipe_of_config(self.composed.config),
             self.composed.config.rounds,

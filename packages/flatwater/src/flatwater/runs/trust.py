@@ -158,7 +158,7 @@ def _class_of(settings: Mapping[str, Any]) -> type[Any]:
 
 
 def trust_key(settings: Mapping[str, Any], where: Path | str, beside: object = None) -> str:
-    """Return a hash of what makes a run that names code: its fixed settings, and its code."""
+    """Return a hash of what makes a run that names code: fixed settings, where its code lies, and `beside`."""
     cls = _class_of(settings)
     # Settings that may change at a resume are left out, but for those that name code.
     apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
